@@ -1,26 +1,26 @@
-//! Measures a World of many running LRPs. Each is a process with one instance, desired, claimed and started
-//! through the real machines. Its entries are decoded from JSON as in the journal.
+//! Measures a World of many running LRPs. Each LRP is a process with one instance, desired, claimed and
+//! started through the real machines. Its entries are decoded from JSON as in the journal.
 //!
-//! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: default: a million LRPs,
-//! and as many different definitions. A second process reads a snapshot back, so that its memory can be
+//! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: the default is a million
+//! LRPs, and as many different definitions. A second process reads a snapshot back, so that its memory can be
 //! measured. The measurement is repeated with fewer LRPs while World snapshots are held. Finally, one process
 //! with the maximum number of instances takes the same steps, one instance after the other.
 //!
 //! `cargo run --release -p projections --example memory -- wide [processes] [instances]`: only processes with
-//! many instances; default: a thousand processes with a thousand instances each.
-#![expect(clippy::print_stdout, reason = "it prints what it measured")]
+//! many instances. The default is a thousand processes with a thousand instances each.
+#![expect(clippy::print_stdout, reason = "the benchmark prints its measurements")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use projections::{Figures, Observed, Picture, World};
+use projections::{Figures, Observed, World, WorldSnapshot};
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::{
-    CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
+    CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, IdGenerator, Incarnation, InstanceGuid,
     ProcessGuid, RequestId, ServiceId, Stack, Zone,
 };
 use schemas::process::{self, Command, Context, Report, ReportStep};
@@ -35,7 +35,7 @@ const CELLS: u64 = 2_000;
 /// Decisions in one entry, as a busy shard groups them.
 const BATCH: usize = 250;
 /// LRPs in the World that is folded while World snapshots are held.
-const PICTURED: u64 = 100_000;
+const SNAPSHOT_LRPS: u64 = 100_000;
 const MIB: f64 = 1_048_576.0;
 
 /// Step in the life of an LRP.
@@ -47,21 +47,21 @@ enum Step {
 }
 
 /// Measures the computation of the figures that folding does not maintain.
-fn figures(world: &World) {
+fn measure_figures(world: &World) {
     let observed = Observed {
-        bbs: ServiceId::new("b1").expect("a name"),
+        bbs: ServiceId::new("b1").expect("a valid name"),
         now: world.latest(),
         durability: String::new(),
-        set_aside: MalformedEntries::default(),
+        malformed_entries: MalformedEntries::default(),
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
         log: None,
         heard: BTreeMap::new(),
     };
-    let picture = world.picture();
+    let picture = world.freeze();
     let begin = Instant::now();
-    let figures = Figures::of(&picture, &observed);
+    let figures = Figures::new(&picture, &observed);
     let millis = begin.elapsed().as_secs_f64() * 1e3;
     println!(
         "figures: {millis:.1} ms, {} instances desired, {} missing",
@@ -71,14 +71,14 @@ fn figures(world: &World) {
 
 struct Journal {
     world: World,
-    ids: Ids,
+    ids: IdGenerator,
     now: Timestamp,
     position: u64,
     folding: Duration,
     reading: Duration,
-    picturing: Duration,
+    snapshotting: Duration,
     /// Held World snapshots, one for each of the last entries.
-    pictures: VecDeque<Picture>,
+    pictures: VecDeque<WorldSnapshot>,
     held: usize,
     batch: usize,
 }
@@ -88,15 +88,15 @@ fn main() {
     if let [verb, path, lrps] = &arguments[..]
         && verb == "restore"
     {
-        return restore(path, lrps.parse().expect("a number"));
+        return restore(path, lrps.parse().expect("a valid number"));
     }
     let is_wide = arguments.first().is_some_and(|word| word == "wide");
     let numbers = arguments.iter().skip(usize::from(is_wide));
-    let mut numbers = numbers.map(|text| text.parse::<u64>().expect("a number"));
+    let mut numbers = numbers.map(|text| text.parse::<u64>().expect("a valid number"));
     if is_wide {
         let processes = numbers.next().unwrap_or(1_000);
         let instances = numbers.next().unwrap_or(1_000);
-        return wide(processes, u32::try_from(instances).expect("as many as a process may have"));
+        return wide(processes, u32::try_from(instances).expect("a valid number of instances"));
     }
     let lrps = numbers.next().unwrap_or(1_000_000);
     let definitions = numbers.next().unwrap_or(lrps);
@@ -106,35 +106,36 @@ fn main() {
         let before = journal.folding;
         journal.take(step, lrps, definitions);
         let seconds = (journal.folding - before).as_secs_f64();
-        println!("{step:?}: folding {:.0} decisions a second", as_f64(lrps) / seconds);
+        println!("{step:?}: folding {:.0} decisions/s", as_f64(lrps) / seconds);
     }
     println!("{lrps} LRPs running, {definitions} different definitions");
     println!("{:?}", journal.world.counts());
-    figures(&journal.world);
+    measure_figures(&journal.world);
     report_memory("folded", empty, lrps);
     let seconds = journal.folding.as_secs_f64();
     let decisions = as_f64(3 * lrps);
-    println!("folding: {seconds:.2} s, {:.0} decisions a second", decisions / seconds);
-    println!("reading JSON: {:.0} decisions a second", decisions / journal.reading.as_secs_f64());
+    println!("folding: {seconds:.2} s, {:.0} decisions/s", decisions / seconds);
+    println!("reading JSON: {:.0} decisions/s", decisions / journal.reading.as_secs_f64());
     snapshot(&journal.world, lrps);
     drop(journal);
-    pictured(lrps.min(PICTURED));
+    measure_snapshots(lrps.min(SNAPSHOT_LRPS));
     one_process();
 }
 
 /// Repeats the steps while World snapshots are held, a new one for each entry, like a BBS under a constant
 /// load of queries.
-fn pictured(lrps: u64) {
-    for (held, decisions) in [(0, BATCH), (limits::PICTURES_HELD, BATCH), (0, 1), (limits::PICTURES_HELD, 1)]
+fn measure_snapshots(lrps: u64) {
+    for (held, decisions) in
+        [(0, BATCH), (limits::WORLD_SNAPSHOTS_HELD, BATCH), (0, 1), (limits::WORLD_SNAPSHOTS_HELD, 1)]
     {
         let mut journal = Journal { held, batch: decisions, ..Journal::new() };
         for step in [Step::Desire, Step::Claim, Step::Start] {
             journal.take(step, lrps, lrps);
         }
-        let (folding, picturing) = (journal.folding.as_secs_f64(), journal.picturing.as_secs_f64());
+        let (folding, picturing) = (journal.folding.as_secs_f64(), journal.snapshotting.as_secs_f64());
         println!(
-            "{lrps} LRPs, {decisions} decisions an entry, {held} pictures held: folding {:.0} decisions a second, \
-             {:.1} us a picture",
+            "{lrps} LRPs, {decisions} decisions per entry, {held} World snapshots held: folding {:.0} \
+             decisions/s, {:.1} us per World snapshot",
             as_f64(3 * lrps) / folding,
             picturing * 1e6 / as_f64(journal.position)
         );
@@ -147,11 +148,11 @@ fn snapshot(world: &World, lrps: u64) {
     let bytes = world.snapshot();
     println!("writing a snapshot: {:.2} s", started.elapsed().as_secs_f64());
     let size = as_f64(bytes.len() as u64);
-    println!("its size: {:.0} MiB, {:.0} bytes an LRP", size / MIB, size / as_f64(lrps));
+    println!("snapshot size: {:.0} MiB, {:.0} bytes per LRP", size / MIB, size / as_f64(lrps));
     let path = std::env::temp_dir().join(format!("world-{}.snapshot", std::process::id()));
-    std::fs::write(&path, &bytes).expect("there is room for the snapshot");
+    std::fs::write(&path, &bytes).expect("the snapshot can be written");
     drop(bytes);
-    let program = std::env::current_exe().expect("the program knows its name");
+    let program = std::env::current_exe().expect("the path of the program is known");
     let mut reader = std::process::Command::new(program);
     let ended = reader.arg("restore").arg(&path).arg(lrps.to_string()).status().expect("the program runs");
     std::fs::remove_file(&path).expect("the snapshot can be removed");
@@ -161,10 +162,10 @@ fn snapshot(world: &World, lrps: u64) {
 /// Reads a snapshot, as a starting service does.
 fn restore(path: &str, lrps: u64) {
     let empty = rss();
-    let bytes = std::fs::read(path).expect("the snapshot is there");
+    let bytes = std::fs::read(path).expect("the snapshot can be read");
     let started = Instant::now();
-    let world = World::restore(&bytes, None).expect("the snapshot was just written");
-    println!("reading it: {:.2} s", started.elapsed().as_secs_f64());
+    let world = World::from_bytes(&bytes, None).expect("the snapshot was just written");
+    println!("reading the snapshot: {:.2} s", started.elapsed().as_secs_f64());
     drop(bytes);
     report_memory("restored", empty, lrps);
     assert_eq!(world.counts().instances.running, lrps);
@@ -197,7 +198,7 @@ fn one_process() {
     let guid = guid(0);
     let wide = DesiredLrp { instances: limits::INSTANCES, ..lrp(&guid, 0) };
     let decision = journal.judge(&guid, &Command::Desire(Box::new(wide)));
-    journal.timed("desiring 10,000 instances", vec![decision]);
+    journal.append_timed("desiring 10,000 instances", vec![decision]);
     for step in [Step::Claim, Step::Start] {
         let before = journal.folding;
         for index in 0..limits::INSTANCES {
@@ -210,22 +211,22 @@ fn one_process() {
     }
     let indices: Indices = (0..limits::INSTANCES).collect();
     let places = Places { indices, definition_id: definition_id(&guid) };
-    let event = actual::Event::Removed { places, cause: actual::Ended::CellLost };
+    let event = actual::Event::Removed { places, cause: actual::StopReason::CellLost };
     let mut decision = journal.judge(&guid, &Command::Remove);
     decision.events.push(Event::Actual(event));
-    journal.timed("removing all of them", vec![decision]);
+    journal.append_timed("removing 10,000 instances", vec![decision]);
 }
 
 impl Journal {
     fn new() -> Self {
         let mut journal = Self {
             world: World::new(),
-            ids: Ids::new(7),
+            ids: IdGenerator::new(7),
             now: Timestamp::from_millis(1_800_000_000_000),
             position: 0,
             folding: Duration::ZERO,
             reading: Duration::ZERO,
-            picturing: Duration::ZERO,
+            snapshotting: Duration::ZERO,
             pictures: VecDeque::new(),
             held: 0,
             batch: BATCH,
@@ -234,7 +235,7 @@ impl Journal {
         journal
     }
 
-    fn timed(&mut self, what: &str, decisions: Vec<Decision>) {
+    fn append_timed(&mut self, what: &str, decisions: Vec<Decision>) {
         let before = self.folding;
         self.append(decisions);
         println!("{what}: {:.3} s", (self.folding - before).as_secs_f64());
@@ -253,8 +254,8 @@ impl Journal {
         assert!(!changes.is_empty());
         if self.held > 0 {
             let started = Instant::now();
-            self.pictures.push_back(self.world.picture());
-            self.picturing += started.elapsed();
+            self.pictures.push_back(self.world.freeze());
+            self.snapshotting += started.elapsed();
             if self.pictures.len() > self.held {
                 self.pictures.pop_front();
             }
@@ -330,12 +331,12 @@ impl Journal {
         let present = |cell: &CellId| self.world.is_present(cell);
         let context = Context {
             now: self.now.next(),
-            fresh: true,
+            is_fresh: true,
             present: &present,
             known: &|_| true,
-            numbered: &|_| {},
+            for_each_cell: &|_| {},
         };
-        let events = process::decide(known, command, context).expect("nothing is in its way");
+        let events = process::decide(known, command, context).expect("the command is valid");
         let (epoch, version) =
             known.map_or((Epoch(self.now.next()), 1), |known| (known.epoch, known.version + 1));
         let aggregate = Aggregate::Process { guid: guid.clone(), domain: domain(), epoch };
@@ -353,7 +354,7 @@ impl Journal {
                 isolation: Isolation::NONE,
             },
         };
-        let known = self.world.process(guid).expect("it was desired");
+        let known = self.world.process(guid).expect("the process was desired");
         let place = Place::new(index, definition_id(guid));
         let holder = known.actual(&place).and_then(|lrp| lrp.holder()).cloned();
         let epoch = known.epoch;
@@ -377,7 +378,7 @@ fn cell_id(number: u64) -> CellId {
 
 /// Returns a guid with the length of a UUID. The guids of consecutive numbers are in no order.
 fn guid(number: u64) -> ProcessGuid {
-    let mut ids = Ids::new(number);
+    let mut ids = IdGenerator::new(number);
     ProcessGuid::new(&ids.next(Timestamp(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).to_string())
         .expect("legal")
 }
@@ -406,7 +407,7 @@ fn lrp(guid: &ProcessGuid, variant: u64) -> DesiredLrp {
 
 fn report_memory(what: &str, empty: f64, lrps: u64) {
     let used = rss() - empty;
-    println!("{what}: {:.0} MiB resident, {:.0} bytes an LRP", used / MIB, used / as_f64(lrps));
+    println!("{what}: {:.0} MiB resident, {:.0} bytes per LRP", used / MIB, used / as_f64(lrps));
 }
 
 /// Returns the resident memory of this process, in bytes.

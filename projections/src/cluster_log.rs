@@ -2,22 +2,22 @@
 //! operators quarantined.
 //!
 //! A quarantine is recorded after the position that it concerns. A program that reads the journal from its
-//! beginning must know the record before it reaches the position. The cluster's subject is small: elections,
-//! format levels and these records. Reading it first makes all Worlds equal, independent of the time at which
-//! their readers started.
+//! beginning must know the record before it reaches the position. The cluster's subject is small: it only
+//! contains elections, format levels and quarantine records. Reading it first gives all programs the same
+//! projected state (World), regardless of when they started to read.
 
 use std::collections::BTreeMap;
 
 use schemas::cluster::{self, Cluster, Leader, Role};
 use schemas::entry::{Actor, Aggregate, DecodeError, Event};
-use schemas::limits::{POSITIONS_SET_ASIDE, REASON_BYTES, cut};
-use schemas::names::{ClusterId, DecisionId, EntryId, Ids};
+use schemas::limits::{QUARANTINED_POSITIONS, REASON_BYTES, truncate};
+use schemas::names::{ClusterId, DecisionId, EntryId, IdGenerator};
 use schemas::{Code, Decision, Entry, Position, Refusal, Timestamp};
 
-use crate::reader::{cluster_events, founds};
+use crate::reader::{cluster_events, is_founding};
 
 /// Positions that operators quarantined, with their reasons.
-pub type Positions = BTreeMap<Position, String>;
+pub type QuarantinedPositions = BTreeMap<Position, String>;
 
 /// State of the cluster's subject, as far as it was read.
 #[derive(Clone, Debug, Default)]
@@ -29,14 +29,14 @@ pub struct ClusterLog {
     /// Version and time of the last decision.
     version: u64,
     at: Timestamp,
-    positions: Positions,
+    positions: QuarantinedPositions,
     /// Position at which each quarantine is recorded.
     recorded: BTreeMap<Position, Position>,
 }
 
 /// Order of an operator to quarantine a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAsideOrder {
+pub struct QuarantineOrder {
     /// Position to quarantine.
     pub position: Position,
     pub actor: Actor,
@@ -46,9 +46,9 @@ pub struct SetAsideOrder {
 
 /// Result of an order to quarantine a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Judged {
-    /// The quarantine is already recorded: position of the record, and version of the cluster's last
-    /// decision.
+pub enum QuarantineOutcome {
+    /// The quarantine is already recorded. The values are the position of the record, and the version of the
+    /// cluster's last decision.
     Recorded(Position, u64),
     /// The entry to append to the cluster's subject, and the expected position of the last message there.
     Append(Position, Entry),
@@ -68,16 +68,16 @@ impl ClusterLog {
             return;
         };
         let founded = self.cluster.is_some();
-        if !(founded || founds(&entry)) || (founded && first.at <= self.at) {
+        if !(founded || is_founding(&entry)) || (founded && first.at <= self.at) {
             return;
         }
         (self.version, self.at) = (last.version, last.at);
         for event in cluster_events(&entry) {
             self.cluster = cluster::evolve(self.cluster.take(), event, self.at);
-            if let cluster::Event::PositionSetAside { position: aside, reason } = event
-                && self.positions.len() < POSITIONS_SET_ASIDE
+            if let cluster::Event::EntryQuarantined { position: aside, reason } = event
+                && self.positions.len() < QUARANTINED_POSITIONS
             {
-                self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));
+                self.positions.entry(*aside).or_insert_with(|| truncate(reason, REASON_BYTES));
                 self.recorded.entry(*aside).or_insert(position);
             }
         }
@@ -103,30 +103,30 @@ impl ClusterLog {
 
     /// Returns the positions that operators quarantined.
     #[must_use]
-    pub const fn positions(&self) -> &Positions {
+    pub const fn quarantined(&self) -> &QuarantinedPositions {
         &self.positions
     }
 
-    /// Judges an order to quarantine a position. Positions that this program can read are never quarantined,
-    /// nor positions that every program skips anyway. `stands` is the content of the position, or `None` if
-    /// it has no message.
+    /// Judges an order to quarantine a position. The order is refused if this program can read the position,
+    /// or if every program skips it anyway. `stands` is the content of the position, or `None` if the
+    /// position has no message.
     ///
     /// # Errors
     /// Returns the reason why the position cannot be quarantined, for the operator.
     pub fn judge(
         &self,
-        ids: &mut Ids,
+        ids: &mut IdGenerator,
         now: Timestamp,
-        order: SetAsideOrder,
+        order: QuarantineOrder,
         stands: Option<Result<Entry, DecodeError>>,
-    ) -> Result<Judged, Refusal> {
-        let SetAsideOrder { position, actor, reason } = order;
+    ) -> Result<QuarantineOutcome, Refusal> {
+        let QuarantineOrder { position, actor, reason } = order;
         if reason.trim().is_empty() || reason.len() > REASON_BYTES {
-            let why = format!("a position is set aside for a reason of 1 to {REASON_BYTES} bytes");
+            let why = format!("invalid reason: expected 1 to {REASON_BYTES} bytes");
             return Err(Refusal::new(Code::InvalidRequest, why));
         }
         if let Some(recorded) = self.recorded.get(&position) {
-            return Ok(Judged::Recorded(*recorded, self.version));
+            return Ok(QuarantineOutcome::Recorded(*recorded, self.version));
         }
         if self.cluster.is_none() {
             return Err(Refusal::new(Code::Unavailable, "the cluster is not founded yet"));
@@ -135,23 +135,24 @@ impl ClusterLog {
             None => return Err(Refusal::not_found(format!("position {position} of the journal"))),
             Some(Ok(_)) => {
                 let why = format!(
-                    "position {position} holds an entry that this program can read: only what no program here can \
-                     read is set aside"
+                    "position {position} has an entry that this program can read: only unreadable entries \
+                     can be quarantined"
                 );
                 return Err(Refusal::new(Code::InvalidRequest, why));
             }
             Some(Err(none @ (DecodeError::Malformed(_) | DecodeError::Damaged { .. }))) => {
-                let why = format!("position {position} is passed over by everybody already: {none}");
+                let why = format!("position {position} is already skipped by every program: {none}");
                 return Err(Refusal::new(Code::InvalidRequest, why));
             }
-            Some(Err(DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {}
+            Some(Err(DecodeError::NewerFormat { .. } | DecodeError::UnknownEvent(_))) => {}
         }
-        if self.positions.len() >= POSITIONS_SET_ASIDE {
-            let why = format!("{POSITIONS_SET_ASIDE} positions are set aside already, and no more can be");
+        if self.positions.len() >= QUARANTINED_POSITIONS {
+            let why =
+                format!("{QUARANTINED_POSITIONS} positions are already quarantined: no more are possible");
             return Err(Refusal::new(Code::InvalidRequest, why));
         }
-        let event = cluster::Event::PositionSetAside { position, reason: reason.clone() };
-        Ok(Judged::Append(self.last, self.entry(ids, now, event, actor, Some(reason))))
+        let event = cluster::Event::EntryQuarantined { position, reason: reason.clone() };
+        Ok(QuarantineOutcome::Append(self.last, self.entry(ids, now, event, actor, Some(reason))))
     }
 
     /// Returns the entry that founds a cluster with this number of shards, the first entry of a log.
@@ -160,13 +161,13 @@ impl ClusterLog {
     /// `ResourceExists` if the cluster is founded already.
     pub fn found(
         &self,
-        ids: &mut Ids,
+        ids: &mut IdGenerator,
         now: Timestamp,
         actor: Actor,
         shards: u16,
     ) -> Result<(ClusterId, Entry), Refusal> {
         if let Some(cluster) = &self.cluster {
-            let why = format!("cluster {} is founded already", cluster.id);
+            let why = format!("cluster {} is already founded", cluster.id);
             return Err(Refusal::new(Code::ResourceExists, why));
         }
         let id = ClusterId(ids.next(now));
@@ -176,7 +177,7 @@ impl ClusterLog {
 
     fn entry(
         &self,
-        ids: &mut Ids,
+        ids: &mut IdGenerator,
         now: Timestamp,
         event: cluster::Event,
         actor: Actor,
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_who_was_elected_leads() {
+    fn last_elected_service_leads() {
         let mut log = log();
         let elected = |role, name: &str, term| {
             let id = ServiceId::new(name).unwrap();
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn cluster_is_founded_once() {
-        let (mut log, mut ids) = (ClusterLog::default(), Ids::new(1));
+        let (mut log, mut ids) = (ClusterLog::default(), IdGenerator::new(1));
         let actor = Actor::Operator(ClientName::new("ada").unwrap());
         let (id, entry) = log.found(&mut ids, Timestamp(7), actor.clone(), 4).unwrap();
         assert_eq!((entry.decisions.len(), entry.decisions[0].version), (1, 1));
@@ -260,65 +261,66 @@ mod tests {
         assert!(refused.message.contains(&id.to_string()), "{refused}");
     }
 
-    fn order(position: u64, reason: &str) -> SetAsideOrder {
+    fn order(position: u64, reason: &str) -> QuarantineOrder {
         let actor = Actor::Operator(ClientName::new("ada").unwrap());
-        SetAsideOrder { position: Position(position), actor, reason: reason.into() }
+        QuarantineOrder { position: Position(position), actor, reason: reason.into() }
     }
 
     fn later() -> Option<Result<Entry, DecodeError>> {
-        Some(Err(DecodeError::Future { format: 99 }))
+        Some(Err(DecodeError::NewerFormat { format: 99 }))
     }
 
     #[test]
-    fn what_no_program_here_reads_is_set_aside_once() {
-        let (mut log, mut ids) = (log(), Ids::new(1));
+    fn unreadable_position_is_quarantined_once() {
+        let (mut log, mut ids) = (log(), IdGenerator::new(1));
         let judged = log.judge(&mut ids, Timestamp(3), order(4, "a trial"), later()).unwrap();
-        let Judged::Append(expected, entry) = judged else { panic!("{judged:?}") };
-        assert_eq!(expected, Position(6), "behind the last message, whatever that is");
+        let QuarantineOutcome::Append(expected, entry) = judged else { panic!("{judged:?}") };
+        assert_eq!(expected, Position(6), "after the last message, valid or not");
         let decision = &entry.decisions[0];
-        assert_eq!((decision.version, decision.at), (3, Timestamp(6)), "time goes forward");
+        assert_eq!((decision.version, decision.at), (3, Timestamp(6)), "time increases");
         assert_eq!(decision.reason.as_deref(), Some("a trial"));
         assert_eq!(decision.actor, order(4, "").actor);
         log.read(Position(9), &entry.encode());
-        assert_eq!(*log.positions(), Positions::from([(Position(4), "a trial".to_owned())]));
+        assert_eq!(*log.quarantined(), QuarantinedPositions::from([(Position(4), "a trial".to_owned())]));
         let again = log.judge(&mut ids, Timestamp(9), order(4, "again"), later());
-        assert_eq!(again, Ok(Judged::Recorded(Position(9), 3)));
+        assert_eq!(again, Ok(QuarantineOutcome::Recorded(Position(9), 3)));
         // An old entry that is appended again has no effect.
         let known = log.clone();
         log.read(Position(10), &founded().encode());
-        assert_eq!(log.positions(), known.positions());
+        assert_eq!(log.quarantined(), known.quarantined());
         assert_eq!((log.version, log.last), (3, Position(10)));
-        // An entry with the time of the last one counts as old.
-        let aside = |position| cluster::Event::PositionSetAside { position, reason: "why".into() };
+        // An entry with the same time as the last one counts as old.
+        let aside = |position| cluster::Event::EntryQuarantined { position, reason: "why".into() };
         log.read(Position(11), &self::entry(6, 4, aside(Position(7))).encode());
-        assert_eq!((log.positions(), log.version), (known.positions(), 3));
+        assert_eq!((log.quarantined(), log.version), (known.quarantined(), 3));
         log.read(Position(12), &self::entry(7, 4, aside(Position(8))).encode());
-        assert_eq!((log.positions().len(), log.version), (2, 4));
+        assert_eq!((log.quarantined().len(), log.version), (2, 4));
     }
 
     #[test]
-    fn nothing_else_is_set_aside() {
-        let (log, mut ids) = (log(), Ids::new(1));
+    fn readable_or_skipped_positions_are_not_quarantined() {
+        let (log, mut ids) = (log(), IdGenerator::new(1));
         let mut refused = |log: &ClusterLog, reason: &str, stands| {
             log.judge(&mut ids, Timestamp(9), order(4, reason), stands).unwrap_err()
         };
         assert_eq!(refused(&log, "why", None).code, Code::ResourceNotFound);
         for reason in ["", "  ", &"x".repeat(REASON_BYTES + 1)] {
-            assert!(refused(&log, reason, later()).message.contains("for a reason of 1 to"));
+            assert!(refused(&log, reason, later()).message.contains("expected 1 to"));
         }
-        let longest = log.judge(&mut Ids::new(2), Timestamp(9), order(4, &"x".repeat(REASON_BYTES)), later());
-        assert!(matches!(longest, Ok(Judged::Append(..))), "{longest:?}");
+        let longest =
+            log.judge(&mut IdGenerator::new(2), Timestamp(9), order(4, &"x".repeat(REASON_BYTES)), later());
+        assert!(matches!(longest, Ok(QuarantineOutcome::Append(..))), "{longest:?}");
         let readable = refused(&log, "why", Some(Ok(founded())));
-        assert!(readable.message.contains("holds an entry that this program can read"), "{readable:?}");
+        assert!(readable.message.contains("has an entry that this program can read"), "{readable:?}");
         let garbage = refused(&log, "why", Some(Err(DecodeError::Malformed("garbage".into()))));
-        assert!(garbage.message.contains("passed over by everybody already"), "{garbage:?}");
+        assert!(garbage.message.contains("already skipped by every program"), "{garbage:?}");
         assert!(refused(&ClusterLog::default(), "why", later()).message.contains("not founded"));
         let full = ClusterLog {
-            positions: (0..POSITIONS_SET_ASIDE as u64)
+            positions: (0..QUARANTINED_POSITIONS as u64)
                 .map(|at| (Position(100 + at), String::new()))
                 .collect(),
             ..log
         };
-        assert!(refused(&full, "why", later()).message.contains("no more can be"));
+        assert!(refused(&full, "why", later()).message.contains("no more are possible"));
     }
 }

@@ -50,11 +50,11 @@ pub struct Figures {
 /// Uncompleted rollouts by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RolloutCounts {
-    /// Rollouts that replace indices and gave up none.
+    /// Rollouts that replace indices and have not given up any index.
     pub rolling: u64,
     /// Rollouts that wait for a decision of an operator or a client.
     pub paused: u64,
-    /// Rollouts that go on, but gave up some indices for now.
+    /// Rollouts that continue, but have given up some indices for now.
     pub stalled: u64,
 }
 
@@ -70,19 +70,19 @@ pub struct CellFigures {
 }
 
 impl Figures {
-    /// Computes the figures of a World, and of what the BBS observed besides it.
+    /// Computes the figures from a World and from the observations of the BBS that are not in the log.
     #[must_use]
-    pub fn of(world: &World, observed: &Observed) -> Self {
+    pub fn new(world: &World, observed: &Observed) -> Self {
         let mut figures = Self { counts: world.counts(), ..Self::default() };
         for process in world.processes_from(None) {
-            figures.take_process(process, observed.now);
+            figures.add_process(process, observed.now);
         }
         figures.tasks_unplaced = count(world.tasks_from(None).filter(|task| is_unplaced(task)));
         let now = observed.now;
         figures.domains_fresh = count(world.domains().filter(|(_, freshness)| freshness.is_fresh(now)));
         for (id, cell) in world.cells() {
             let heard = observed.heard.get(id).copied();
-            *figures.cells.entry(CellState::of(cell, heard)).or_default() += 1;
+            *figures.cells.entry(CellState::from_cell(cell, heard)).or_default() += 1;
             if cell.present {
                 let (total, used) = (cell.presence.total, world.used_on(id));
                 figures.present.insert(id.clone(), CellFigures { total, used, heard });
@@ -91,20 +91,20 @@ impl Figures {
         figures
     }
 
-    fn take_process(&mut self, process: &Process, now: Timestamp) {
+    fn add_process(&mut self, process: &Process, now: Timestamp) {
         let desired = process.desired.as_deref();
         let wanted = desired.map_or(0, |desired| u64::from(desired.instances));
         let (mut last, mut there, mut crashed) = (None, 0, false);
         for slot in process.slots.iter() {
             let index = slot.place.index;
-            let is_wanted = desired.is_some_and(|desired| desired.has(index));
-            //             // Slots of the same index are adjacent.
+            let is_wanted = desired.is_some_and(|desired| desired.desires_index(index));
+            // Slots of the same index are adjacent.
             if is_wanted && last.replace(index) != Some(index) {
                 there += 1;
             }
             if let Some(lrp) = &slot.actual {
                 self.instances_extra += u64::from(!is_wanted);
-                self.instances_waiting += u64::from(waits_long(lrp, now));
+                self.instances_waiting += u64::from(is_waiting_long(lrp, now));
                 crashed |= matches!(lrp.state, State::Crashed { .. });
             }
         }
@@ -130,12 +130,12 @@ impl RolloutCounts {
 }
 
 /// Time in the UNCLAIMED state after which an instance counts as waiting for long.
-pub(crate) const WAITS_LONG: Duration = Duration::from_mins(2);
+pub(crate) const LONG_WAIT: Duration = Duration::from_mins(2);
 
-/// Returns `true` if an instance has been UNCLAIMED for [`WAITS_LONG`] or longer, for any reason.
-pub(crate) fn waits_long(lrp: &Actual, now: Timestamp) -> bool {
+/// Returns `true` if an instance has been UNCLAIMED for [`LONG_WAIT`] or longer, for any reason.
+pub(crate) fn is_waiting_long(lrp: &Actual, now: Timestamp) -> bool {
     match lrp.state {
-        State::Unclaimed { .. } => now.since(lrp.since) >= WAITS_LONG,
+        State::Unclaimed { .. } => now.since(lrp.since) >= LONG_WAIT,
         State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => false,
     }
 }

@@ -2,7 +2,7 @@
 //! never reads what a decision did not touch.
 //!
 //! Each slot and each task has [`Facts`], its contribution to the sets. Folding a decision compares the facts
-//! before and after it. So a set does not depend on the history of its members, and a World restored from a
+//! before and after it. So a set does not depend on the history of its members. A World restored from a
 //! snapshot has the same sets as a folded one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use schemas::resources::Resources;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Place, Subject, Timestamp, evaluation};
 
-use crate::world::REMEMBERED;
+use crate::world::RETENTION;
 
 /// Reference to an instance of a process or to a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,7 @@ pub struct TaskCounts {
 impl InstanceCounts {
     /// Returns the number of instances in a state.
     #[must_use]
-    pub const fn of(&self, state: InstanceState) -> u64 {
+    pub const fn in_state(&self, state: InstanceState) -> u64 {
         match state {
             InstanceState::Unclaimed => self.unclaimed,
             InstanceState::Claimed => self.claimed,
@@ -88,7 +88,7 @@ impl InstanceCounts {
 impl TaskCounts {
     /// Returns the number of tasks in a state.
     #[must_use]
-    pub const fn of(&self, state: TaskState) -> u64 {
+    pub const fn in_state(&self, state: TaskState) -> u64 {
         match state {
             TaskState::Pending => self.pending,
             TaskState::Running => self.running,
@@ -100,7 +100,7 @@ impl TaskCounts {
 
 /// Resources of containers whose definition is no longer recorded: containers of an earlier epoch, and
 /// containers that are still stopping. They are noted when the definition is removed.
-pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(Place, InstanceGuid), Resources>>;
+pub(crate) type FormerResources = BTreeMap<ProcessGuid, BTreeMap<(Place, InstanceGuid), Resources>>;
 
 /// Work on a cell according to the log.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -117,25 +117,25 @@ pub(crate) struct Index {
     pub(crate) stopping: BTreeSet<WorkRef>,
     pub(crate) on_cell: OrdMap<CellId, OnCell>,
     pub(crate) callbacks: BTreeSet<TaskGuid>,
-    /// Next due time of each slot and task. Kept per slot, so that a change of one slot does not scan its
-    /// process.
+    /// Next due time of each slot and task. The times are kept per slot, so that a change of one slot does
+    /// not require a scan of its process.
     due: BTreeSet<(Timestamp, WorkRef)>,
     pub(crate) global: BTreeSet<ProcessGuid>,
     /// Next due time of each process's rollout and of each periodic task.
-    due_whole: BTreeSet<(Timestamp, Due)>,
+    due_aggregates: BTreeSet<(Timestamp, Due)>,
     /// Aggregates that are gone and only remembered, by the time at which they may be forgotten.
-    pub(crate) gone: BySubject,
+    pub(crate) gone: ExpiryQueue,
     /// Aggregates with ended evaluations, by the time at which the first of these is removed.
-    pub(crate) evaluated: BySubject,
+    pub(crate) evaluated: ExpiryQueue,
     /// Quota-relevant usage of each domain, without domains that use nothing.
     pub(crate) usage: OrdMap<Domain, Usage>,
 }
 
 /// Aggregates by subject and by the time from which something about them expires.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct BySubject(BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>);
+pub(crate) struct ExpiryQueue(BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>);
 
-impl BySubject {
+impl ExpiryQueue {
     /// Moves an aggregate from one expiry time to another. `None` stands for no expiry.
     pub(crate) fn change(
         &mut self,
@@ -173,14 +173,14 @@ impl BySubject {
     }
 
     /// Adds the aggregates of another part of the World.
-    fn unite(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         for (subject, mut all) in other.0 {
             self.0.entry(subject).or_default().append(&mut all);
         }
     }
 
     /// Assigns all aggregates to the subjects of a new number of shards.
-    fn deal_anew(&mut self, shards: u16) {
+    fn reassign(&mut self, shards: u16) {
         for (at, which) in take(&mut self.0).into_values().flatten() {
             self.0.entry(which.subject(shards)).or_default().insert((at, which));
         }
@@ -200,7 +200,7 @@ impl Due {
 
 /// State of a slot's instance or of a task, as counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum CountedState {
     Unclaimed,
     Claimed,
     Running,
@@ -213,7 +213,7 @@ enum Counted {
 
 /// A container and the resources that it uses on its cell.
 #[derive(Clone, Debug, PartialEq)]
-struct Held {
+struct ContainerUse {
     by: Instance,
     takes: Resources,
 }
@@ -221,48 +221,49 @@ struct Held {
 /// Contribution of one slot or task to the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
-    counted: Option<Counted>,
+    counted: Option<CountedState>,
     twin: bool,
     stopping: bool,
     callback: bool,
     due: Option<Timestamp>,
     /// Containers: that of the instance or task, and that of the evacuating instance if it is a different
     /// one.
-    held: [Option<Held>; 2],
+    held: [Option<ContainerUse>; 2],
 }
 
 /// Contribution of a process or task as a whole to the sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Whole {
+pub(crate) struct AggregateFacts {
     desired: bool,
     global: bool,
     /// Next due time of the rollout, or of the launch of a periodic task.
     due: Option<Timestamp>,
-    /// Time from which it may be forgotten. `None` if it is not gone.
+    /// Time from which the aggregate may be forgotten. `None` if it is not gone.
     pub(crate) forget_at: Option<Timestamp>,
-    /// Time at which the first of its ended evaluations is removed. `None` if it has none.
-    pub(crate) leaves_at: Option<Timestamp>,
+    /// Time at which the first ended evaluation of the aggregate is removed. `None` if it has no ended
+    /// evaluation.
+    pub(crate) evaluation_expires_at: Option<Timestamp>,
     pub(crate) evaluations: evaluation::Counts,
 }
 
 impl Facts {
     /// Returns the facts of a slot. They are empty if the slot does not exist.
-    pub(crate) fn of_slot(process: &Process, slot: Option<&Slot>, former: &Former) -> Self {
+    pub(crate) fn of_slot(process: &Process, slot: Option<&Slot>, former: &FormerResources) -> Self {
         let Some(slot) = slot else { return Self::default() };
         let actual = slot.actual.as_ref();
         let twin = slot.evacuating.as_deref();
-        let held = |by: &Instance| Held {
+        let held = |by: &Instance| ContainerUse {
             by: by.clone(),
             takes: takes(process, &slot.place, by.instance_guid, former),
         };
         let holder = actual.and_then(Actual::holder);
         let other = twin.filter(|twin| Some(&twin.by) != holder);
         Self {
-            counted: actual.map(|lrp| Counted::instance(&lrp.state)),
+            counted: actual.map(|lrp| CountedState::instance(&lrp.state)),
             twin: twin.is_some(),
             stopping: actual.is_some_and(Actual::is_stopping),
             callback: false,
-            due: process.due_of(slot),
+            due: process.slot_due(slot),
             held: [holder.map(held), other.map(|twin| held(&twin.by))],
         }
     }
@@ -273,19 +274,19 @@ impl Facts {
             return Self::default();
         };
         let (counted, runner, completed) = match state {
-            task::State::Pending { .. } => (Counted::Pending, None, false),
-            task::State::Running { by } => (Counted::TaskRunning, Some(by), false),
-            task::State::Completed(_) => (Counted::Completed, None, true),
-            task::State::Resolving(_) => (Counted::Resolving, None, false),
+            task::State::Pending { .. } => (CountedState::Pending, None, false),
+            task::State::Running { by } => (CountedState::TaskRunning, Some(by), false),
+            task::State::Completed(_) => (CountedState::Completed, None, true),
+            task::State::Resolving(_) => (CountedState::Resolving, None, false),
         };
-        let held = runner.map(|by| Held { by: by.clone(), takes: task.definition.resources() });
+        let held = runner.map(|by| ContainerUse { by: by.clone(), takes: task.definition.resources() });
         Self {
             counted: Some(counted),
             twin: false,
             stopping: false,
             callback: completed
                 && task.definition.completion_callback_url.is_some()
-                && task.completed().is_some_and(task::Completed::is_owner_called),
+                && task.completed().is_some_and(task::Completed::is_callback_open),
             due: task.next_due(),
             held: [held, None],
         }
@@ -302,14 +303,14 @@ impl Facts {
 
     fn is_work(&self) -> bool {
         match self.counted {
-            Some(Counted::Unclaimed | Counted::Pending) => true,
+            Some(CountedState::Unclaimed | CountedState::Pending) => true,
             Some(
-                Counted::Claimed
-                | Counted::Running
-                | Counted::Crashed
-                | Counted::TaskRunning
-                | Counted::Completed
-                | Counted::Resolving,
+                CountedState::Claimed
+                | CountedState::Running
+                | CountedState::Crashed
+                | CountedState::TaskRunning
+                | CountedState::Completed
+                | CountedState::Resolving,
             )
             | None => false,
         }
@@ -319,56 +320,56 @@ impl Facts {
 /// Returns the resources of a process's container: those noted when its definition was removed, or else those
 /// of its current definition. A container with an unknown definition counts as one container without memory,
 /// disk or ports.
-fn takes(process: &Process, place: &Place, container: InstanceGuid, former: &Former) -> Resources {
+fn takes(process: &Process, place: &Place, container: InstanceGuid, former: &FormerResources) -> Resources {
     let noted = || former.get(&process.guid)?.get(&(place.clone(), container)).copied();
     let recorded = || {
         let desired = process.desired.as_ref()?;
         desired.definition(&place.definition_id).map(|definition| definition.resources())
     };
-    noted().or_else(recorded).unwrap_or(Resources::of_container(0, 0, 0))
+    noted().or_else(recorded).unwrap_or(Resources::for_container(0, 0, 0))
 }
 
-impl Whole {
+impl AggregateFacts {
     pub(crate) fn of_process(process: &Process) -> Self {
-        let (evaluations, leaves_at) = evaluation::counted(&process.evaluations);
+        let (evaluations, evaluation_expires_at) = evaluation::counts_and_expiry(&process.evaluations);
         Self {
             desired: process.desired.is_some(),
             global: process.desired.as_ref().is_some_and(|desired| desired.is_global()),
             due: process.rollout_due(),
-            forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
-            leaves_at,
+            forget_at: process.is_gone().then(|| process.changed_at + RETENTION),
+            evaluation_expires_at,
             evaluations,
         }
     }
 
     pub(crate) fn of_task(task: &Task) -> Self {
-        let (evaluations, leaves_at) = evaluation::counted(&task.evaluations);
+        let (evaluations, evaluation_expires_at) = evaluation::counts_and_expiry(&task.evaluations);
         Self {
             desired: false,
             global: false,
             due: None,
-            forget_at: task.state.is_none().then(|| task.since + REMEMBERED),
-            leaves_at,
+            forget_at: task.state.is_none().then(|| task.since + RETENTION),
+            evaluation_expires_at,
             evaluations,
         }
     }
 }
 
-impl Whole {
+impl AggregateFacts {
     pub(crate) fn of_periodic(periodic: &Periodic) -> Self {
         Self {
             due: periodic.next,
-            forget_at: periodic.is_gone().then(|| periodic.since + REMEMBERED),
+            forget_at: periodic.is_removed().then(|| periodic.since + RETENTION),
             ..Self::default()
         }
     }
 
     pub(crate) fn of_parameterised(known: &Parameterised) -> Self {
-        Self { forget_at: known.is_gone().then(|| known.idle_since + REMEMBERED), ..Self::default() }
+        Self { forget_at: known.is_removed().then(|| known.idle_since + RETENTION), ..Self::default() }
     }
 }
 
-impl Counted {
+impl CountedState {
     const fn instance(state: &actual::State) -> Self {
         match state {
             actual::State::Unclaimed { .. } => Self::Unclaimed,
@@ -397,29 +398,29 @@ impl Counts {
         self.evaluations = self.evaluations.plus(evaluations);
     }
 
-    fn of(&mut self, counted: Counted) -> &mut u64 {
+    fn count_mut(&mut self, counted: CountedState) -> &mut u64 {
         match counted {
-            Counted::Unclaimed => &mut self.instances.unclaimed,
-            Counted::Claimed => &mut self.instances.claimed,
-            Counted::Running => &mut self.instances.running,
-            Counted::Crashed => &mut self.instances.crashed,
-            Counted::Pending => &mut self.tasks.pending,
-            Counted::TaskRunning => &mut self.tasks.running,
-            Counted::Completed => &mut self.tasks.completed,
-            Counted::Resolving => &mut self.tasks.resolving,
+            CountedState::Unclaimed => &mut self.instances.unclaimed,
+            CountedState::Claimed => &mut self.instances.claimed,
+            CountedState::Running => &mut self.instances.running,
+            CountedState::Crashed => &mut self.instances.crashed,
+            CountedState::Pending => &mut self.tasks.pending,
+            CountedState::TaskRunning => &mut self.tasks.running,
+            CountedState::Completed => &mut self.tasks.completed,
+            CountedState::Resolving => &mut self.tasks.resolving,
         }
     }
 }
 
 impl Index {
     /// Returns the sets that a World snapshot needs.
-    pub(crate) fn pictured(&self) -> Self {
+    pub(crate) fn frozen(&self) -> Self {
         let (on_cell, usage) = (self.on_cell.clone(), self.usage.clone());
         Self { counts: self.counts, on_cell, usage, ..Self::default() }
     }
 
     /// Adds the sets of another part of the World.
-    pub(crate) fn unite(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         let Self {
             counts,
             mut work,
@@ -428,7 +429,7 @@ impl Index {
             mut callbacks,
             mut due,
             mut global,
-            mut due_whole,
+            due_aggregates: mut due_whole,
             gone,
             evaluated,
             usage,
@@ -439,9 +440,9 @@ impl Index {
         self.callbacks.append(&mut callbacks);
         self.due.append(&mut due);
         self.global.append(&mut global);
-        self.due_whole.append(&mut due_whole);
-        self.gone.unite(gone);
-        self.evaluated.unite(evaluated);
+        self.due_aggregates.append(&mut due_whole);
+        self.gone.merge(gone);
+        self.evaluated.merge(evaluated);
         usage.iter().for_each(|(domain, used)| self.add_usage(domain, *used));
         for (id, other) in on_cell {
             let cell = self.on_cell.entry(id).or_default();
@@ -489,10 +490,10 @@ impl Index {
             return;
         }
         self.count(before, after);
-        put(&mut self.work, work, before.is_work(), after.is_work());
-        put(&mut self.stopping, work, before.stopping, after.stopping);
+        update_membership(&mut self.work, work, before.is_work(), after.is_work());
+        update_membership(&mut self.stopping, work, before.stopping, after.stopping);
         if let WorkRef::Task(guid) = work {
-            put(&mut self.callbacks, guid, before.callback, after.callback);
+            update_membership(&mut self.callbacks, guid, before.callback, after.callback);
         }
         if before.due != after.due {
             if let Some(due) = before.due {
@@ -510,10 +511,10 @@ impl Index {
     fn count(&mut self, before: &Facts, after: &Facts) {
         if before.counted != after.counted {
             if let Some(counted) = before.counted {
-                *self.counts.of(counted) -= 1;
+                *self.counts.count_mut(counted) -= 1;
             }
             if let Some(counted) = after.counted {
-                *self.counts.of(counted) += 1;
+                *self.counts.count_mut(counted) += 1;
             }
         }
         self.counts.instances.evacuating -= u64::from(before.twin);
@@ -541,33 +542,39 @@ impl Index {
     }
 
     /// Applies the change of a process or task as a whole.
-    pub(crate) fn change_whole(
+    pub(crate) fn change_aggregate(
         &mut self,
         subject: impl FnOnce() -> Subject,
         which: impl FnOnce() -> Due,
-        before: Whole,
-        after: Whole,
+        before: AggregateFacts,
+        after: AggregateFacts,
     ) {
         self.counts.processes -= u64::from(before.desired);
         self.counts.processes += u64::from(after.desired);
         self.change_evaluations(before.evaluations, after.evaluations);
-        if (Whole { desired: before.desired, evaluations: before.evaluations, ..after }) == before {
+        if (AggregateFacts { desired: before.desired, evaluations: before.evaluations, ..after }) == before {
             return;
         }
         let which = which();
         if let Due::Process(guid) = &which {
-            put(&mut self.global, guid, before.global, after.global);
+            update_membership(&mut self.global, guid, before.global, after.global);
         }
         if let Some(at) = before.due {
-            self.due_whole.remove(&(at, which.clone()));
+            self.due_aggregates.remove(&(at, which.clone()));
         }
         if let Some(at) = after.due {
-            self.due_whole.insert((at, which.clone()));
+            self.due_aggregates.insert((at, which.clone()));
         }
-        if (before.forget_at, before.leaves_at) != (after.forget_at, after.leaves_at) {
+        if (before.forget_at, before.evaluation_expires_at) != (after.forget_at, after.evaluation_expires_at)
+        {
             let subject = subject();
             self.gone.change(&subject, &which, before.forget_at, after.forget_at);
-            self.evaluated.change(&subject, &which, before.leaves_at, after.leaves_at);
+            self.evaluated.change(
+                &subject,
+                &which,
+                before.evaluation_expires_at,
+                after.evaluation_expires_at,
+            );
         }
     }
 
@@ -577,9 +584,9 @@ impl Index {
     }
 
     /// Assigns expiring aggregates to the subjects of a new number of shards.
-    pub(crate) fn deal_anew(&mut self, shards: u16) {
-        self.gone.deal_anew(shards);
-        self.evaluated.deal_anew(shards);
+    pub(crate) fn reassign(&mut self, shards: u16) {
+        self.gone.reassign(shards);
+        self.evaluated.reassign(shards);
     }
 
     /// Returns the aggregates that are due at `now`, each once, earliest first.
@@ -593,7 +600,7 @@ impl Index {
     /// than once.
     pub(crate) fn due_times(&self, now: Timestamp) -> Vec<(Timestamp, Due)> {
         let slots = self.due.iter().take_while(|(at, _)| *at <= now).map(|(at, work)| (*at, Due::from(work)));
-        let wholes = self.due_whole.iter().take_while(|(at, _)| *at <= now).cloned();
+        let wholes = self.due_aggregates.iter().take_while(|(at, _)| *at <= now).cloned();
         let mut all: Vec<_> = slots.chain(wholes).collect();
         all.sort_by_key(|(at, _)| *at);
         all
@@ -601,7 +608,7 @@ impl Index {
 
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let slot = self.due.first().map(|(at, _)| *at);
-        let whole = self.due_whole.first().map(|(at, _)| *at);
+        let whole = self.due_aggregates.first().map(|(at, _)| *at);
         slot.into_iter().chain(whole).min()
     }
 }
@@ -615,7 +622,7 @@ impl From<&WorkRef> for Due {
     }
 }
 
-fn put<T: Ord + Clone>(set: &mut BTreeSet<T>, member: &T, before: bool, after: bool) {
+fn update_membership<T: Ord + Clone>(set: &mut BTreeSet<T>, member: &T, before: bool, after: bool) {
     match (before, after) {
         (false, true) => {
             set.insert(member.clone());

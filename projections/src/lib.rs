@@ -1,5 +1,5 @@
-//! Projections of the log: the [`World`], which entries are folded into in order, and the answers derived
-//! from it.
+//! Projections of the log. Entries are folded in order into the projected state, the [`World`]. All answers
+//! are derived from it.
 //!
 //! The crate is pure: no clock, no randomness, no I/O waits. Folding a valid log never fails.
 //!
@@ -10,10 +10,10 @@
 //! | [`cluster_log`] | positions that operators quarantined, read before the rest of the log |
 //! | [`queries`], [`records`] | the state as rows for clients and as records for reps |
 //! | [`figures`] | the state in numbers, for metrics |
-//! | `index.rs` | sets behind those queries, maintained slot by slot |
+//! | `index.rs` | indexes of the World that make its queries fast, maintained slot by slot |
 //! | `share.rs` | deduplication of equal names and definitions in memory |
 //! | `ended.rs` | history of ended work, for queries |
-//! | [`tables`] | changes of each entry to the tables of a database, and their columns |
+//! | [`tables`] | conversion of each entry to changes of database tables, and the columns of these tables |
 //! | `snapshot.rs` | serialization of the World |
 
 pub mod cluster_log;
@@ -34,4 +34,4 @@ pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
 pub use queries::{Observed, Query};
 pub use reader::Reader;
 pub use snapshot::SnapshotError;
-pub use world::{Change, Picture, REMEMBERED, Told, World};
+pub use world::{Change, HistoryEvent, RETENTION, World, WorldSnapshot};

@@ -30,7 +30,7 @@ pub fn terms(world: &World) -> Terms {
 
 /// Returns every record that names the cell, and the records of the work that the request lists.
 #[must_use]
-pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
+pub fn cell_records(world: &World, asked: &Records) -> RecordsAnswer {
     let key = |work: &WorkKey| match work {
         WorkKey::Lrp { key, .. } => WorkRef::Lrp(key.clone()),
         WorkKey::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
@@ -48,14 +48,14 @@ pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     }
 }
 
-/// Returns the record of a slot. A process without an instance at the slot has a record too, also if it is
-/// gone and only remembered. Its epoch determines which containers belong to it. `changed_at` orders later
-/// reports against the last change.
+/// Returns the record of a slot. A process has a record even for a slot without an instance, and even after
+/// the process is gone and only remembered. The epoch in this record determines which containers belong to
+/// it. `changed_at` shows whether a later report is newer than the last change.
 fn lrp(process: &Process, place: &Place) -> Record {
     let slot = process.slot(place);
     let twin = slot.and_then(|slot| slot.evacuating.as_deref());
     let own = slot.and_then(|slot| slot.actual.as_ref());
-    // An evacuating instance waits for its replacement, even if that runs another definition.
+    // An evacuating instance waits for its replacement, even if the replacement runs another definition.
     let actual = own.or_else(|| twin.and_then(|_| successor(process, place)));
     let state = actual.map(|lrp| match &lrp.state {
         State::Unclaimed { placement_error } => {
@@ -76,10 +76,10 @@ fn lrp(process: &Process, place: &Place) -> Record {
     })
 }
 
-/// Returns the instance that replaces one that only evacuates. A RUNNING instance without a stop request
-/// comes first, then the desired one.
+/// Returns the replacement of an instance that is only evacuating. A RUNNING instance without a stop request
+/// is preferred, then the desired one.
 fn successor<'a>(process: &'a Process, place: &Place) -> Option<&'a Actual> {
-    let rank = |place: &Place, lrp: &Actual| (lrp.runs_on(), process.wants(place));
+    let rank = |place: &Place, lrp: &Actual| (lrp.keeps_running(), process.is_desired(place));
     process.actuals_at(place.index).max_by_key(|(place, lrp)| rank(place, lrp)).map(|(_, lrp)| lrp)
 }
 

@@ -40,7 +40,7 @@ impl PartialEq for Shared {
 }
 
 impl Shared {
-    /// Counts a process or task in its domain, and makes it share the domain's name.
+    /// Counts a process or task in its domain, and makes it share the text of the domain's name.
     pub(crate) fn enter(&mut self, domain: &mut Domain) {
         if let Some((known, _)) = self.domains.get_key_value(domain) {
             *domain = known.clone();
@@ -48,14 +48,14 @@ impl Shared {
         *self.domains.entry(domain.clone()).or_default() += 1;
     }
 
-    /// Adds what another part of the World shares. Values that are in both parts stay duplicated.
-    pub(crate) fn unite(&mut self, other: Self) {
+    /// Adds the shared values of another part of the World. Values that exist in both parts stay duplicated.
+    pub(crate) fn merge(&mut self, other: Self) {
         let Self { definitions, constraints, actions, policies, task_definitions, domains } = other;
-        self.definitions.unite(definitions);
-        self.constraints.unite(constraints);
-        self.actions.unite(actions);
-        self.policies.unite(policies);
-        self.task_definitions.unite(task_definitions);
+        self.definitions.merge(definitions);
+        self.constraints.merge(constraints);
+        self.actions.merge(actions);
+        self.policies.merge(policies);
+        self.task_definitions.merge(task_definitions);
         for (domain, count) in domains {
             *self.domains.entry(domain).or_default() += count;
         }
@@ -99,13 +99,13 @@ impl Shared {
     }
 
     /// Shares the definition of a task that was just desired.
-    pub(crate) fn task_definition(&mut self, task: &mut Task) {
+    pub(crate) fn share_task_definition(&mut self, task: &mut Task) {
         self.task_definitions.share(&mut task.definition);
     }
 }
 
 /// Makes the healthy definition's id share the text of the active one's.
-pub(crate) fn share_healthy(process: &mut Process) {
+pub(crate) fn share_healthy_id(process: &mut Process) {
     let Some(desired) = &mut process.desired else { return };
     if desired.healthy_definition_id.as_ref() == Some(&desired.active_definition_id) {
         desired.healthy_definition_id = Some(desired.active_definition_id.clone());
@@ -150,7 +150,7 @@ fn share_cell(cell: &mut CellId, cells: &OrdMap<CellId, OnCell>) {
 /// unused values is at most the number of used ones plus [`SPARE`].
 #[derive(Clone, Debug)]
 struct Pool<T> {
-    /// Values by a hash of their bytes. Of two values with the same hash only the first is shared.
+    /// Values by a hash of their bytes. If two values have the same hash, only the first one is shared.
     values: BTreeMap<u64, Arc<T>>,
     /// Most recently shared value. The next value is often equal, and then needs no hash.
     last: Option<Arc<T>>,
@@ -158,18 +158,18 @@ struct Pool<T> {
 }
 
 /// Number of unused values that a pool may always keep.
-const SPARE: usize = 1024;
+const SPARE_VALUES: usize = 1024;
 
 impl<T> Default for Pool<T> {
     fn default() -> Self {
-        Self { values: BTreeMap::new(), last: None, sweep_at: SPARE }
+        Self { values: BTreeMap::new(), last: None, sweep_at: SPARE_VALUES }
     }
 }
 
 impl<T> Pool<T> {
-    fn unite(&mut self, mut other: Self) {
+    fn merge(&mut self, mut other: Self) {
         self.values.append(&mut other.values);
-        self.sweep_at = self.sweep_at.max(2 * self.values.len() + SPARE);
+        self.sweep_at = self.sweep_at.max(2 * self.values.len() + SPARE_VALUES);
     }
 }
 
@@ -195,7 +195,7 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
         }
         if self.values.len() >= self.sweep_at {
             self.values.retain(|_, value| Arc::strong_count(value) > 1);
-            self.sweep_at = 2 * self.values.len() + SPARE;
+            self.sweep_at = 2 * self.values.len() + SPARE_VALUES;
         }
         // The clone is compact: a value decoded from text has vectors with spare capacity.
         let mut own = (**value).clone();
@@ -221,19 +221,19 @@ mod tests {
         let lrp = fixtures::lrp_of(guid, "d", 1, Definition { memory_mb, ..fixtures::definition() });
         let mut process = Process::new(lrp.process_guid.clone(), lrp.domain.clone(), Epoch(Timestamp(1)));
         let event = Event::Desired(desired::Event::Desired(Box::new(lrp)));
-        let stamp = Stamp::beginning(DecisionId(uuid::Uuid::nil()), Timestamp(1));
+        let stamp = Stamp::root(DecisionId(uuid::Uuid::nil()), Timestamp(1));
         process::evolve(&mut process, &[event], &stamp);
         process
     }
 
     #[test]
-    fn definitions_that_differ_share_what_is_equal_of_them() {
+    fn different_definitions_share_equal_parts() {
         let mut shared = Shared::default();
         let [one, other] = [("one", 1), ("other", 2)].map(|(guid, memory_mb)| {
             let mut process = desired(guid, memory_mb);
             shared.definitions(&mut process);
             shared.policies(&mut process);
-            let desired = process.desired.expect("it was desired");
+            let desired = process.desired.expect("the process was desired");
             (Arc::clone(&desired.definitions[0].1), desired.policies)
         });
         assert_ne!(one.0, other.0);
@@ -243,16 +243,16 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_any_more_is_not_kept_for_ever() {
+    fn unused_values_are_dropped_at_sweep() {
         let mut pool = Pool::default();
         let mut kept = Arc::new(u64::MAX);
         pool.share(&mut kept);
-        for value in 0..4 * SPARE as u64 {
+        for value in 0..4 * SPARE_VALUES as u64 {
             pool.share(&mut Arc::new(value));
         }
-        assert!(pool.values.len() <= 2 * SPARE, "{} are kept", pool.values.len());
+        assert!(pool.values.len() <= 2 * SPARE_VALUES, "{} values are kept", pool.values.len());
         let mut again = Arc::new(u64::MAX);
         pool.share(&mut again);
-        assert!(Arc::ptr_eq(&kept, &again), "what is in use is shared");
+        assert!(Arc::ptr_eq(&kept, &again), "a used value is shared");
     }
 }

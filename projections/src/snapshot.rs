@@ -6,11 +6,11 @@
 //! part: kind 8 | length 8 | checksum 8 | items
 //! ```
 //!
-//! Numbers are little-endian. Parts follow the head: first the small state, then the processes, the tasks,
-//! the periodic and the parameterised tasks, several items in each part. A length counts the bytes that
-//! follow its head. A checksum covers everything else of its head or part. Items are postcard, one after the
-//! other, so that at most one item is in memory twice. All processors read parts in parallel. Sets that can
-//! be recomputed are not stored.
+//! Numbers are little-endian. Parts follow the head. The first part has the cluster, the cells, the domains
+//! and other small state. The next parts have the processes, the tasks, the periodic and the parameterised
+//! tasks, several items in each part. A length counts the bytes that follow its head. A checksum covers
+//! everything else of its head or part. Items are encoded with postcard one by one, so that at most one item
+//! is in memory twice. All processors read parts in parallel. Sets that can be recomputed are not stored.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -20,36 +20,37 @@ use std::thread;
 use schemas::cell::Cell;
 use schemas::checksum::crc64;
 use schemas::cluster::Cluster;
-use schemas::domain::{Freshness, Limited};
+use schemas::domain::{DomainQuotas, Freshness};
 use schemas::names::{CellId, ClusterId, Domain};
 use schemas::{Position, Subject, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::ended::{History, Stored};
-use crate::index::Former;
+use crate::ended::{History, StoredHistory};
+use crate::index::FormerResources;
 use crate::world::World;
 
 const MAGIC: [u8; 8] = *b"MUSWORLD";
 /// Offset of the checksum in the head, and length of the head, in bytes.
-const SUM: usize = 48;
-const HEAD: usize = 56;
+const CHECKSUM_OFFSET: usize = 48;
+const HEAD_LEN: usize = 56;
 /// Offset of the checksum in the head of a part, and length of that head, in bytes.
-const PART_SUM: usize = 16;
-const PART_HEAD: usize = 24;
+const PART_CHECKSUM_OFFSET: usize = 16;
+const PART_HEAD_LEN: usize = 24;
 /// Maximum number of items in a part.
-const PART_ITEMS: usize = 1_024;
+const MAX_PART_ITEMS: usize = 1_024;
 /// Minimum number of bytes that a thread reads.
-const SHARE: usize = 1 << 20;
+const MIN_SHARE_BYTES: usize = 1 << 20;
 
-/// Version of a snapshot's contents. Two programs with the same version interpret its bytes alike. Other
-/// state that depends on the log up to a position, such as indexed snapshots, uses the same number.
+/// Version of a snapshot's contents. Two programs with the same version interpret its bytes alike. Indexed
+/// snapshots, which hold other state at a position, use the same number.
 ///
-/// The version is raised with every change after which an existing snapshot would be read differently than it
-/// was written, or would differ from the result of folding the same log:
+/// The version is raised with every change that makes this program misread an existing snapshot, or fold the
+/// same log to a different World:
 ///
 /// - A stored type gains, loses or moves a field or a variant, at any depth.
-/// - A rule of folding changes: the effect of an event on the World, or what is remembered and for how long.
+/// - A rule of folding changes: the effect of an event on the World, or the extent and duration of remembered
+///   state.
 /// - The state of a [`crate::Reader`] changes, or the rules by which it quarantines messages.
 ///
 /// A change of a name alone does not count. A test folds a history with every event and pins the bytes
@@ -58,12 +59,12 @@ pub const VERSION: u64 = 8;
 
 /// Oldest version that this program reads. Version 8 only added changes of the number of shards, which logs
 /// of version 7 do not have.
-const OLDEST: u64 = 7;
+const OLDEST_VERSION: u64 = 7;
 
 /// Returns `true` if this program reads snapshots of a version.
 #[must_use]
 pub const fn is_readable(version: u64) -> bool {
-    OLDEST <= version && version <= VERSION
+    OLDEST_VERSION <= version && version <= VERSION
 }
 
 /// Reason why bytes are not a usable snapshot. The remedy is always to fold the log from its beginning.
@@ -72,8 +73,8 @@ pub enum SnapshotError {
     /// The bytes do not start with the magic number.
     #[error("not a snapshot")]
     NotASnapshot,
-    #[error("the snapshot is of another version of snapshots")]
-    OtherVersion,
+    #[error("the snapshot has an unsupported version")]
+    UnsupportedVersion,
     #[error("the snapshot is of cluster {}, not of {expected}", name(.found.as_ref()))]
     OtherCluster {
         /// Cluster of the snapshot. `None` if the cluster was not founded yet.
@@ -82,7 +83,7 @@ pub enum SnapshotError {
         expected: ClusterId,
     },
     /// The snapshot is truncated, or more bytes follow its end.
-    #[error("the snapshot announces {announced} bytes and has {found}")]
+    #[error("the snapshot has {found} bytes: expected {announced}")]
     WrongLength {
         /// Length according to the head, in bytes.
         announced: u64,
@@ -90,7 +91,7 @@ pub enum SnapshotError {
         found: u64,
     },
     /// A checksum does not match, or a part is truncated.
-    #[error("the snapshot is damaged: a checksum is wrong")]
+    #[error("the snapshot is damaged: checksum mismatch")]
     Damaged,
     /// The contents cannot be decoded.
     #[error("the snapshot can't be read: {0}")]
@@ -101,24 +102,24 @@ fn name(cluster: Option<&ClusterId>) -> String {
     cluster.map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
-/// Everything but the processes, tasks, periodic and parameterised tasks.
+/// The state without the processes, tasks, periodic and parameterised tasks.
 #[derive(Serialize, Deserialize)]
-struct Small {
+struct BaseState {
     cluster: Option<Cluster>,
     last: Vec<(String, Position, Timestamp)>,
     domains: BTreeMap<Domain, Freshness>,
-    limited: BTreeMap<Domain, Limited>,
+    limited: BTreeMap<Domain, DomainQuotas>,
     cells: BTreeMap<CellId, Cell>,
-    former: Former,
-    history: Stored,
+    former: FormerResources,
+    history: StoredHistory,
     found_by_convergence: u64,
     forgotten: Position,
 }
 
 /// Type of the items of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Small,
+enum PartKind {
+    Base,
     Processes,
     Tasks,
     Periodics,
@@ -128,7 +129,7 @@ enum Kind {
 /// One part of a snapshot, not yet checked.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
-    head: &'a [u8; PART_HEAD],
+    head: &'a [u8; PART_HEAD_LEN],
     items: &'a [u8],
 }
 
@@ -139,21 +140,21 @@ impl World {
     /// Never: the World is plain data.
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
-        let mut bytes = vec![0; HEAD];
-        write_parts(&mut bytes, Kind::Small, [&self.small()].into_iter());
-        write_parts(&mut bytes, Kind::Processes, self.processes.values().map(|process| &**process));
-        write_parts(&mut bytes, Kind::Tasks, self.tasks.values().map(|task| &**task));
-        write_parts(&mut bytes, Kind::Periodics, self.periodics.values().map(|periodic| &**periodic));
-        write_parts(&mut bytes, Kind::Parameterised, self.parameterised.values().map(|known| &**known));
-        let length = bytes.len() - HEAD;
+        let mut bytes = vec![0; HEAD_LEN];
+        write_parts(&mut bytes, PartKind::Base, [&self.base_state()].into_iter());
+        write_parts(&mut bytes, PartKind::Processes, self.processes.values().map(|process| &**process));
+        write_parts(&mut bytes, PartKind::Tasks, self.tasks.values().map(|task| &**task));
+        write_parts(&mut bytes, PartKind::Periodics, self.periodics.values().map(|periodic| &**periodic));
+        write_parts(&mut bytes, PartKind::Parameterised, self.parameterised.values().map(|known| &**known));
+        let length = bytes.len() - HEAD_LEN;
         let cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.id.0.as_u128());
         bytes[0..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(&cluster.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.position.0.to_le_bytes());
         bytes[40..48].copy_from_slice(&(length as u64).to_le_bytes());
-        let sum = crc64(&[&bytes[..SUM]]);
-        bytes[SUM..HEAD].copy_from_slice(&sum.to_le_bytes());
+        let sum = crc64(&[&bytes[..CHECKSUM_OFFSET]]);
+        bytes[CHECKSUM_OFFSET..HEAD_LEN].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
@@ -164,15 +165,15 @@ impl World {
     ///
     /// # Panics
     /// Panics if one of its threads panics.
-    pub fn restore(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
+    pub fn from_bytes(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
         let position = check(bytes, cluster_id)?;
-        let parts = parts(&bytes[HEAD..])?;
+        let parts = parts(&bytes[HEAD_LEN..])?;
         let Some((small, parts)) = parts.split_first() else {
-            return Err(SnapshotError::Unreadable("it has no parts".to_owned()));
+            return Err(SnapshotError::Unreadable("no parts".to_owned()));
         };
-        let mut world = Self::of_small(small, position)?;
-        for share in world.read_shares(&shares(parts)) {
-            world.unite(share?);
+        let mut world = Self::from_base(small, position)?;
+        for share in world.read_shares(&split_shares(parts)) {
+            world.merge(share?);
         }
         Ok(world)
     }
@@ -184,34 +185,36 @@ impl World {
             let threads: Vec<_> =
                 elsewhere.iter().map(|share| scope.spawn(|| self.read_share(share))).collect();
             let here = self.read_share(here);
-            let there = threads.into_iter().map(|thread| thread.join().expect("it panics as this one would"));
+            let there =
+                threads.into_iter().map(|thread| thread.join().expect("a panic of the thread is passed on"));
             [here].into_iter().chain(there).collect()
         })
     }
 
-    /// Reads some parts into a new World, which otherwise only has the state that the sets depend on.
+    /// Reads some parts into a new World. Apart from their items, that World contains only the state that its
+    /// indexes depend on.
     fn read_share(&self, parts: &[Part<'_>]) -> Result<Self, SnapshotError> {
         let mut world = Self { cluster: self.cluster.clone(), former: self.former.clone(), ..Self::new() };
         for part in parts {
             match part.check()? {
-                Kind::Small => {
-                    return Err(SnapshotError::Unreadable("what is small is there twice".to_owned()));
+                PartKind::Base => {
+                    return Err(SnapshotError::Unreadable("two parts with the small state".to_owned()));
                 }
-                Kind::Processes => part.read(|process| world.take_process(process))?,
-                Kind::Tasks => part.read(|task| world.take_task(task))?,
-                Kind::Periodics => part.read(|periodic| world.take_periodic(periodic))?,
-                Kind::Parameterised => part.read(|known| world.take_parameterised(known))?,
+                PartKind::Processes => part.read(|process| world.add_process(process))?,
+                PartKind::Tasks => part.read(|task| world.add_task(task))?,
+                PartKind::Periodics => part.read(|periodic| world.add_periodic(periodic))?,
+                PartKind::Parameterised => part.read(|known| world.add_parameterised(known))?,
             }
         }
         Ok(world)
     }
 
     /// Returns the World without its processes, tasks, periodic and parameterised tasks.
-    fn of_small(part: &Part<'_>, position: Position) -> Result<Self, SnapshotError> {
-        if part.check()? != Kind::Small {
-            return Err(SnapshotError::Unreadable("what is small is not first".to_owned()));
+    fn from_base(part: &Part<'_>, position: Position) -> Result<Self, SnapshotError> {
+        if part.check()? != PartKind::Base {
+            return Err(SnapshotError::Unreadable("the first part is not the small state".to_owned()));
         }
-        let Small {
+        let BaseState {
             cluster,
             last,
             domains,
@@ -222,7 +225,7 @@ impl World {
             found_by_convergence,
             forgotten,
         } = read(&mut &*part.items)?;
-        let (cluster, history) = (cluster.map(Arc::new), History::restored(history));
+        let (cluster, history) = (cluster.map(Arc::new), History::from_stored(history));
         let mut world =
             Self { position, cluster, former, history, found_by_convergence, forgotten, ..Self::new() };
         world.domains = domains.into_iter().collect();
@@ -236,9 +239,9 @@ impl World {
         Ok(world)
     }
 
-    fn small(&self) -> Small {
+    fn base_state(&self) -> BaseState {
         let last = self.last.iter();
-        Small {
+        BaseState {
             cluster: self.cluster().cloned(),
             last: last.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
             domains: self.domains.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),
@@ -252,19 +255,20 @@ impl World {
     }
 }
 
-impl Kind {
-    const ALL: [Self; 5] = [Self::Small, Self::Processes, Self::Tasks, Self::Periodics, Self::Parameterised];
+impl PartKind {
+    const ALL: [Self; 5] = [Self::Base, Self::Processes, Self::Tasks, Self::Periodics, Self::Parameterised];
 }
 
 impl Part<'_> {
     /// Verifies the checksum and returns the type of the items.
-    fn check(&self) -> Result<Kind, SnapshotError> {
-        if number(self.head, PART_SUM) != crc64(&[&self.head[..PART_SUM], self.items]) {
+    fn check(&self) -> Result<PartKind, SnapshotError> {
+        if number(self.head, PART_CHECKSUM_OFFSET) != crc64(&[&self.head[..PART_CHECKSUM_OFFSET], self.items])
+        {
             return Err(SnapshotError::Damaged);
         }
         let number = number(self.head, 0);
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == number);
-        kind.ok_or_else(|| SnapshotError::Unreadable(format!("{number} is not a kind of part")))
+        let kind = PartKind::ALL.into_iter().find(|kind| *kind as u64 == number);
+        kind.ok_or_else(|| SnapshotError::Unreadable(format!("unknown kind of part {number}")))
     }
 
     /// Decodes the items one after the other.
@@ -277,20 +281,24 @@ impl Part<'_> {
     }
 }
 
-/// Writes items as parts of at most [`PART_ITEMS`] items.
-fn write_parts<'a, T: Serialize + 'a>(bytes: &mut Vec<u8>, kind: Kind, items: impl Iterator<Item = &'a T>) {
+/// Writes items as parts of at most [`MAX_PART_ITEMS`] items.
+fn write_parts<'a, T: Serialize + 'a>(
+    bytes: &mut Vec<u8>,
+    kind: PartKind,
+    items: impl Iterator<Item = &'a T>,
+) {
     let mut items = items.peekable();
     while items.peek().is_some() {
         let begin = bytes.len();
-        bytes.extend([0; PART_HEAD]);
-        for item in items.by_ref().take(PART_ITEMS) {
+        bytes.extend([0; PART_HEAD_LEN]);
+        for item in items.by_ref().take(MAX_PART_ITEMS) {
             write(bytes, item);
         }
-        let (head, items) = bytes[begin..].split_at_mut(PART_HEAD);
+        let (head, items) = bytes[begin..].split_at_mut(PART_HEAD_LEN);
         head[..8].copy_from_slice(&(kind as u64).to_le_bytes());
-        head[8..PART_SUM].copy_from_slice(&(items.len() as u64).to_le_bytes());
-        let sum = crc64(&[&head[..PART_SUM], items]);
-        head[PART_SUM..].copy_from_slice(&sum.to_le_bytes());
+        head[8..PART_CHECKSUM_OFFSET].copy_from_slice(&(items.len() as u64).to_le_bytes());
+        let sum = crc64(&[&head[..PART_CHECKSUM_OFFSET], items]);
+        head[PART_CHECKSUM_OFFSET..].copy_from_slice(&sum.to_le_bytes());
     }
 }
 
@@ -309,10 +317,11 @@ fn parts(mut rest: &[u8]) -> Result<Vec<Part<'_>>, SnapshotError> {
 
 /// Splits parts, in order, into shares of similar size: one for each processor, or fewer if there are few
 /// bytes.
-fn shares<'p, 'b>(parts: &'p [Part<'b>]) -> Vec<&'p [Part<'b>]> {
+fn split_shares<'p, 'b>(parts: &'p [Part<'b>]) -> Vec<&'p [Part<'b>]> {
     let bytes: usize = parts.iter().map(|part| part.items.len()).sum();
-    let processors = if bytes < SHARE { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
-    let share = (bytes / processors + 1).max(SHARE);
+    let processors =
+        if bytes < MIN_SHARE_BYTES { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
+    let share = (bytes / processors + 1).max(MIN_SHARE_BYTES);
     let mut end = 0;
     let in_one = |part: &Part<'_>, _: &Part<'_>| {
         let begin = end;
@@ -323,7 +332,7 @@ fn shares<'p, 'b>(parts: &'p [Part<'b>]) -> Vec<&'p [Part<'b>]> {
 }
 
 fn write<T: Serialize>(bytes: &mut Vec<u8>, value: &T) {
-    postcard::to_io(value, bytes).expect("the World is plain data, and memory takes all of it");
+    postcard::to_io(value, bytes).expect("serializing plain data to memory cannot fail");
 }
 
 fn read<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, SnapshotError> {
@@ -339,17 +348,17 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
         return Err(SnapshotError::NotASnapshot);
     }
     let found = bytes.len() as u64;
-    let Some(head) = bytes.first_chunk::<HEAD>() else {
-        return Err(SnapshotError::WrongLength { announced: HEAD as u64, found });
+    let Some(head) = bytes.first_chunk::<HEAD_LEN>() else {
+        return Err(SnapshotError::WrongLength { announced: HEAD_LEN as u64, found });
     };
     if !is_readable(number(head, 8)) {
-        return Err(SnapshotError::OtherVersion);
+        return Err(SnapshotError::UnsupportedVersion);
     }
-    let announced = number(head, 40).saturating_add(HEAD as u64);
+    let announced = number(head, 40).saturating_add(HEAD_LEN as u64);
     if announced != found {
         return Err(SnapshotError::WrongLength { announced, found });
     }
-    if number(head, SUM) != crc64(&[&head[..SUM]]) {
+    if number(head, CHECKSUM_OFFSET) != crc64(&[&head[..CHECKSUM_OFFSET]]) {
         return Err(SnapshotError::Damaged);
     }
     let cluster = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;
@@ -364,6 +373,6 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
 
 /// Returns the number at an offset of a head.
 fn number(head: &[u8], at: usize) -> u64 {
-    let bytes = head[at..].first_chunk().expect("a head has eight bytes at each of its numbers");
+    let bytes = head[at..].first_chunk().expect("a head has eight bytes at each offset");
     u64::from_le_bytes(*bytes)
 }

@@ -1,4 +1,4 @@
-//! The World: the state after a position of the log, and every query that the services make on it.
+//! The World: the projected state after a position of the log, and every query that the services make on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -11,12 +11,12 @@ use imbl::ordmap::Entry as Room;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
-use schemas::domain::{self, Freshness, Limited};
+use schemas::domain::{self, DomainQuotas, Freshness};
 use schemas::ended::{EndedInstance, EndedTask};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::{
-    CellId, Domain, InstanceGuid, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+    CellId, Domain, InstanceGuid, LAUNCH_SEPARATOR, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
@@ -29,7 +29,7 @@ use schemas::{ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, T
 use schemas::{actual, desired, ended, evacuating};
 
 use crate::ended::History;
-use crate::index::{Counts, Due, Facts, Former, Index, Whole, WorkRef};
+use crate::index::{AggregateFacts, Counts, Due, Facts, FormerResources, Index, WorkRef};
 use crate::share::{self, Shared};
 
 /// Retention time of an aggregate that is gone. Its epoch, version and answers stay remembered, so that a
@@ -37,7 +37,7 @@ use crate::share::{self, Shared};
 ///
 /// The time is measured in log time. An aggregate is forgotten with the first entry on its own subject that
 /// was decided this long after its last decision.
-pub const REMEMBERED: Duration = Duration::from_secs(600);
+pub const RETENTION: Duration = Duration::from_secs(600);
 
 /// Target that an entry changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,29 +54,23 @@ pub enum Change {
 /// Event of the history of ended work, reported while an entry is folded. Events are reported even if the
 /// World does not keep them.
 #[derive(Clone, Copy, Debug)]
-pub enum Told<'a> {
+pub enum HistoryEvent<'a> {
     /// A container of an instance ended.
-    InstanceEnded {
-        process: &'a ProcessGuid,
-        ended: &'a EndedInstance,
-    },
-    /// An instance is in a container. If the container was reported as ended, that no longer holds: it came
-    /// back with its cell.
-    InstanceTaken {
-        container: InstanceGuid,
-    },
+    InstanceEnded { process: &'a ProcessGuid, ended: &'a EndedInstance },
+    /// An instance is in a container. If this container was reported as ended before, it came back with its
+    /// cell, and that report is no longer valid.
+    ContainerInUse { container: InstanceGuid },
     /// A task was deleted after it completed.
-    TaskEnded {
-        ended: &'a EndedTask,
-    },
+    TaskEnded { ended: &'a EndedTask },
 }
 
 /// Receiver of history events.
-pub(crate) type Tell<'a> = &'a mut dyn FnMut(Told<'_>);
+pub(crate) type HistorySink<'a> = &'a mut dyn FnMut(HistoryEvent<'_>);
 
-/// State after a position of the log.
+/// Projected state after a position of the log.
 ///
-/// The same entries always give the same World: folded in one pass, folded from a snapshot, or folded twice.
+/// The same entries always give the same World, whether they are folded in one pass, folded after a snapshot,
+/// or delivered twice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
     pub(crate) position: Position,
@@ -89,9 +83,9 @@ pub struct World {
     pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
     pub(crate) parameterised: OrdMap<ParameterisedGuid, Arc<Parameterised>>,
     pub(crate) domains: OrdMap<Domain, Freshness>,
-    pub(crate) limited: OrdMap<Domain, Limited>,
+    pub(crate) limited: OrdMap<Domain, DomainQuotas>,
     pub(crate) cells: OrdMap<CellId, Cell>,
-    pub(crate) former: Former,
+    pub(crate) former: FormerResources,
     pub(crate) history: History,
     pub(crate) found_by_convergence: u64,
     /// Highest position of the last decision of a forgotten aggregate.
@@ -105,9 +99,9 @@ pub struct World {
 ///
 /// A snapshot costs next to nothing, and does not change while the World is folded further.
 #[derive(Clone, Debug)]
-pub struct Picture(Arc<World>);
+pub struct WorldSnapshot(Arc<World>);
 
-impl Deref for Picture {
+impl Deref for WorldSnapshot {
     type Target = World;
 
     fn deref(&self) -> &World {
@@ -118,8 +112,8 @@ impl Deref for Picture {
 impl World {
     /// Returns a World snapshot of the current position.
     #[must_use]
-    pub fn picture(&self) -> Picture {
-        Picture(Arc::new(Self {
+    pub fn freeze(&self) -> WorldSnapshot {
+        WorldSnapshot(Arc::new(Self {
             position: self.position,
             cluster: self.cluster.clone(),
             processes: self.processes.clone(),
@@ -129,9 +123,9 @@ impl World {
             domains: self.domains.clone(),
             limited: self.limited.clone(),
             cells: self.cells.clone(),
-            history: self.history.pictured(),
+            history: self.history.frozen(),
             found_by_convergence: self.found_by_convergence,
-            index: self.index.pictured(),
+            index: self.index.frozen(),
             ..Self::new()
         }))
     }
@@ -155,7 +149,7 @@ impl World {
     }
 
     /// Calls the visitor for every cell that has an ordinal, in order of the ordinals.
-    pub fn numbered(&self, visit: process::Visit<'_>) {
+    pub fn visit_numbered(&self, visit: process::CellVisitor<'_>) {
         for (ordinal, id) in self.cluster.iter().flat_map(|cluster| &cluster.ordinals) {
             if let Some(cell) = self.cells.get(id) {
                 visit(*ordinal, id, cell);
@@ -197,7 +191,7 @@ impl World {
 
     /// Returns the position of a subject's last entry, or 0 if it has none.
     #[must_use]
-    pub fn last_on(&self, subject: &Subject) -> Position {
+    pub fn last_position(&self, subject: &Subject) -> Position {
         self.last.get(subject).map_or(Position(0), |(position, _)| *position)
     }
 
@@ -251,7 +245,7 @@ impl World {
     }
 
     /// Returns periodic tasks in order of their guids, starting after `after`. They include tasks that were
-    /// removed and are only remembered; use [`Periodic::is_gone`] to filter them out.
+    /// removed and are only remembered; use [`Periodic::is_removed`] to filter them out.
     pub fn periodics_from(&self, after: Option<&PeriodicGuid>) -> impl Iterator<Item = &Periodic> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.periodics.range::<_, PeriodicGuid>((from, Bound::Unbounded)).map(|(_, periodic)| &**periodic)
@@ -259,7 +253,7 @@ impl World {
 
     /// Returns the tasks that a periodic task launched and that still exist, in order of their guids.
     pub fn launched_by(&self, guid: &PeriodicGuid) -> impl Iterator<Item = &Task> {
-        self.named_after(guid.as_str()).filter(|task| task.guid.periodic().is_some())
+        self.named_after(guid.as_str()).filter(|task| task.guid.launching_periodic().is_some())
     }
 
     /// Returns a parameterised task, even if it was removed and is only remembered.
@@ -269,7 +263,7 @@ impl World {
     }
 
     /// Returns parameterised tasks in order of their guids, starting after `after`. They include tasks that
-    /// were removed and are only remembered; use [`Parameterised::is_gone`] to filter them out.
+    /// were removed and are only remembered; use [`Parameterised::is_removed`] to filter them out.
     pub fn parameterised_from(
         &self,
         after: Option<&ParameterisedGuid>,
@@ -281,13 +275,13 @@ impl World {
 
     /// Returns the tasks that were dispatched from a parameterised task and still exist, in order of their
     /// guids.
-    pub fn dispatched_of(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
-        self.named_after(guid.as_str()).filter(|task| task.guid.dispatched().is_some())
+    pub fn dispatched_by(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
+        self.named_after(guid.as_str()).filter(|task| task.guid.dispatch_source().is_some())
     }
 
     /// Returns the tasks whose guid starts with the guid of their launcher.
     fn named_after(&self, launcher: &str) -> impl Iterator<Item = &Task> {
-        let first = format!("{launcher}{LAUNCH_MARK}");
+        let first = format!("{launcher}{LAUNCH_SEPARATOR}");
         let from = (Bound::Included(first.as_str()), Bound::Unbounded);
         let tasks = self.tasks.range::<_, str>(from).map(|(_, task)| &**task);
         tasks.take_while(move |task| task.guid.as_str().starts_with(&first))
@@ -301,7 +295,7 @@ impl World {
 
     /// Returns the quotas that an operator set for a domain, or `None` if no operator did.
     #[must_use]
-    pub fn limited(&self, domain: &Domain) -> Option<&Limited> {
+    pub fn limited(&self, domain: &Domain) -> Option<&DomainQuotas> {
         self.limited.get(domain)
     }
 
@@ -409,8 +403,8 @@ impl World {
         self.index.counts
     }
 
-    /// Returns the number of decisions that created work which only convergence found. It stays at 0 in a
-    /// healthy cluster.
+    /// Returns the number of decisions whose new work was found by convergence only. The number stays at 0 in
+    /// a healthy cluster.
     #[must_use]
     pub const fn found_by_convergence(&self) -> u64 {
         self.found_by_convergence
@@ -423,15 +417,20 @@ impl World {
         self.forgotten
     }
 
-    /// Folds an entry and returns what it changed: each target once, in order of first appearance. Forgetting
-    /// an aggregate after its retention time is not a change. An entry at or below [`World::position`] was
+    /// Folds an entry and returns the changed targets: each once, in order of first appearance. Forgetting an
+    /// aggregate after its retention time is not a change. An entry at or below [`World::position`] was
     /// folded already and changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
-        self.fold_telling(position, entry, &mut |_| {})
+        self.fold_with_history(position, entry, &mut |_| {})
     }
 
     /// Folds an entry like [`World::fold`], and reports history events in order.
-    pub fn fold_telling(&mut self, position: Position, entry: &Entry, tell: Tell<'_>) -> Vec<Change> {
+    pub fn fold_with_history(
+        &mut self,
+        position: Position,
+        entry: &Entry,
+        tell: HistorySink<'_>,
+    ) -> Vec<Change> {
         if position <= self.position {
             return vec![];
         }
@@ -453,8 +452,8 @@ impl World {
         changes
     }
 
-    fn fold_decision(&mut self, decision: &Decision, tell: Tell<'_>) -> Change {
-        self.found_by_convergence += u64::from(only_convergence_found(decision));
+    fn fold_decision(&mut self, decision: &Decision, tell: HistorySink<'_>) -> Change {
+        self.found_by_convergence += u64::from(is_found_by_convergence(decision));
         match &decision.aggregate {
             Aggregate::Process { guid, domain, epoch } => {
                 self.fold_process(guid, (domain, *epoch), decision, tell);
@@ -492,33 +491,34 @@ impl World {
         guid: &ProcessGuid,
         (domain, epoch): (&Domain, Epoch),
         decision: &Decision,
-        tell: Tell<'_>,
+        tell: HistorySink<'_>,
     ) {
         let shards = self.shards();
         let (process, whole) = match self.processes.entry(guid.clone()) {
             Room::Occupied(place) => {
                 let process = Arc::make_mut(place.into_mut());
-                let whole = Whole::of_process(process);
+                let whole = AggregateFacts::of_process(process);
                 (process, whole)
             }
             Room::Vacant(place) => {
                 let mut process = Process::new(guid.clone(), domain.clone(), epoch);
                 self.shared.enter(&mut process.domain);
-                (Arc::make_mut(place.insert(Arc::new(process))), Whole::default())
+                (Arc::make_mut(place.insert(Arc::new(process))), AggregateFacts::default())
             }
         };
-        let touched = touched(process, &decision.events);
-        let facts = |process: &Process, former: &Former| -> Vec<Facts> {
+        let touched = touched_slots(process, &decision.events);
+        let facts = |process: &Process, former: &FormerResources| -> Vec<Facts> {
             touched.iter().map(|place| Facts::of_slot(process, process.slot(place), former)).collect()
         };
         let before = facts(process, &self.former);
-        let life_ends = decision.events.iter().any(ends_life);
+        let life_ends = decision.events.iter().any(replaces_definitions);
         if life_ends {
             note_former(&mut self.former, guid, touched.iter().zip(&before));
         }
         let left = process.domain.clone();
-        let used = used_by_process(process);
-        // The log has the version, even if the process was forgotten before this decision.
+        let used = process_usage(process);
+        // Take the version from the log, because the World may have forgotten the process before this
+        // decision.
         process.version = decision.version.saturating_sub(1);
         let ended = process::evolve(process, &decision.events, &decision.stamp());
         process.last_decision = self.position;
@@ -526,13 +526,13 @@ impl World {
             self.shared.leave(&left);
             self.shared.enter(&mut process.domain);
         }
-        if decision.events.iter().any(brings_definition) {
+        if decision.events.iter().any(adds_definition) {
             self.shared.definitions(process);
         }
-        if decision.events.iter().any(brings_policies) {
+        if decision.events.iter().any(sets_policies) {
             self.shared.policies(process);
         }
-        self.index.change_usage(Some((left, used)), Some((&process.domain, used_by_process(process))));
+        self.index.change_usage(Some((left, used)), Some((&process.domain, process_usage(process))));
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
@@ -544,21 +544,26 @@ impl World {
             self.index.change(&WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place)), before, after);
         }
         let subject = || Subject::of_process(guid, shards);
-        self.index.change_whole(subject, || Due::Process(guid.clone()), whole, Whole::of_process(process));
+        self.index.change_aggregate(
+            subject,
+            || Due::Process(guid.clone()),
+            whole,
+            AggregateFacts::of_process(process),
+        );
     }
 
-    fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision, tell: Tell<'_>) {
+    fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision, tell: HistorySink<'_>) {
         let shards = self.shards();
         let old = self.tasks.remove(guid).map(Arc::unwrap_or_clone);
         let before = Facts::of_task(old.as_ref());
-        let whole = old.as_ref().map(Whole::of_task).unwrap_or_default();
+        let whole = old.as_ref().map(AggregateFacts::of_task).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
         }
-        let used = old.as_ref().map(|old| (old.domain.clone(), used_by(old.state.is_some())));
-        if let Some(ended) = ended::task(old.as_ref(), &decision.events, &decision.stamp()) {
-            tell(Told::TaskEnded { ended: &ended });
-            self.history.task_ended(self.position, ended);
+        let used = old.as_ref().map(|old| (old.domain.clone(), record_usage(old.state.is_some())));
+        if let Some(ended) = ended::ended_task(old.as_ref(), &decision.events, &decision.stamp()) {
+            tell(HistoryEvent::TaskEnded { ended: &ended });
+            self.history.record_task(self.position, ended);
         }
         // Use the guid that the sets hold already, so that its text exists once.
         let known = old.as_ref().map(|old| old.guid.clone());
@@ -570,26 +575,31 @@ impl World {
         task.version = decision.version;
         task.last_decision = self.position;
         self.shared.enter(&mut task.domain);
-        self.index.change_usage(used, Some((&task.domain, used_by(task.state.is_some()))));
+        self.index.change_usage(used, Some((&task.domain, record_usage(task.state.is_some()))));
         if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
-            self.shared.task_definition(&mut task);
+            self.shared.share_task_definition(&mut task);
         }
         share::share_task(&mut task, &self.index.on_cell);
         let after = Facts::of_task(Some(&task));
         self.index.change(&WorkRef::Task(guid.clone()), &before, &after);
         let subject = || Subject::of_task(guid, shards);
-        self.index.change_whole(subject, || Due::Task(guid.clone()), whole, Whole::of_task(&task));
+        self.index.change_aggregate(
+            subject,
+            || Due::Task(guid.clone()),
+            whole,
+            AggregateFacts::of_task(&task),
+        );
         self.tasks.insert(guid.clone(), Arc::new(task));
     }
 
     fn fold_periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) {
         let shards = self.shards();
         let old = self.periodics.remove(guid).map(Arc::unwrap_or_clone);
-        let whole = old.as_ref().map(Whole::of_periodic).unwrap_or_default();
+        let whole = old.as_ref().map(AggregateFacts::of_periodic).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
         }
-        let used = old.as_ref().map(|old| (old.domain.clone(), used_by(!old.is_gone())));
+        let used = old.as_ref().map(|old| (old.domain.clone(), record_usage(!old.is_removed())));
         let events = decision.events.iter().filter_map(Event::as_periodic);
         let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else {
             return self.index.change_usage(used, None);
@@ -598,21 +608,21 @@ impl World {
         periodic.version = decision.version;
         periodic.last_decision = self.position;
         self.shared.enter(&mut periodic.domain);
-        self.index.change_usage(used, Some((&periodic.domain, used_by(!periodic.is_gone()))));
+        self.index.change_usage(used, Some((&periodic.domain, record_usage(!periodic.is_removed()))));
         let subject = || Subject::of_periodic(guid, shards);
-        let after = Whole::of_periodic(&periodic);
-        self.index.change_whole(subject, || Due::Periodic(guid.clone()), whole, after);
+        let after = AggregateFacts::of_periodic(&periodic);
+        self.index.change_aggregate(subject, || Due::Periodic(guid.clone()), whole, after);
         self.periodics.insert(guid.clone(), Arc::new(periodic));
     }
 
     fn fold_parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) {
         let shards = self.shards();
         let old = self.parameterised.remove(guid).map(Arc::unwrap_or_clone);
-        let whole = old.as_ref().map(Whole::of_parameterised).unwrap_or_default();
+        let whole = old.as_ref().map(AggregateFacts::of_parameterised).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
         }
-        let used = old.as_ref().map(|old| (old.domain.clone(), used_by(!old.is_gone())));
+        let used = old.as_ref().map(|old| (old.domain.clone(), record_usage(!old.is_removed())));
         let events = decision.events.iter().filter_map(Event::as_parameterised);
         let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else {
             return self.index.change_usage(used, None);
@@ -621,10 +631,10 @@ impl World {
         known.version = decision.version;
         known.last_decision = self.position;
         self.shared.enter(&mut known.domain);
-        self.index.change_usage(used, Some((&known.domain, used_by(!known.is_gone()))));
+        self.index.change_usage(used, Some((&known.domain, record_usage(!known.is_removed()))));
         let subject = || Subject::of_parameterised(guid, shards);
-        let after = Whole::of_parameterised(&known);
-        self.index.change_whole(subject, || Due::Parameterised(guid.clone()), whole, after);
+        let after = AggregateFacts::of_parameterised(&known);
+        self.index.change_aggregate(subject, || Due::Parameterised(guid.clone()), whole, after);
         self.parameterised.insert(guid.clone(), Arc::new(known));
     }
 
@@ -634,12 +644,12 @@ impl World {
             match *event {
                 domain::Event::Refreshed { expires_at } => {
                     let known = self.domains.remove(domain);
-                    let freshness = domain::refreshed(known, expires_at, &stamp, version);
+                    let freshness = domain::fold_refresh(known, expires_at, &stamp, version);
                     self.domains.insert(domain.clone(), freshness);
                 }
                 domain::Event::Limited { quotas } => {
                     let known = self.limited.remove(domain);
-                    let limited = domain::limited(known, quotas, &stamp, version);
+                    let limited = domain::fold_quotas(known, quotas, &stamp, version);
                     self.limited.insert(domain.clone(), limited);
                 }
             }
@@ -660,13 +670,13 @@ impl World {
         let known = self.cluster.take().map(Arc::unwrap_or_clone);
         self.cluster = cluster::fold(known, events, &decision.stamp(), decision.version).map(Arc::new);
         if self.shards() != shards {
-            self.index.deal_anew(self.shards());
+            self.index.reassign(self.shards());
             self.reshard();
         }
     }
 
-    /// Makes every subject of the new number of shards end at the change: everything known was recorded
-    /// before it.
+    /// Sets the end of every subject of the new number of shards to the position of the change, because
+    /// everything known was recorded before it.
     fn reshard(&mut self) {
         let is_shard = |subject: &Subject| subject.is_shard();
         let of_shards = self.last.iter().filter(|(subject, _)| is_shard(subject));
@@ -687,10 +697,12 @@ impl World {
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
         while let Some(which) = self.index.gone.pop(subject, now) {
             if let Due::Parameterised(guid) = &which
-                && self.remembers_longer(guid, now)
+                && self.extend_retention(guid, now)
             {
-                let again =
-                    self.parameterised.get(guid).and_then(|known| Whole::of_parameterised(known).forget_at);
+                let again = self
+                    .parameterised
+                    .get(guid)
+                    .and_then(|known| AggregateFacts::of_parameterised(known).forget_at);
                 self.index.gone.change(subject, &which, None, again);
                 continue;
             }
@@ -700,28 +712,28 @@ impl World {
                     self.processes.remove(guid).map(|process| {
                         self.shared.leave(&process.domain);
                         self.forgotten = self.forgotten.max(process.last_decision);
-                        Whole::of_process(&process)
+                        AggregateFacts::of_process(&process)
                     })
                 }
                 Due::Task(guid) => self.tasks.remove(guid).map(|task| {
                     self.shared.leave(&task.domain);
                     self.forgotten = self.forgotten.max(task.last_decision);
-                    Whole::of_task(&task)
+                    AggregateFacts::of_task(&task)
                 }),
                 Due::Periodic(guid) => self.periodics.remove(guid).map(|periodic| {
                     self.shared.leave(&periodic.domain);
                     self.forgotten = self.forgotten.max(periodic.last_decision);
-                    Whole::of_periodic(&periodic)
+                    AggregateFacts::of_periodic(&periodic)
                 }),
                 Due::Parameterised(guid) => self.parameterised.remove(guid).map(|known| {
                     self.shared.leave(&known.domain);
                     self.forgotten = self.forgotten.max(known.last_decision);
-                    Whole::of_parameterised(&known)
+                    AggregateFacts::of_parameterised(&known)
                 }),
             };
             let whole = whole.unwrap_or_default();
             self.index.change_evaluations(whole.evaluations, evaluation::Counts::default());
-            self.index.evaluated.change(subject, &which, whole.leaves_at, None);
+            self.index.evaluated.change(subject, &which, whole.evaluation_expires_at, None);
         }
         while let Some(which) = self.index.evaluated.pop(subject, now) {
             let kept = match &which {
@@ -729,13 +741,13 @@ impl World {
                     self.processes.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations)
                 }
                 Due::Task(guid) => self.tasks.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations),
-                //                 // These have no evaluations; the tasks that they launch do.
+                // Periodic and parameterised tasks have no evaluations; the tasks that they launch have them.
                 Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
-                let (before, _) = evaluation::counted(kept);
-                kept.change(|all| evaluation::keep_newest(all, now));
-                let (after, leaves_at) = evaluation::counted(kept);
+                let (before, _) = evaluation::counts_and_expiry(kept);
+                kept.modify(|all| evaluation::prune_ended(all, now));
+                let (after, leaves_at) = evaluation::counts_and_expiry(kept);
                 self.index.change_evaluations(before, after);
                 leaves_at
             });
@@ -744,9 +756,10 @@ impl World {
     }
 
     /// Extends the retention of a removed parameterised task if one of its tasks still exists, and returns
-    /// `true` in that case. A later epoch then continues its numbers.
-    fn remembers_longer(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
-        let there = self.dispatched_of(guid).any(|task| task.state.is_some());
+    /// `true` in that case. If the parameterised task is desired again, the new epoch then continues the
+    /// numbering of its tasks.
+    fn extend_retention(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
+        let there = self.dispatched_by(guid).any(|task| task.state.is_some());
         if let Some(known) = self.parameterised.get_mut(guid).filter(|_| there) {
             Arc::make_mut(known).idle_since = now;
         }
@@ -755,17 +768,17 @@ impl World {
 
     /// Adds the processes, tasks, periodic and parameterised tasks that another World read from the same
     /// snapshot.
-    pub(crate) fn unite(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         self.processes = take(&mut self.processes).union(other.processes);
         self.tasks = take(&mut self.tasks).union(other.tasks);
         self.periodics = take(&mut self.periodics).union(other.periodics);
         self.parameterised = take(&mut self.parameterised).union(other.parameterised);
-        self.index.unite(other.index);
-        self.shared.unite(other.shared);
+        self.index.merge(other.index);
+        self.shared.merge(other.shared);
     }
 
     /// Adds a process of a snapshot to the World and to every set, with shared parts.
-    pub(crate) fn take_process(&mut self, mut process: Process) {
+    pub(crate) fn add_process(&mut self, mut process: Process) {
         let (guid, shards) = (process.guid.clone(), self.shards());
         self.shared.enter(&mut process.domain);
         self.shared.definitions(&mut process);
@@ -778,63 +791,83 @@ impl World {
             self.index.change(&work, &Facts::default(), &facts);
         }
         let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
-        self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
-        self.index.add_usage(&process.domain, used_by_process(&process));
+        self.index.change_aggregate(
+            subject,
+            which,
+            AggregateFacts::default(),
+            AggregateFacts::of_process(&process),
+        );
+        self.index.add_usage(&process.domain, process_usage(&process));
         self.processes.insert(guid, Arc::new(process));
     }
 
     /// Adds a periodic task of a snapshot to the World and to every set, with shared parts.
-    pub(crate) fn take_periodic(&mut self, mut periodic: Periodic) {
+    pub(crate) fn add_periodic(&mut self, mut periodic: Periodic) {
         let (guid, shards) = (periodic.guid.clone(), self.shards());
         self.shared.enter(&mut periodic.domain);
         let (subject, which) = (|| Subject::of_periodic(&guid, shards), || Due::Periodic(guid.clone()));
-        self.index.change_whole(subject, which, Whole::default(), Whole::of_periodic(&periodic));
-        self.index.add_usage(&periodic.domain, used_by(!periodic.is_gone()));
+        self.index.change_aggregate(
+            subject,
+            which,
+            AggregateFacts::default(),
+            AggregateFacts::of_periodic(&periodic),
+        );
+        self.index.add_usage(&periodic.domain, record_usage(!periodic.is_removed()));
         self.periodics.insert(guid, Arc::new(periodic));
     }
 
     /// Adds a parameterised task of a snapshot to the World and to every set, with shared parts.
-    pub(crate) fn take_parameterised(&mut self, mut known: Parameterised) {
+    pub(crate) fn add_parameterised(&mut self, mut known: Parameterised) {
         let (guid, shards) = (known.guid.clone(), self.shards());
         self.shared.enter(&mut known.domain);
         let (subject, which) =
             (|| Subject::of_parameterised(&guid, shards), || Due::Parameterised(guid.clone()));
-        self.index.change_whole(subject, which, Whole::default(), Whole::of_parameterised(&known));
-        self.index.add_usage(&known.domain, used_by(!known.is_gone()));
+        self.index.change_aggregate(
+            subject,
+            which,
+            AggregateFacts::default(),
+            AggregateFacts::of_parameterised(&known),
+        );
+        self.index.add_usage(&known.domain, record_usage(!known.is_removed()));
         self.parameterised.insert(guid, Arc::new(known));
     }
 
     /// Adds a task of a snapshot to the World and to every set, with shared parts.
-    pub(crate) fn take_task(&mut self, mut task: Task) {
+    pub(crate) fn add_task(&mut self, mut task: Task) {
         let (guid, shards) = (task.guid.clone(), self.shards());
         self.shared.enter(&mut task.domain);
-        self.shared.task_definition(&mut task);
+        self.shared.share_task_definition(&mut task);
         share::share_task(&mut task, &self.index.on_cell);
         let facts = Facts::of_task(Some(&task));
         self.index.change(&WorkRef::Task(guid.clone()), &Facts::default(), &facts);
         let (subject, which) = (|| Subject::of_task(&guid, shards), || Due::Task(guid.clone()));
-        self.index.change_whole(subject, which, Whole::default(), Whole::of_task(&task));
-        self.index.add_usage(&task.domain, used_by(task.state.is_some()));
+        self.index.change_aggregate(
+            subject,
+            which,
+            AggregateFacts::default(),
+            AggregateFacts::of_task(&task),
+        );
+        self.index.add_usage(&task.domain, record_usage(task.state.is_some()));
         self.tasks.insert(guid, Arc::new(task));
     }
 }
 
 /// Returns the share of a process in the usage of its domain.
-fn used_by_process(process: &Process) -> Usage {
+fn process_usage(process: &Process) -> Usage {
     let Some(desired) = &process.desired else { return Usage::default() };
     let instances = desired.cells.as_ref().map_or(u64::from(desired.instances), |cells| cells.len() as u64);
     Usage { instances, processes_and_tasks: 1 }
 }
 
 /// Returns the share of a task, a periodic or a parameterised task in the usage of its domain.
-fn used_by(is_there: bool) -> Usage {
+fn record_usage(is_there: bool) -> Usage {
     Usage { instances: 0, processes_and_tasks: u64::from(is_there) }
 }
 
-/// Returns `true` if only convergence found the work of a decision. Either its evaluation has that trigger,
-/// or a BBS created an instance without a command, and not as a replacement for one that it removed in the
-/// same decision.
-fn only_convergence_found(decision: &Decision) -> bool {
+/// Returns `true` if the work of a decision was found by convergence only. Either the evaluation has that
+/// trigger, or a BBS created an instance without a command. An instance at an index that the same decision
+/// removed is a replacement and does not count.
+fn is_found_by_convergence(decision: &Decision) -> bool {
     let by_bbs = match &decision.actor {
         Actor::Bbs(_) => true,
         Actor::Client { .. } | Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) => false,
@@ -872,7 +905,7 @@ fn only_convergence_found(decision: &Decision) -> bool {
 
 /// Returns the slots whose facts a decision may change: those at the indices that its events name, or all
 /// slots if it changes the desired state. The facts of a slot depend on the other slots at its index.
-fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
+fn touched_slots(process: &Process, events: &[Event]) -> Vec<Place> {
     let mut touched = vec![];
     let all = || process.slots.iter().map(|slot| slot.place.clone());
     let at = |index: u32| process.slots_at(index).map(|slot| slot.place.clone());
@@ -909,7 +942,7 @@ fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
 }
 
 /// Returns `true` if an event removes or replaces the definitions of a process.
-fn ends_life(event: &Event) -> bool {
+fn replaces_definitions(event: &Event) -> bool {
     match event {
         Event::Desired(event) => match event {
             desired::Event::Desired(_) | desired::Event::Removed {} => true,
@@ -934,12 +967,12 @@ fn ends_life(event: &Event) -> bool {
 }
 
 /// Returns `true` if an event adds a definition.
-fn brings_definition(event: &Event) -> bool {
+fn adds_definition(event: &Event) -> bool {
     matches!(event, Event::Desired(desired::Event::Desired(_) | desired::Event::DefinitionAdded { .. }))
 }
 
 /// Returns `true` if an event sets policies.
-fn brings_policies(event: &Event) -> bool {
+fn sets_policies(event: &Event) -> bool {
     let brings = |event: &desired::Event| match event {
         desired::Event::Desired(_) => true,
         desired::Event::Updated(update) => update.policies.is_some(),
@@ -953,9 +986,9 @@ fn brings_policies(event: &Event) -> bool {
     matches!(event, Event::Desired(event) if brings(event))
 }
 
-/// Notes the resources of a process's containers before its definitions are removed.
+/// Records the resources of a process's containers before the definitions of the process are removed.
 fn note_former<'a>(
-    former: &mut Former,
+    former: &mut FormerResources,
     guid: &ProcessGuid,
     facts: impl Iterator<Item = (&'a Place, &'a Facts)>,
 ) {
@@ -967,8 +1000,14 @@ fn note_former<'a>(
     }
 }
 
-/// Drops the note of a container that the record of its slot no longer names.
-fn drop_former(former: &mut Former, guid: &ProcessGuid, place: &Place, before: &Facts, after: &Facts) {
+/// Drops the recorded resources of a container that the record of its slot no longer names.
+fn drop_former(
+    former: &mut FormerResources,
+    guid: &ProcessGuid,
+    place: &Place,
+    before: &Facts,
+    after: &Facts,
+) {
     let Some(of_process) = former.get_mut(guid) else { return };
     for (by, _) in before.containers() {
         if !after.containers().any(|(still, _)| still.instance_guid == by.instance_guid) {
@@ -981,7 +1020,7 @@ fn drop_former(former: &mut Former, guid: &ProcessGuid, place: &Place, before: &
 }
 
 fn share_touched(process: &mut Process, touched: &[Place], index: &Index) {
-    share::share_healthy(process);
+    share::share_healthy_id(process);
     let Process { slots, desired, .. } = process;
     for touched in touched {
         if let Some(slot) = slots.get_mut(touched) {

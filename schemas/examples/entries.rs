@@ -1,5 +1,5 @@
 //! Measures the time to encode and to decode an entry: `cargo run --release -p schemas --example entries`.
-#![expect(clippy::print_stderr, reason = "it is a program for people")]
+#![expect(clippy::print_stderr, reason = "the example prints its results")]
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ const ROUNDS: u32 = 2_000;
 fn main() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
     let named = |name: &str| {
-        let bytes = std::fs::read(format!("{folder}/{name}.json")).expect("the golden file is there");
+        let bytes = std::fs::read(format!("{folder}/{name}.json")).expect("the golden file exists");
         Entry::decode(&bytes).expect("a golden file is an entry").decisions
     };
     let many = |decisions: Vec<Decision>, count| decisions.into_iter().cycle().take(count).collect();
@@ -35,7 +35,7 @@ fn main() {
         }
         let read = begun.elapsed();
         eprintln!(
-            "{count:>4} {name:<20} {length:>6} bytes: written in {:>7.1?}, read in {:>7.1?}",
+            "{count:>4} {name:<20} {length:>6} bytes: encoded in {:>7.1?}, decoded in {:>7.1?}",
             written / ROUNDS,
             read / ROUNDS
         );

@@ -54,15 +54,15 @@ pub struct Run {
     #[serde(default)]
     pub suppress_log_output: bool,
     /// User of the container that runs the program, by name or number, optionally followed by `:GROUP`. If
-    /// empty, the owner of the work directory. Ignored on cells whose containers have no users of their own:
-    /// there it is the cell's user.
+    /// empty, the owner of the work directory. On cells whose containers have no users of their own, this
+    /// field is ignored and the program runs as the cell's user.
     #[serde(default)]
     pub user: String,
     /// Source label of its lines in the log. If empty, the label of the definition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub log_source: String,
     /// Limits on its use of system resources.
-    #[serde(default, skip_serializing_if = "ResourceLimits::are_usual")]
+    #[serde(default, skip_serializing_if = "ResourceLimits::is_default")]
     pub resource_limits: ResourceLimits,
 }
 
@@ -77,7 +77,7 @@ pub struct ResourceLimits {
 
 impl ResourceLimits {
     /// Returns `true` if no limit is set.
-    fn are_usual(&self) -> bool {
+    fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -102,7 +102,7 @@ pub struct Download {
     /// Source label of its lines in the log. If empty, the label of the definition.
     #[serde(default)]
     pub log_source: String,
-    /// Owner of the unpacked files, in the form of a run's `user`.
+    /// Owner of the unpacked files, in the same form as the `user` of a run action.
     #[serde(default)]
     pub user: String,
     /// Checksum algorithm. If absent, the archive is not verified.
@@ -156,7 +156,7 @@ pub struct Upload {
     /// Source label of its lines in the log. If empty, the label of the definition.
     #[serde(default)]
     pub log_source: String,
-    /// User that reads the file, in the form of a run's `user`.
+    /// User that reads the file, in the same form as the `user` of a run action.
     #[serde(default)]
     pub user: String,
 }
@@ -193,10 +193,10 @@ pub struct Group {
 pub struct EmitProgress {
     /// Action to run.
     pub action: Box<Action>,
-    /// Line to log before the action. If empty, none.
+    /// Line to log before the action. If empty, no line is logged.
     #[serde(default)]
     pub start_message: String,
-    /// Line to log after success. If empty, none.
+    /// Line to log after success. If empty, no line is logged.
     #[serde(default)]
     pub success_message: String,
     /// Prefix of the line that is logged with the reason after a failure. If empty, no line is logged.
@@ -218,7 +218,7 @@ pub struct Variable {
     pub value: Secret,
 }
 
-/// A value that may be secret (docs/model.md, "Secrets"). The log cannot be redacted, so secrets enter it
+/// A value that may be secret (docs/internals/model/secrets.md, "Secrets"). The log cannot be redacted, so secrets enter it
 /// only in sealed form.
 ///
 /// In JSON a plain value is the text itself, a secret is `{"secret": ..}`, and a sealed value is `{"sealed":
@@ -260,7 +260,7 @@ impl Sealed {
 /// Encoding of a value that may be secret: used in postcard, and in JSON unless the value is plain text.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Form {
+enum SecretForm {
     /// A value that is not secret.
     Plain(#[schemars(with = "String")] EcoString),
     /// A secret that a BBS seals before any decision. Answers never contain it.
@@ -284,9 +284,9 @@ impl Serialize for Secret {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Plain(text) if to.is_human_readable() => to.serialize_str(text),
-            Self::Plain(text) => Form::Plain(text.clone()).serialize(to),
-            Self::Open(text) => Form::Secret(text.clone()).serialize(to),
-            Self::Sealed(sealed) => Form::Sealed(sealed.clone()).serialize(to),
+            Self::Plain(text) => SecretForm::Plain(text.clone()).serialize(to),
+            Self::Open(text) => SecretForm::Secret(text.clone()).serialize(to),
+            Self::Sealed(sealed) => SecretForm::Sealed(sealed.clone()).serialize(to),
         }
     }
 }
@@ -303,23 +303,23 @@ impl<'de> Deserialize<'de> for Secret {
                 Ok(Secret::Plain(text.into()))
             }
             fn visit_map<M: serde::de::MapAccess<'de>>(self, map: M) -> Result<Secret, M::Error> {
-                Form::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Secret::from)
+                SecretForm::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Secret::from)
             }
         }
         if from.is_human_readable() {
             from.deserialize_any(Either)
         } else {
-            Form::deserialize(from).map(Self::from)
+            SecretForm::deserialize(from).map(Self::from)
         }
     }
 }
 
-impl From<Form> for Secret {
-    fn from(form: Form) -> Self {
+impl From<SecretForm> for Secret {
+    fn from(form: SecretForm) -> Self {
         match form {
-            Form::Plain(text) => Self::Plain(text),
-            Form::Secret(text) => Self::Open(text),
-            Form::Sealed(sealed) => Self::Sealed(sealed),
+            SecretForm::Plain(text) => Self::Plain(text),
+            SecretForm::Secret(text) => Self::Open(text),
+            SecretForm::Sealed(sealed) => Self::Sealed(sealed),
         }
     }
 }
@@ -330,7 +330,7 @@ impl JsonSchema for Secret {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let form = generator.subschema_for::<Form>();
+        let form = generator.subschema_for::<SecretForm>();
         schemars::json_schema!({"anyOf": [{"type": "string"}, form]})
     }
 }
@@ -349,7 +349,7 @@ impl std::fmt::Debug for Secret {
 /// Node of an action tree. Its children follow it in the list.
 #[derive(Serialize, Deserialize)]
 enum Node {
-    Run(WholeRun),
+    Run(FullRun),
     Timeout(u64),
     Try,
     Parallel(u32),
@@ -360,12 +360,12 @@ enum Node {
     Upload(Box<Upload>),
 }
 
-/// A run with all of its fields.
+/// A run with all of its fields, for postcard, which cannot omit fields.
 ///
-/// The JSON form omits fields that were added later and have their default. So an old definition keeps its
-/// size, id and digest.
+/// The JSON form of [`Run`] omits fields that were added later if they have their default value. So an old
+/// definition keeps its size, id and digest.
 #[derive(Serialize, Deserialize)]
-struct WholeRun {
+struct FullRun {
     path: String,
     args: Vec<String>,
     dir: String,
@@ -376,7 +376,7 @@ struct WholeRun {
     resource_limits: ResourceLimits,
 }
 
-impl From<&Run> for WholeRun {
+impl From<&Run> for FullRun {
     fn from(run: &Run) -> Self {
         let Run { path, args, dir, env, suppress_log_output, user, log_source, resource_limits } =
             run.clone();
@@ -384,33 +384,34 @@ impl From<&Run> for WholeRun {
     }
 }
 
-impl From<WholeRun> for Run {
-    fn from(whole: WholeRun) -> Self {
-        let WholeRun { path, args, dir, env, suppress_log_output, user, log_source, resource_limits } = whole;
+impl From<FullRun> for Run {
+    fn from(whole: FullRun) -> Self {
+        let FullRun { path, args, dir, env, suppress_log_output, user, log_source, resource_limits } = whole;
         Self { path, args, dir, env, suppress_log_output, user, log_source, resource_limits }
     }
 }
 
-/// Nodes of an action tree. Reads at most `ACTION_NODES` nodes, whatever length the message announces.
-struct Row(Vec<Node>);
+/// Nodes of an action tree. The decoder reads at most `ACTION_NODES` nodes, even if the message announces a
+/// longer list.
+struct NodeList(Vec<Node>);
 
-impl<'de> Deserialize<'de> for Row {
+impl<'de> Deserialize<'de> for NodeList {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Nodes;
         impl<'de> serde::de::Visitor<'de> for Nodes {
-            type Value = Row;
+            type Value = NodeList;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("the nodes of an action tree")
             }
-            fn visit_seq<S: serde::de::SeqAccess<'de>>(self, mut from: S) -> Result<Row, S::Error> {
+            fn visit_seq<S: serde::de::SeqAccess<'de>>(self, mut from: S) -> Result<NodeList, S::Error> {
                 let mut row = vec![];
                 while let Some(node) = from.next_element()? {
                     if row.len() >= ACTION_NODES {
-                        return Err(serde::de::Error::custom("an action tree of too many nodes"));
+                        return Err(serde::de::Error::custom("action tree has too many nodes"));
                     }
                     row.push(node);
                 }
-                Ok(Row(row))
+                Ok(NodeList(row))
             }
         }
         from.deserialize_seq(Nodes)
@@ -433,11 +434,11 @@ impl<'de> Deserialize<'de> for Action {
         if from.is_human_readable() {
             return Self::deserialize(from);
         }
-        let Row(row) = Row::deserialize(from)?;
+        let NodeList(row) = NodeList::deserialize(from)?;
         let mut nodes = row.into_iter();
         let tree = Self::unflatten(&mut nodes, ACTION_DEPTH).map_err(serde::de::Error::custom)?;
         if nodes.next().is_some() {
-            return Err(serde::de::Error::custom("nodes that belong to no action tree"));
+            return Err(serde::de::Error::custom("action tree is followed by extra nodes"));
         }
         Ok(tree)
     }
@@ -472,14 +473,14 @@ impl Action {
 
     fn unflatten(nodes: &mut std::vec::IntoIter<Node>, depth: usize) -> Result<Self, &'static str> {
         if depth == 0 {
-            return Err("an action tree that is too deep");
+            return Err("action tree is too deep");
         }
         let one = |nodes: &mut std::vec::IntoIter<Node>| Self::unflatten(nodes, depth - 1).map(Box::new);
         let many = |nodes: &mut std::vec::IntoIter<Node>, count: u32| {
             let actions: Result<_, _> = (0..count).map(|_| Self::unflatten(nodes, depth - 1)).collect();
             actions.map(|actions| Group { actions })
         };
-        Ok(match nodes.next().ok_or("an action tree that is cut off")? {
+        Ok(match nodes.next().ok_or("action tree is truncated")? {
             Node::Run(run) => Self::Run(run.into()),
             Node::Timeout(timeout_ms) => Self::Timeout(Timeout { action: one(nodes)?, timeout_ms }),
             Node::Try => Self::Try(Try { action: one(nodes)? }),
@@ -544,7 +545,7 @@ impl Action {
         if depth > ACTION_DEPTH {
             return faults.push((path.to_owned(), format!("is nested deeper than {ACTION_DEPTH}")));
         }
-        let path = format!("{path}.{}", self.word());
+        let path = format!("{path}.{}", self.spec_name());
         match self {
             Self::Run(run) => run.faults(&path, faults),
             Self::Download(Download { to: inside, .. }) | Self::Upload(Upload { from: inside, .. }) => {
@@ -562,7 +563,7 @@ impl Action {
             }
             Self::Parallel(group) | Self::Serial(group) | Self::Codependent(group) => {
                 if group.actions.is_empty() {
-                    faults.push((format!("{path}.actions"), "must name at least one action".into()));
+                    faults.push((format!("{path}.actions"), "must contain at least one action".into()));
                 }
                 for (at, action) in group.actions.iter().enumerate() {
                     action.walk(&format!("{path}.actions[{at}]"), depth + 1, nodes, faults);
@@ -573,7 +574,7 @@ impl Action {
 
     /// Returns the field name of this action in a spec.
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub const fn spec_name(&self) -> &'static str {
         match self {
             Self::Run(_) => "run",
             Self::Timeout(_) => "timeout",
@@ -603,18 +604,18 @@ impl Action {
         }
     }
 
-    /// Returns `true` if a transfer uses an absolute path, which requires a file system of the container's
-    /// own.
+    /// Returns `true` if a transfer uses an absolute path. Such a path requires a container with its own file
+    /// system.
     #[must_use]
-    pub fn needs_own_files(&self) -> bool {
+    pub fn needs_own_file_system(&self) -> bool {
         let mut needs = false;
-        self.transfers(&mut |transfer| needs |= transfer.path().starts_with('/'));
+        self.for_each_transfer(&mut |transfer| needs |= transfer.path().starts_with('/'));
         needs
     }
 
     /// Calls `give` with each download and upload, from left to right. Recursion is safe because specs and
     /// messages bound the depth.
-    pub fn transfers<'a>(&'a self, give: &mut impl FnMut(Transfer<'a>)) {
+    pub fn for_each_transfer<'a>(&'a self, give: &mut impl FnMut(Transfer<'a>)) {
         match self {
             Self::Download(download) => give(Transfer::Download(download)),
             Self::Upload(upload) => give(Transfer::Upload(upload)),
@@ -624,7 +625,7 @@ impl Action {
             | Self::Parallel(_)
             | Self::Serial(_)
             | Self::Codependent(_)
-            | Self::EmitProgress(_) => self.children().iter().for_each(|child| child.transfers(give)),
+            | Self::EmitProgress(_) => self.children().iter().for_each(|child| child.for_each_transfer(give)),
         }
     }
 }
@@ -653,7 +654,7 @@ pub fn path_fault(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         Some("must name a path")
     } else if path.split('/').any(|part| part == "..") {
-        Some("must not lead upwards")
+        Some("must not contain ..")
     } else if path.contains('\0') {
         Some("must not contain NUL")
     } else {
@@ -705,7 +706,7 @@ pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, Strin
     faults
 }
 
-/// Returns the maximum nesting depth of arrays and objects in JSON text. Works without recursion, so that it
+/// Returns the maximum nesting depth of arrays and objects in JSON text. The function does not recurse, so it
 /// is safe to call before a tree of unknown depth is decoded.
 #[must_use]
 pub fn depth_of_json(text: &[u8]) -> usize {

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::container::{Instance, NetInfo};
-use crate::crash::{Attempts, Declined, Restart};
+use crate::crash::{Attempts, NoRestartReason, Restart};
 use crate::evaluation::Duty;
 use crate::exec::Exec;
 use crate::isolation::Isolation;
@@ -29,7 +29,8 @@ use crate::{Timestamp, limits};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
     pub state: State,
-    /// Time at which the state was entered. Also identifies the placement attempt of an UNCLAIMED record.
+    /// Time at which the instance entered its state. It also identifies the placement attempt of an UNCLAIMED
+    /// record.
     pub since: Timestamp,
     /// Crash count (see [`crash`](crate::crash)).
     pub crash_count: u32,
@@ -38,26 +39,28 @@ pub struct Actual {
     /// Container of the last crash. Its log stays available for a while.
     pub crashed_in: Option<Box<Instance>>,
     /// Reason of the stop request, or `None` if the instance was not asked to stop.
-    pub stop: Option<Ended>,
-    /// Restarts that count against its policy. `None` if the policy did not limit restarts at the last crash.
-    pub counted: Option<Box<Counted>>,
+    pub stop: Option<StopReason>,
+    /// Restarts that count against the restart policy. `None` if the policy did not limit restarts at the
+    /// last crash.
+    pub counted: Option<Box<CountedRestarts>>,
 }
 
 /// Restarts that count against a restart policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct CountedRestarts {
     /// Attempts as of the last crash.
     pub attempts: Attempts,
-    /// Times of the restarts, oldest first. Bounded by the largest `max_attempts` that a policy may set.
+    /// Times of the restarts, oldest first. The list is at most as long as the largest `max_attempts` that a
+    /// policy may set.
     pub restarts: Vec<Timestamp>,
 }
 
-impl Counted {
-    fn after(actual: Option<&Actual>, attempts: Attempts) -> Self {
+impl CountedRestarts {
+    fn after_crash(actual: Option<&Actual>, attempts: Attempts) -> Self {
         Self { attempts, restarts: actual.map_or(&[][..], Actual::restarts).to_vec() }
     }
 
-    fn count(&mut self, at: Timestamp) {
+    fn push(&mut self, at: Timestamp) {
         if self.restarts.len() >= limits::RESTART_ATTEMPTS as usize {
             self.restarts.remove(0);
         }
@@ -65,13 +68,14 @@ impl Counted {
     }
 }
 
-/// State of an ActualLRP. Data of one state does not outlive it: a placement error, for example, ends with
-/// the next auction.
+/// State of an ActualLRP. The data of a state is dropped when the state ends. For example, a placement error
+/// is dropped when a cell claims the instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Waits for an auction to place it.
     Unclaimed {
-        /// Reason why the last auction could not place it, if so.
+        /// Reason why the last auction could not place the instance. `None` if no auction has failed to place
+        /// it.
         placement_error: Option<Box<str>>,
     },
     /// Assigned to a cell, which is starting it.
@@ -115,7 +119,7 @@ pub enum Command {
     /// The container ended without a stop request.
     Crash {
         reason: String,
-        /// Exit status of the action, if that is the reason.
+        /// Exit status of the action. `None` if the crash has a different reason.
         exit_status: Option<i32>,
     },
     /// The container was stopped or does not exist.
@@ -127,7 +131,7 @@ pub enum Command {
 /// Reason why an instance became UNCLAIMED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Unclaimed {
+pub enum UnclaimReason {
     /// The instance crashed and restarts immediately.
     Crash,
     /// The delay after its crash is over.
@@ -138,7 +142,7 @@ pub enum Unclaimed {
     Evacuation,
 }
 
-impl Unclaimed {
+impl UnclaimReason {
     /// Returns `true` if a restart policy counts it as an attempt.
     const fn is_attempt(self) -> bool {
         match self {
@@ -151,7 +155,7 @@ impl Unclaimed {
 /// Reason why an instance was asked to stop or was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum StopReason {
     /// The process was removed.
     Removed,
     /// Fewer instances are desired.
@@ -175,8 +179,8 @@ pub enum Ended {
     Evacuated,
     /// Another definition replaces it.
     Replaced,
-    /// The rollout gave the instance up: it failed, exceeded its deadline, or the rollout is rolled back
-    /// because other instances failed.
+    /// The rollout gave up the instance: the instance failed or exceeded its deadline, or failures of other
+    /// instances cause a rollback.
     RolloutFailed,
     /// More urgent work gets its room.
     Preempted,
@@ -203,7 +207,7 @@ pub enum Event {
         place: Place,
         by: Instance,
         reason: String,
-        /// Exit status of the action, if that is the reason.
+        /// Exit status of the action. `None` if the crash has a different reason.
         exit_status: Option<i32>,
         /// Crash count including this crash.
         crash_count: u32,
@@ -220,12 +224,12 @@ pub enum Event {
         explanation: Option<Box<Explanation>>,
     },
     /// The instances must be placed again.
-    Unclaimed { places: Places, cause: Unclaimed },
+    Unclaimed { places: Places, cause: UnclaimReason },
     /// The instances were asked to stop. Their reps receive repeated stop orders until the instances are
     /// gone.
-    StopRequested { places: Places, cause: Ended },
+    StopRequested { places: Places, cause: StopReason },
     /// The records were removed.
-    Removed { places: Places, cause: Ended },
+    Removed { places: Places, cause: StopReason },
 }
 
 impl State {
@@ -271,7 +275,7 @@ impl Actual {
 
     /// Returns `true` if the instance is RUNNING and was not asked to stop.
     #[must_use]
-    pub const fn runs_on(&self) -> bool {
+    pub const fn keeps_running(&self) -> bool {
         self.is_running() && !self.is_stopping()
     }
 
@@ -303,7 +307,7 @@ impl Actual {
 
     /// Returns `true` if an auction could not place the instance.
     #[must_use]
-    pub const fn is_unplaced(&self) -> bool {
+    pub const fn has_placement_error(&self) -> bool {
         matches!(self.state, State::Unclaimed { placement_error: Some(_) })
     }
 
@@ -323,7 +327,7 @@ impl Actual {
 
     /// Returns the end of the delay of a CRASHED instance. `None` if it is not CRASHED or has no delay.
     #[must_use]
-    pub const fn waits_until(&self) -> Option<Timestamp> {
+    pub const fn delayed_until(&self) -> Option<Timestamp> {
         match self.state {
             State::Crashed { restart: Restart::At(due) } => Some(due),
             State::Crashed { restart: Restart::AtOnce | Restart::Never(_) }
@@ -336,7 +340,7 @@ impl Actual {
     /// Returns the reason why a CRASHED instance does not restart. `None` if it is not CRASHED or does
     /// restart.
     #[must_use]
-    pub const fn declined(&self) -> Option<Declined> {
+    pub const fn no_restart_reason(&self) -> Option<NoRestartReason> {
         match self.state {
             State::Crashed { restart: Restart::Never(why) } => Some(why),
             State::Crashed { restart: Restart::AtOnce | Restart::At(_) }
@@ -346,18 +350,18 @@ impl Actual {
         }
     }
 
-    /// Returns `true` if the instance ended and the condition of its policy keeps it down. Such an instance
-    /// does not count as missing.
+    /// Returns `true` if the instance is CRASHED and the restart condition of its policy prevents a restart.
+    /// Such an instance does not count as missing.
     #[must_use]
-    pub const fn is_done(&self) -> bool {
-        match self.declined() {
-            Some(Declined::Succeeded | Declined::NoRestarts) => true,
-            Some(Declined::UsedUp | Declined::GivenUp) | None => false,
+    pub const fn is_kept_down(&self) -> bool {
+        match self.no_restart_reason() {
+            Some(NoRestartReason::Succeeded | NoRestartReason::NoRestarts) => true,
+            Some(NoRestartReason::UsedUp | NoRestartReason::GivenUp) | None => false,
         }
     }
 
-    /// Returns the times of the restarts that count against its policy, oldest first. Empty if the policy
-    /// counts none.
+    /// Returns the times of the restarts that count against the restart policy, oldest first. Empty if the
+    /// policy counts no restarts.
     #[must_use]
     pub fn restarts(&self) -> &[Timestamp] {
         self.counted.as_ref().map_or(&[], |counted| &counted.restarts)
@@ -387,7 +391,7 @@ pub enum Step {
     /// The crash policy applies: the record becomes CRASHED, or UNCLAIMED for an immediate restart.
     Crash,
     /// The record is removed.
-    Remove(Ended),
+    Remove(StopReason),
     /// The record becomes UNCLAIMED.
     Unclaim,
 }
@@ -395,18 +399,20 @@ pub enum Step {
 /// Decides a command of the rep of container `by` on a record.
 ///
 /// # Errors
-/// Returns the refusal that the table below names.
+/// Returns the refusal in the row of the table below that applies.
 #[rustfmt::skip]
 pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Result<Step, Refusal> {
     use Command as C;
     use State as S;
     let Some(actual) = actual else {
         return match command {
-            C::Claim { .. }                   => refuse(Code::ActualLrpCannotBeClaimed,   "there is no record to claim"),
+            C::Claim { .. }                   => refuse(Code::ActualLrpCannotBeClaimed,   "the record does \
+                not exist"),
             C::Start { .. }                   => Ok(Step::Start),   // a report of a running container is authoritative
             C::Crash { .. }                   => Ok(Step::Crash),   // likewise for a report of a crash
             C::Remove                         => Ok(Step::Nothing),
-            C::Unclaim                        => refuse(Code::ActualLrpCannotBeUnclaimed, "there is no record to give up"),
+            C::Unclaim                        => refuse(Code::ActualLrpCannotBeUnclaimed, "the record does \
+                not exist"),
         };
     };
     let mine = actual.holder() == Some(by);
@@ -426,19 +432,19 @@ pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Resu
         (C::Start { .. }, S::Crashed { .. })           => Ok(Step::Start),
 
         (C::Crash { .. }, S::Claimed { stopping: true, .. } | S::Running { stopping: true, .. }) if mine
-                                                       => Ok(Step::Remove(Ended::Crashed)),
+                                                       => Ok(Step::Remove(StopReason::Crashed)),
         (C::Crash { .. }, S::Claimed { .. } | S::Running { .. }) if mine
                                                        => Ok(Step::Crash),
         (C::Crash { .. }, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed { .. })
                                                        => refuse(Code::ActualLrpCannotBeCrashed, "the record names another container, or none"),
 
         (C::Remove, S::Claimed { .. } | S::Running { .. }) if mine
-                                                       => Ok(Step::Remove(Ended::Stopped)),
+                                                       => Ok(Step::Remove(StopReason::Stopped)),
         (C::Remove, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed { .. })
                                                        => refuse(Code::ActualLrpCannotBeRemoved, "the record names another container, or none"),
 
         (C::Unclaim, S::Claimed { stopping: true, .. } | S::Running { stopping: true, .. }) if mine
-                                                       => Ok(Step::Remove(Ended::Evacuated)),
+                                                       => Ok(Step::Remove(StopReason::Evacuated)),
         (C::Unclaim, S::Claimed { .. } | S::Running { .. }) if mine
                                                        => Ok(Step::Unclaim),
         (C::Unclaim, S::Unclaimed { .. })              => Ok(Step::Nothing),
@@ -480,11 +486,11 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
         }
         Event::Entered { .. } => actual,
         Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Actual {
-            counted: attempts.map(|attempts| Counted::after(actual.as_ref(), attempts).into()),
+            counted: attempts.map(|attempts| CountedRestarts::after_crash(actual.as_ref(), attempts).into()),
             state: State::Crashed { restart: *restart },
             since: at,
             crash_count: *crash_count,
-            crash_reason: limits::cut(reason, limits::REASON_BYTES).into(),
+            crash_reason: limits::truncate(reason, limits::REASON_BYTES).into(),
             crashed_in: Some(Box::new(by.clone())),
             stop: None,
         }),
@@ -500,7 +506,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             actual.as_ref()?;
             let mut new = enter(State::Unclaimed { placement_error: None })?;
             if let Some(counted) = new.counted.as_mut().filter(|_| cause.is_attempt()) {
-                counted.count(at);
+                counted.push(at);
             }
             Some(new)
         }
@@ -522,7 +528,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
 impl Event {
     /// Returns `true` if the event creates work for the auctioneer, immediately or after a restart delay.
     #[must_use]
-    pub const fn makes_work(&self) -> bool {
+    pub const fn creates_work(&self) -> bool {
         match self {
             Self::Created { .. } | Self::Unclaimed { .. } | Self::Crashed { .. } => true,
             Self::Claimed { .. }
@@ -534,9 +540,10 @@ impl Event {
         }
     }
 
-    /// Returns `true` if the event ends the stay of instances on their cells, where they counted as siblings.
+    /// Returns `true` if the event makes instances leave their cells, or requests it. Placement may count
+    /// fewer instances of the process on these cells afterwards.
     #[must_use]
-    pub const fn ends_stay(&self) -> bool {
+    pub const fn vacates_cells(&self) -> bool {
         match self {
             Self::Crashed { .. }
             | Self::Unclaimed { .. }

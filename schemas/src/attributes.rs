@@ -1,5 +1,5 @@
-//! Attributes of cells: properties beside stack, tags and resources that definitions can place constraints on
-//! (docs/model.md, "Attributes").
+//! Attributes of cells: properties other than the stack, the tags and the resources. Definitions can place
+//! constraints on them (docs/internals/model/cells.md, "Attributes").
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ pub const CELL_ID: &str = "unique.cell_id";
 /// Attribute for the isolation layers of a cell's containers. Only the rep sets it.
 pub const ISOLATION: &str = "isolation";
 /// Prefix of attributes whose value differs from cell to cell.
-pub const UNIQUE: &str = "unique.";
+pub const UNIQUE_PREFIX: &str = "unique.";
 
-/// Attributes that are derived from other properties of a cell and cannot be set.
-pub const GIVEN: [&str; 3] = [STACK, ZONE, CELL_ID];
+/// Attributes that cannot be set, because they are derived from other properties of a cell.
+pub const RESERVED: [&str; 3] = [STACK, ZONE, CELL_ID];
 
 /// Error of an invalid attribute name or value, or of an invalid set of attributes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,14 +44,14 @@ pub enum BadAttribute {
     )]
     Value(String),
     /// The attribute is derived from another property of the cell.
-    #[error("the attribute {0} can't be set: it is what the cell's {0} is anyway")]
-    Given(String),
+    #[error("the attribute {0} cannot be set: it always has the {0} of the cell")]
+    Reserved(String),
     /// There are too many attributes.
-    #[error("{0} attributes are more than {max}", max = limits::CELL_ATTRIBUTES)]
-    Many(usize),
+    #[error("has {0} attributes, more than {max}", max = limits::CELL_ATTRIBUTES)]
+    TooMany(usize),
     /// The attributes exceed the total size limit.
-    #[error("attributes of {0} bytes in all are more than {max}", max = limits::ATTRIBUTES_BYTES)]
-    Large(usize),
+    #[error("attributes have {0} bytes, more than {max}", max = limits::ATTRIBUTES_BYTES)]
+    TooLarge(usize),
 }
 
 /// Truncates invalid text for an error message.
@@ -93,7 +93,7 @@ impl AttributeName {
     /// Returns `true` if the value of this attribute differs from cell to cell.
     #[must_use]
     pub fn is_unique(&self) -> bool {
-        self.0.starts_with(UNIQUE)
+        self.0.starts_with(UNIQUE_PREFIX)
     }
 }
 
@@ -158,17 +158,17 @@ impl Attributes {
     /// `BadAttribute` for the first invalid attribute, or if there are too many or they are too large.
     pub fn new(values: BTreeMap<AttributeName, String>) -> Result<Self, BadAttribute> {
         if values.len() > limits::CELL_ATTRIBUTES {
-            return Err(BadAttribute::Many(values.len()));
+            return Err(BadAttribute::TooMany(values.len()));
         }
         for (name, value) in &values {
-            if GIVEN.contains(&name.as_str()) {
-                return Err(BadAttribute::Given(name.as_str().to_owned()));
+            if RESERVED.contains(&name.as_str()) {
+                return Err(BadAttribute::Reserved(name.as_str().to_owned()));
             }
             check_value(value)?;
         }
         let bytes = values.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         if bytes > limits::ATTRIBUTES_BYTES {
-            return Err(BadAttribute::Large(bytes));
+            return Err(BadAttribute::TooLarge(bytes));
         }
         Ok(Self(Arc::new(values)))
     }
@@ -234,12 +234,12 @@ pub struct Offer<'a> {
     pub zone: &'a Zone,
     pub stack: &'a Stack,
     pub placement_tags: &'a std::collections::BTreeSet<PlacementTag>,
-    /// Attributes other than those in [`GIVEN`].
+    /// Attributes other than those in [`RESERVED`].
     pub attributes: &'a Attributes,
 }
 
 impl<'a> Offer<'a> {
-    /// Returns the value of an attribute, or `None` if the cell does not have it. [`GIVEN`] attributes are
+    /// Returns the value of an attribute, or `None` if the cell does not have it. [`RESERVED`] attributes are
     /// always present.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<&'a str> {
@@ -251,7 +251,8 @@ impl<'a> Offer<'a> {
         }
     }
 
-    /// Returns the isolation layers of the cell's containers: none if the attribute is missing or invalid.
+    /// Returns the isolation layers of the cell's containers. The set is empty if the attribute is missing or
+    /// invalid.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         self.attributes.get(ISOLATION).and_then(|text| text.parse().ok()).unwrap_or_default()

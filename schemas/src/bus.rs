@@ -13,12 +13,13 @@ use crate::refusal::{BadField, Refusal};
 /// First token of every subject of the bus and of the journal.
 pub(crate) const ROOT: &str = "muster";
 
-/// Noun and verb of the request to seal secrets. Not a command, because nothing is decided.
+/// Noun and verb of the request to seal secrets. The request is not a command, because it leads to no
+/// decision.
 const SECRET: &str = "secret";
 const SEAL: &str = "seal";
 
-/// Noun and verb of a client's requests to its program in a container. Not a command: the decision was to run
-/// the program.
+/// Noun and verb of a client's requests to its program in a container. The requests are not commands: only
+/// the start of the program is a decision.
 const INSTANCE: &str = "instance";
 const TALK: &str = "talk";
 
@@ -47,27 +48,27 @@ pub enum BusSubject {
     Leave(CellId),
     /// `muster.cell.<cell>.heartbeat`: heartbeat of a rep.
     Heartbeat(CellId),
-    /// `muster.cell.<cell>.rep.<verb>`: an order to a rep, or a request.
+    /// `muster.cell.<cell>.rep.<verb>`: an order or a request to a rep.
     Rep(CellId, RepVerb),
     /// `muster.auctioneer.bbs.<verb>`: a report of an auctioneer to the BBS.
     Auctioneer(AuctioneerVerb),
     /// `muster.beat.<role>`: leader heartbeat, for elections.
-    Beat(LeaderRole),
+    LeaderHeartbeat(LeaderRole),
     /// `muster.elected.<role>`: first heartbeat of a new leader. Reps respond to it with a heartbeat of their
     /// own.
     Elected(LeaderRole),
     /// `muster.alive.<role>`: status of a leader or a standby, for monitoring.
     Alive(LeaderRole),
-    /// `muster.founding.asked`: request of `muster cluster found` for the cluster that each service belongs
-    /// to.
-    FoundingAsked,
-    /// `muster.founding.known`: a service that belongs to a cluster returns its name.
-    FoundingKnown,
+    /// `muster.founding.asked`: query by which `muster cluster found` finds out which cluster each service
+    /// belongs to.
+    FoundingQuery,
+    /// `muster.founding.known`: answer of a service that belongs to a cluster, with the id of the cluster.
+    FoundingReply,
     /// `muster.query.<root>.<noun>.<verb>`: a query. The root names the caller.
     Query(Caller, QueryVerb),
-    /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query that one BBS forwards to the BBS that holds its
-    /// World snapshot.
-    QueryOf(ServiceId, Caller, QueryVerb),
+    /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query for a further page, which one BBS forwards to
+    /// the BBS that holds the snapshot of the projected state (World) for it.
+    ForwardedQuery(ServiceId, Caller, QueryVerb),
 }
 
 /// Command of a client.
@@ -113,7 +114,7 @@ pub enum OperatorVerb {
     ClusterPreemption,
     ClusterShards,
     DomainLimit,
-    JournalSetAside,
+    JournalQuarantine,
 }
 
 /// Order or request to a rep.
@@ -131,16 +132,16 @@ pub enum RepVerb {
     Evacuate,
     /// Take work again: the evacuation was withdrawn.
     Uncordon,
-    /// Stop speaking for the cell, because another rep does.
-    Dismiss,
     /// Stop representing the cell, because another rep does.
+    Dismiss,
+    /// Return the output of a container.
     Logs,
     /// Return the results of a container's monitor.
     Health,
     /// Return files of a container's work directory.
     Files,
     /// Run a program in a container for a client.
-    Enter,
+    Exec,
     /// Pass a client's request to its program in a container.
     Talk,
     /// Continue with the current log, by order of an operator.
@@ -287,7 +288,7 @@ impl OperatorVerb {
         Self::ClusterPreemption,
         Self::ClusterShards,
         Self::DomainLimit,
-        Self::JournalSetAside,
+        Self::JournalQuarantine,
     ];
 
     /// Returns the noun and the verb as they appear in the subject.
@@ -302,7 +303,7 @@ impl OperatorVerb {
             Self::ClusterPreemption => ("cluster", "preemption"),
             Self::ClusterShards => ("cluster", "shards"),
             Self::DomainLimit => ("domain", "limit"),
-            Self::JournalSetAside => ("journal", "set-aside"),
+            Self::JournalQuarantine => ("journal", "set-aside"),
         }
     }
 }
@@ -320,7 +321,7 @@ impl RepVerb {
         Self::Logs,
         Self::Health,
         Self::Files,
-        Self::Enter,
+        Self::Exec,
         Self::Talk,
         Self::AcceptLog,
     ];
@@ -339,7 +340,7 @@ impl RepVerb {
             Self::Logs => "logs",
             Self::Health => "health",
             Self::Files => "files",
-            Self::Enter => "enter",
+            Self::Exec => "enter",
             Self::Talk => "talk",
             Self::AcceptLog => "accept-log",
         }
@@ -470,13 +471,19 @@ impl BusSubject {
             }
             [ROOT, "client", domain, client, noun, verb] => {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
-                let verb =
-                    find(&ClientVerb::ALL, |of| noun_verb(of.noun_and_verb()), &format!("{noun}.{verb}"));
+                let verb = find_verb(
+                    &ClientVerb::ALL,
+                    |of| noun_verb(of.noun_and_verb()),
+                    &format!("{noun}.{verb}"),
+                );
                 Ok(Self::Client(domain.map_err(bad_name)?, client.map_err(bad_name)?, verb?))
             }
             [ROOT, "operator", operator, noun, verb] => {
-                let verb =
-                    find(&OperatorVerb::ALL, |of| noun_verb(of.noun_and_verb()), &format!("{noun}.{verb}"));
+                let verb = find_verb(
+                    &OperatorVerb::ALL,
+                    |of| noun_verb(of.noun_and_verb()),
+                    &format!("{noun}.{verb}"),
+                );
                 Ok(Self::Operator(ClientName::new(operator).map_err(bad_name)?, verb?))
             }
             [ROOT, "cell", cell, "bbs", "report"] => Ok(Self::Report(CellId::new(cell).map_err(bad_name)?)),
@@ -484,30 +491,39 @@ impl BusSubject {
             [ROOT, "cell", cell, "bbs", "leave"] => Ok(Self::Leave(CellId::new(cell).map_err(bad_name)?)),
             [ROOT, "cell", cell, "heartbeat"] => Ok(Self::Heartbeat(CellId::new(cell).map_err(bad_name)?)),
             [ROOT, "cell", cell, "rep", verb] => {
-                let verb = find(&RepVerb::ALL, |of| of.as_str().to_owned(), verb);
+                let verb = find_verb(&RepVerb::ALL, |of| of.as_str().to_owned(), verb);
                 Ok(Self::Rep(CellId::new(cell).map_err(bad_name)?, verb?))
             }
             [ROOT, "auctioneer", "bbs", verb] => {
-                find(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
+                find_verb(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
             }
-            [ROOT, "beat", role] => find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Beat),
+            [ROOT, "beat", role] => {
+                find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::LeaderHeartbeat)
+            }
             [ROOT, "elected", role] => {
-                find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Elected)
+                find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Elected)
             }
             [ROOT, "alive", role] => {
-                find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
+                find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
             }
-            [ROOT, FOUNDING, "asked"] => Ok(Self::FoundingAsked),
-            [ROOT, FOUNDING, "known"] => Ok(Self::FoundingKnown),
+            [ROOT, FOUNDING, "asked"] => Ok(Self::FoundingQuery),
+            [ROOT, FOUNDING, "known"] => Ok(Self::FoundingReply),
             [ROOT, "query", ref asked @ ..] => {
                 let (caller, verb) = query(asked)?;
                 Ok(Self::Query(caller, verb))
             }
             [ROOT, "query-of", bbs, ref asked @ ..] => {
                 let (caller, verb) = query(asked)?;
-                Ok(Self::QueryOf(ServiceId::new(bbs).map_err(bad_name)?, caller, verb))
+                Ok(Self::ForwardedQuery(ServiceId::new(bbs).map_err(bad_name)?, caller, verb))
             }
-            _ => Err(bad_subject("subject", format!("{} is no subject of the bus", limits::cut(text, 100)))),
+            _ => Err(bad_subject(
+                "subject",
+                format!(
+                    "{} is not a subject of \
+                the bus",
+                    limits::truncate(text, 100)
+                ),
+            )),
         }
     }
 }
@@ -518,11 +534,11 @@ fn query(tokens: &[&str]) -> Result<(Caller, QueryVerb), Refusal> {
         let problem = format!(
             "{} does not start with the caller of the query: use muster.query.client.DOMAIN.CLIENT.NOUN.VERB, \
              muster.query.operator.NAME.NOUN.VERB or muster.query.auditor.NAME.NOUN.VERB",
-            limits::cut(&tokens.join("."), 100)
+            limits::truncate(&tokens.join("."), 100)
         );
         return Err(bad_subject("subject", problem));
     };
-    let verb = find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &rest.join("."))?;
+    let verb = find_verb(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &rest.join("."))?;
     Ok((caller.map_err(bad_name)?, verb))
 }
 
@@ -531,17 +547,17 @@ fn noun_verb((noun, verb): (&str, &str)) -> String {
 }
 
 /// Finds the verb with this spelling. The refusal suggests the nearest verb or lists all of them.
-fn find<T: Copy>(all: &[T], spell: impl Fn(T) -> String, asked: &str) -> Result<T, Refusal> {
+fn find_verb<T: Copy>(all: &[T], spell: impl Fn(T) -> String, asked: &str) -> Result<T, Refusal> {
     if let Some(found) = all.iter().copied().find(|of| spell(*of) == asked) {
         return Ok(found);
     }
     let names: Vec<String> = all.iter().map(|of| spell(*of)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let problem = match nearest(asked, &names) {
-        Some(near) => format!("is nothing that can be asked here: did you mean {near}?"),
-        None => format!("is nothing that can be asked here: use one of {}", names.join(", ")),
+        Some(near) => format!("is not a valid request here: did you mean {near}?"),
+        None => format!("is not a valid request here: use one of {}", names.join(", ")),
     };
-    Err(bad_subject(&limits::cut(asked, 100), problem))
+    Err(bad_subject(&limits::truncate(asked, 100), problem))
 }
 
 fn bad_name(error: BadName) -> Refusal {
@@ -571,16 +587,16 @@ impl fmt::Display for BusSubject {
             Self::Heartbeat(cell) => write!(f, "{ROOT}.cell.{cell}.heartbeat"),
             Self::Rep(cell, verb) => write!(f, "{ROOT}.cell.{cell}.rep.{}", verb.as_str()),
             Self::Auctioneer(verb) => write!(f, "{ROOT}.auctioneer.bbs.{}", verb.as_str()),
-            Self::Beat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::LeaderHeartbeat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Elected(role) => write!(f, "{ROOT}.elected.{}", role.as_str()),
             Self::Alive(role) => write!(f, "{ROOT}.alive.{}", role.as_str()),
-            Self::FoundingAsked => write!(f, "{ROOT}.{FOUNDING}.asked"),
-            Self::FoundingKnown => write!(f, "{ROOT}.{FOUNDING}.known"),
+            Self::FoundingQuery => write!(f, "{ROOT}.{FOUNDING}.asked"),
+            Self::FoundingReply => write!(f, "{ROOT}.{FOUNDING}.known"),
             Self::Query(caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.query.{caller}.{noun}.{verb}")
             }
-            Self::QueryOf(bbs, caller, verb) => {
+            Self::ForwardedQuery(bbs, caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.query-of.{bbs}.{caller}.{noun}.{verb}")
             }
@@ -604,14 +620,14 @@ pub enum BusPattern {
     /// Reports of all auctioneers.
     Auctioneers,
     /// Leader heartbeats of a role.
-    Beats(LeaderRole),
+    LeaderHeartbeats(LeaderRole),
     /// Elections of both roles.
     Elected,
     /// Status messages of leaders and standbys of both roles.
     Alive,
     Queries,
     /// Queries that are forwarded to one BBS.
-    QueriesOf(ServiceId),
+    ForwardedQueries(ServiceId),
 }
 
 impl fmt::Display for BusPattern {
@@ -624,16 +640,16 @@ impl fmt::Display for BusPattern {
             Self::Rep(cell) => write!(f, "{ROOT}.cell.{cell}.rep.*"),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.*"),
             Self::Elected => write!(f, "{ROOT}.elected.*"),
-            Self::Beats(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::LeaderHeartbeats(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Alive => write!(f, "{ROOT}.alive.*"),
             Self::Queries => write!(f, "{ROOT}.query.>"),
-            Self::QueriesOf(bbs) => write!(f, "{ROOT}.query-of.{bbs}.>"),
+            Self::ForwardedQueries(bbs) => write!(f, "{ROOT}.query-of.{bbs}.>"),
         }
     }
 }
 
-/// Prefix of all subjects that one connection receives answers on. With a common prefix the permission of a
-/// role is a single line.
+/// Prefix of all subjects that one connection receives answers on. Because of the common prefix, a role needs
+/// only a single line of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inbox {
     Client(Domain, ClientName),

@@ -1,11 +1,11 @@
-//! The caller of a query, as the subject names it. A NATS server with permissions lets each user publish
-//! below its own root only, so quotas and read scopes can rely on it.
+//! The caller of a query, as the subject names it. A NATS server with permissions lets each user publish only
+//! below the user's own root. So quotas and read scopes can rely on this caller.
 
 use std::fmt;
 
 use crate::bus::{BusSubject, Inbox, QueryVerb, ROOT};
 use crate::names::{BadName, CellId, ClientName, Domain};
-use crate::sight::Sight;
+use crate::sight::ReadScope;
 
 /// The caller of a query: `<root>` in `muster.query.<root>.<noun>.<verb>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ impl Caller {
 
     /// Returns the caller that receives its answers in `inbox`, or `None` if the owner of the inbox sends no queries.
     #[must_use]
-    pub fn with_inbox(inbox: &Inbox) -> Option<Self> {
+    pub fn from_inbox(inbox: &Inbox) -> Option<Self> {
         match inbox {
             Inbox::Client(domain, client) => Some(Self::Client(domain.clone(), client.clone())),
             Inbox::Operator(name) => Some(Self::Operator(name.clone())),
@@ -44,7 +44,7 @@ impl Caller {
 
     /// Returns the caller that the subject of a query names, even if its noun and verb are unknown.
     #[must_use]
-    pub fn of_subject(subject: &str) -> Option<Self> {
+    pub fn from_subject(subject: &str) -> Option<Self> {
         let tokens: Vec<&str> = subject.split('.').collect();
         let ([ROOT, "query", tokens @ ..] | [ROOT, "query-of", _, tokens @ ..]) = &tokens[..] else {
             return None;
@@ -80,15 +80,15 @@ impl Caller {
         }
     }
 
-    /// Returns the read scope of the caller on a server that enforces permissions.
+    /// Returns what the caller may read (its read scope) on a server that enforces permissions.
     #[must_use]
-    pub fn sight(&self) -> Sight {
+    pub fn read_scope(&self) -> ReadScope {
         match self {
-            Self::Client(domain, _) => Sight::Domain(domain.clone()),
+            Self::Client(domain, _) => ReadScope::Domain(domain.clone()),
             Self::Operator(_) | Self::Auditor(_) | Self::Rep(_) | Self::Auctioneer | Self::Bbs => {
-                Sight::Everything
+                ReadScope::Everything
             }
-            Self::Gateway(_) => Sight::Nothing,
+            Self::Gateway(_) => ReadScope::Nothing,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Causes: the decisions that led to a decision.
 //!
-//! Each index of a process, each task and each cell stores the decision that last made work for it or asked
-//! it to stop. Later decisions about it name that one as their cause. Every chain of causes therefore ends at
-//! a client, an operator, a cell, or convergence.
+//! For each index of a process, each task and each cell, the state stores the last decision that created work
+//! for it or requested its stop. Later decisions about the same index, task or cell name the stored decision
+//! as their cause. Every chain of causes therefore ends at a client, an operator, a cell, or convergence.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,38 +12,39 @@ use crate::names::{CellId, DecisionId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     pub decision: DecisionId,
-    /// First decision of the chain. Equal to `decision` if nothing caused it.
+    /// First decision of the chain. Equal to `decision` if that decision has no cause.
     pub correlation: DecisionId,
 }
 
-/// Source of a decision, as far as its own aggregate knows.
+/// Source of a decision, as far as the aggregate of the decision contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Start of a chain: a client's command, a rep's report about something unknown, or a finding of
     /// convergence.
-    Beginning,
+    Root,
     /// An earlier decision about the same index, process or task.
     Decision(Cause),
-    /// The loss or the evacuation of a cell. If the log does not have it yet, the earlier decision counts.
+    /// The loss or the evacuation of a cell. The second field is the earlier decision about the same index or
+    /// task. It is the cause if the log does not contain the loss or evacuation yet.
     Cell(CellId, Option<Cause>),
-    /// The last change of a cell, of any kind. A global process follows such changes.
-    News(CellId),
+    /// The last change of a cell, of any kind. A global process adapts to such changes.
+    CellChange(CellId),
 }
 
 impl Origin {
-    /// Returns `true` if both have the same source. Everything that the loss of one cell ends has the same
-    /// source, whatever started it.
+    /// Returns `true` if both origins have the same source. All work that ends because one cell is lost has
+    /// the same source, even if different decisions started it.
     #[must_use]
-    pub fn is_where(&self, other: &Self) -> bool {
+    pub fn has_same_source(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cell(one, _), Self::Cell(other, _)) => one == other,
-            (Self::Beginning | Self::Decision(_) | Self::Cell(..) | Self::News(_), _) => self == other,
+            (Self::Root | Self::Decision(_) | Self::Cell(..) | Self::CellChange(_), _) => self == other,
         }
     }
 }
 
 impl From<Option<Cause>> for Origin {
     fn from(cause: Option<Cause>) -> Self {
-        cause.map_or(Self::Beginning, Self::Decision)
+        cause.map_or(Self::Root, Self::Decision)
     }
 }

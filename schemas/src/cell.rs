@@ -19,7 +19,8 @@ use crate::{Timestamp, limits};
 /// Properties of a cell as its rep reports them. Recorded when the cell appears or when they change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
-    /// Data folder of the rep. A rep with another folder must not represent the cell while this one is alive.
+    /// Data folder of the rep. While this rep is alive, a rep with a different folder must not represent the
+    /// cell.
     pub folder: FolderId,
     /// Run of the rep.
     pub incarnation: Incarnation,
@@ -47,7 +48,7 @@ impl Presence {
 /// State of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Properties as of the last appearance.
+    /// Properties that the rep reported when the cell last appeared.
     pub presence: Presence,
     pub present: bool,
     pub evacuating: bool,
@@ -58,15 +59,17 @@ pub struct Cell {
     /// `true` if an operator cordoned the cell: it takes no new work, and running work stays.
     pub cordoned: bool,
     /// Start of the current evacuation, kept across restarts of the rep. `None` if the cell does not
-    /// evacuate. Also `None` after a withdrawal, even before the rep reports that it takes work again: a new
-    /// order then starts a new time-out.
+    /// evacuate.
+    ///
+    /// Withdrawing the evacuation also sets this to `None`, even before the rep reports that it takes work
+    /// again. So a new order to evacuate starts a new time-out.
     pub evacuation_began: Option<Timestamp>,
     /// Reason why the cell is absent. `None` if it is present.
     pub gone: Option<String>,
     /// Time of the last change to `presence`, `present`, `evacuating` or `unhealthy`.
     pub since: Timestamp,
-    /// Decision by which the cell last appeared, disappeared, or changed its evacuation or cordon. Effects on
-    /// its work name it as their cause.
+    /// Decision by which the cell last appeared, disappeared, or changed its evacuation or cordon. If it
+    /// affects the cell's work, the resulting decisions name it as their cause.
     pub cause: Cause,
     /// Recent requests of operators, with their answers.
     pub requests: Requests,
@@ -80,7 +83,7 @@ pub enum Evacuation {
     None,
     /// An operator requested an evacuation, and no rep has started it.
     Wanted,
-    /// A rep started the evacuation at this time; its time-out keeps running.
+    /// A rep started the evacuation at this time. A restart of the rep does not reset the time-out.
     Began(Timestamp),
 }
 
@@ -132,7 +135,8 @@ pub enum Event {
     Cordoned {},
     /// An operator ended the cordon.
     Uncordoned {},
-    /// The rep reports that the cell evacuates: it takes no new work and moves away its own.
+    /// The rep reports that the cell evacuates: the cell takes no new work, and its work moves to other
+    /// cells.
     Evacuating {},
     /// The rep reports that the cell takes work again.
     Resumed {},
@@ -153,7 +157,7 @@ pub enum Event {
 
 /// The part of a rep's heartbeat that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct HeartbeatState {
     pub presence: Presence,
     pub evacuating: bool,
     /// Reason why the self-test fails. `None` if the cell is healthy.
@@ -162,7 +166,7 @@ pub struct Seen {
 
 /// Returns the events that follow from a heartbeat. Usually there are none.
 #[must_use]
-pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
+pub fn decide_heartbeat(cell: Option<&Cell>, seen: &HeartbeatState) -> Vec<Event> {
     let mut events = vec![];
     let left = |cell: &Cell| {
         let same = cell.presence.incarnation == seen.presence.incarnation;
@@ -184,7 +188,7 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     }
     match (known.is_none_or(|cell| cell.unhealthy.is_none()), &seen.unhealthy) {
         (true, Some(reason)) => {
-            events.push(Event::Unhealthy { reason: limits::cut(reason, limits::REASON_BYTES) });
+            events.push(Event::Unhealthy { reason: limits::truncate(reason, limits::REASON_BYTES) });
         }
         (false, None) => events.push(Event::Healthy {}),
         (true, None) | (false, Some(_)) => {}
@@ -192,11 +196,12 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     events
 }
 
-/// Returns the origin of a rep's report. A start or end of an evacuation, and a leave, originate from the
-/// order for it.
+/// Returns the origin of the decision about a rep's report. If the report starts or ends an evacuation, or if
+/// the rep leaves, the origin is the decision that last changed the cell, such as the order to evacuate. All
+/// other reports start a chain.
 #[must_use]
 pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
-    let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Beginning };
+    let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Root };
     let follows = |event: &entry::Event| match event {
         entry::Event::Cell(Event::Evacuating {}) => cell.evacuation_wanted,
         entry::Event::Cell(Event::Resumed {} | Event::Left {}) => true,
@@ -222,7 +227,7 @@ pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
         | entry::Event::Domain(_)
         | entry::Event::Cluster(_) => false,
     };
-    if events.iter().any(follows) { Origin::Decision(cell.cause) } else { Origin::Beginning }
+    if events.iter().any(follows) { Origin::Decision(cell.cause) } else { Origin::Root }
 }
 
 /// Returns the events that follow from the loss of a cell.
@@ -232,7 +237,7 @@ pub fn decide_lost(cell: Option<&Cell>, reason: &str) -> Vec<Event> {
     if present { vec![Event::Disappeared { reason: reason.to_owned() }] } else { vec![] }
 }
 
-/// Returns the events that follow from the leave of a rep. There are none if another run of the rep
+/// Returns the events that follow from the departure of a rep. There are none if a different run of the rep
 /// represents the cell.
 #[must_use]
 pub fn decide_left(cell: Option<&Cell>, incarnation: Incarnation) -> Vec<Event> {
@@ -249,7 +254,7 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
     let cell = cell.ok_or_else(|| Refusal::not_found(format!("cell {id}")))?;
     match (command, cell.present) {
         (Command::Evacuate, false) => {
-            let why = format!("cell {id} is ABSENT: only a cell that is there can be evacuated");
+            let why = format!("cell {id} is ABSENT: only a present cell can be evacuated");
             Err(Refusal::new(Code::CellAbsent, why))
         }
         (Command::Evacuate, true) if cell.evacuation_wanted => Ok(vec![]),
@@ -270,10 +275,10 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
 
 /// Returns the refusal for the rep with folder `not`, because the rep with folder `by` represents the cell.
 #[must_use]
-pub fn taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
+pub fn cell_taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
     let why = format!(
-        "another rep speaks for cell {id}: data folder {by}; the rep with data folder {not} is refused until that one \
-         has been silent for long enough to be lost"
+        "another rep represents cell {id}: data folder {by}; the rep with data folder {not} is refused \
+         until the other one is lost"
     );
     Refusal::new(Code::CellTaken, why)
 }
@@ -299,8 +304,9 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
     let (since, cause) = (stamp.at, stamp.cause());
     match event {
         Event::Appeared(presence) => {
-            let evacuation_wanted =
-                cell.as_ref().is_some_and(|cell| cell.evacuation_wanted && !is_over(cell, presence));
+            let evacuation_wanted = cell
+                .as_ref()
+                .is_some_and(|cell| cell.evacuation_wanted && !is_evacuation_over(cell, presence));
             let began = cell.as_ref().and_then(|cell| cell.evacuation_began);
             let cordoned = cell.as_ref().is_some_and(|cell| cell.cordoned);
             let requests = cell.map(|cell| cell.requests).unwrap_or_default();
@@ -360,10 +366,10 @@ pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
     }
 }
 
-/// Returns `true` if an evacuation is over when the cell appears.
+/// Returns `true` if a requested evacuation is over when the cell appears.
 ///
-/// This is so if the cell was lost while it evacuated, and another run of its rep appears. An evacuation
-/// continues across a restart of the rep that is fast enough.
-fn is_over(cell: &Cell, appears: &Presence) -> bool {
+/// The evacuation is over if the cell was lost while it evacuated, and a different run of its rep now
+/// appears. If the rep restarts before the cell is lost, the evacuation continues.
+fn is_evacuation_over(cell: &Cell, appears: &Presence) -> bool {
     !cell.present && cell.evacuating && cell.presence.incarnation != appears.incarnation
 }

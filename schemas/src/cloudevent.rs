@@ -48,7 +48,7 @@ pub struct CloudEvent<'a> {
     pub actor: String,
     /// Decision that the event belongs to.
     pub decision: DecisionId,
-    /// Decision that caused it. `None` if it starts a chain.
+    /// Decision that caused this one. `None` if the decision starts a chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<DecisionId>,
     /// First decision of the chain.
@@ -59,7 +59,7 @@ pub struct CloudEvent<'a> {
     /// Reason that the client gave, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// On the feed: id of the preceding event in the log, so that subscribers can detect missing events.
+    /// On the feed: id of the preceding event in the log. It lets subscribers detect missing events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
     /// W3C trace of the event.
@@ -70,22 +70,21 @@ pub struct CloudEvent<'a> {
 }
 
 /// Returns the events of an entry, in order.
-pub fn of_entry(
+pub fn entry_events(
     cluster: ClusterId,
     position: Position,
     entry: &Entry,
 ) -> impl Iterator<Item = CloudEvent<'_>> {
     let all = entry.decisions.iter().flat_map(|of| of.events.iter().map(move |event| (of, event)));
-    (0..).zip(all).map(move |(nth, (decision, event))| of(cluster, (position, nth), decision, event))
+    (0..)
+        .zip(all)
+        .map(move |(nth, (decision, event))| decision_event(cluster, (position, nth), decision, event))
 }
 
-/// Converts an event of a decision. The event is number `nth` of its entry, from 0, and `position` is that of
-/// the entry.
-///
-/// # Panics
-/// Never: an event is plain data with text keys.
+/// Converts an event of a decision. `position` is the position of the entry. `nth` is the number of the event
+/// within the entry, from 0.
 #[must_use]
-pub fn of<'a>(
+pub fn decision_event<'a>(
     cluster: ClusterId,
     (position, nth): (Position, u64),
     decision: &'a Decision,
@@ -156,7 +155,7 @@ mod tests {
             ],
         };
         let entry = Entry { id: EntryId(Uuid::nil()), format: 1, decisions: vec![decision] };
-        let all: Vec<String> = of_entry(ClusterId(Uuid::nil()), Position(1 << 40), &entry)
+        let all: Vec<String> = entry_events(ClusterId(Uuid::nil()), Position(1 << 40), &entry)
             .map(|event| serde_json::to_string(&event).unwrap())
             .collect();
         assert_eq!(all.len(), 2);

@@ -1,4 +1,4 @@
-//! The cluster: its id, its shards, its format level, and its leaders (docs/architecture.md, "The journal").
+//! The cluster: its id, its shards, its format level, and its leaders (docs/internals/journal.md, "Journal").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +21,13 @@ pub const FORMAT: u32 = 1;
 pub struct Cluster {
     /// Id of the cluster, fixed by the first entry.
     pub id: ClusterId,
-    /// Number of shards, from the first entry or the last change.
+    /// Number of shards, as set by the first entry or the last change.
     pub shards: u16,
     /// Format level that every program writes.
     pub format: u32,
-    /// Leader of the BBSs, which decides.
+    /// Leading BBS, which decides commands. `None` before the first election.
     pub bbs: Option<Leader>,
-    /// Leader of the auctioneers, which places work.
+    /// Leading auctioneer, which places work. `None` before the first election.
     pub auctioneer: Option<Leader>,
     /// Ordinals of all known cells. Global processes use them as instance indices.
     pub ordinals: BTreeMap<u32, CellId>,
@@ -78,7 +78,7 @@ pub enum Event {
     },
     /// A leader was elected.
     Elected { role: Role, id: ServiceId, term: u64 },
-    /// A cell got the lowest free ordinal. It keeps the ordinal until it is forgotten.
+    /// A cell got the lowest free ordinal. The cell keeps this ordinal until the cell is forgotten.
     OrdinalAssigned { cell_id: CellId, ordinal: u32 },
     /// An ordinal is free again, because its cell was forgotten.
     OrdinalFreed { cell_id: CellId, ordinal: u32 },
@@ -88,14 +88,14 @@ pub enum Event {
     PreemptionSwitched { on: bool },
     /// An operator changed the number of shards.
     ///
-    /// Later entries of processes and tasks use the subjects of the new number. Entries on other subjects
-    /// after this one do not count.
+    /// The new number determines the subjects of later entries of processes and tasks. Readers quarantine an
+    /// entry of a process or task that is appended to an old subject after this event.
     Resharded {
         /// New number of shards.
         shards: u16,
     },
     /// An operator quarantined the entry at a position. Every reader of the log must ignore it.
-    PositionSetAside {
+    EntryQuarantined {
         position: Position,
         /// Reason that the operator gave.
         reason: String,
@@ -155,10 +155,7 @@ impl Cluster {
     }
 }
 
-/// Decides an election. A candidate wins if it names the term after the highest.
-///
-/// # Errors
-/// `StaleTerm` if the term does not follow the highest one.
+/// Decides an election. A candidate wins if its term is the highest term plus 1.
 pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64) -> Result<Event, Refusal> {
     let highest = cluster.term(role);
     if term == highest + 1 {
@@ -168,7 +165,7 @@ pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64)
 }
 
 /// Maximum number of ordinals that one decision changes. The remaining changes follow in further decisions.
-const ORDINALS_AT_ONCE: usize = 512;
+const MAX_ORDINALS_PER_DECISION: usize = 512;
 
 /// Returns the changes of ordinals for the known cells. Ordinals of forgotten cells become free, and cells
 /// without an ordinal get the lowest free one.
@@ -182,7 +179,7 @@ pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Even
     let free = (0..).filter(|ordinal| !taken.contains(ordinal));
     let assigned = cells.difference(&numbered).zip(free);
     let assigned = assigned.map(|(id, ordinal)| Event::OrdinalAssigned { cell_id: (*id).clone(), ordinal });
-    freed.chain(assigned).take(ORDINALS_AT_ONCE).collect()
+    freed.chain(assigned).take(MAX_ORDINALS_PER_DECISION).collect()
 }
 
 /// Decides a command of an operator. Returns `None` if nothing changes.
@@ -265,7 +262,7 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
         Event::PreemptionSwitched { on } => cluster.map(|cluster| Cluster { preemption: *on, ..cluster }),
         Event::Resharded { shards } => cluster.map(|cluster| Cluster { shards: *shards, ..cluster }),
-        // Readers of the log handle it before the fold.
-        Event::PositionSetAside { .. } => cluster,
+        // Readers of the log apply a quarantine before they fold entries.
+        Event::EntryQuarantined { .. } => cluster,
     }
 }

@@ -1,6 +1,6 @@
-//! Encoding of messages of the bus. Clients use JSON. Muster's own services use postcard if both were built
-//! from the same schema, and otherwise the same types as JSON. So different versions can communicate during a
-//! rolling upgrade.
+//! Encoding of messages of the bus. Clients use JSON. Muster's own services exchange postcard if they were
+//! built from the same schema. Otherwise they exchange the same types as JSON, so that different versions can
+//! communicate during a rolling upgrade.
 //!
 //! A postcard message consists of `MUS1`, the schema number (8 bytes), the length of the body (4 bytes) and
 //! the body; numbers are little-endian. Any other message is decoded as JSON.
@@ -13,10 +13,10 @@ use crate::limits::MESSAGE_BYTES;
 use crate::refusal::{BadField, Code, Refusal};
 
 const MAGIC: [u8; 4] = *b"MUS1";
-const HEAD: usize = 16;
+const HEADER_BYTES: usize = 16;
 
 /// Maximum nesting depth of JSON. An action tree of depth 16 needs three levels for each node.
-pub const JSON_DEPTH: usize = 64;
+pub const MAX_JSON_DEPTH: usize = 64;
 
 /// Encoding of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,10 @@ pub enum Form {
 /// Number of the postcard schema. Programs with the same number can decode each other's messages.
 ///
 /// Raise it with every change that alters the bytes of a postcard message, at any depth. Such a change adds,
-/// removes, moves or retypes a field or a variant; a new name alone changes nothing. A test pins the bytes of
-/// every message together with this number, but it cannot detect a variant that none of its messages has.
-pub const SCHEMA: u64 = 5;
+/// removes, moves or retypes a field or a variant. Renaming alone does not alter the bytes. A test pins the
+/// bytes of one example of every message together with this number. The test cannot detect a changed variant
+/// that no example contains.
+pub const SCHEMA_VERSION: u64 = 5;
 
 /// Encodes a message.
 ///
@@ -45,11 +46,11 @@ pub fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
         Form::Postcard => {
             let mut bytes = Vec::with_capacity(256);
             bytes.extend_from_slice(&MAGIC);
-            bytes.extend_from_slice(&SCHEMA.to_le_bytes());
+            bytes.extend_from_slice(&SCHEMA_VERSION.to_le_bytes());
             bytes.extend_from_slice(&[0; 4]);
             let mut bytes = postcard::to_extend(message, bytes).expect("a message is plain data");
-            let length = u32::try_from(bytes.len() - HEAD).unwrap_or(u32::MAX);
-            bytes[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
+            let length = u32::try_from(bytes.len() - HEADER_BYTES).unwrap_or(u32::MAX);
+            bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
             bytes
         }
     }
@@ -62,41 +63,49 @@ pub fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
 /// for a message that is malformed, truncated, too long or too deep, or that has bytes after its end.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
     if bytes.len() > MESSAGE_BYTES {
-        return Err(bad(format!("{} bytes are more than {MESSAGE_BYTES}", bytes.len())));
+        return Err(invalid_message(format!("has {} bytes, more than {MESSAGE_BYTES}", bytes.len())));
     }
     if bytes.starts_with(&MAGIC) {
         return decode_postcard(bytes).map(|message| (message, Form::Postcard));
     }
     // serde would accept a list as the fields of a struct in their order.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(bad("is not a JSON object".to_owned()));
+        return Err(invalid_message("is not a JSON object".to_owned()));
     }
-    if depth_of_json(bytes) > JSON_DEPTH {
-        return Err(bad(format!("is nested deeper than {JSON_DEPTH}")));
+    if depth_of_json(bytes) > MAX_JSON_DEPTH {
+        return Err(invalid_message(format!("is nested deeper than {MAX_JSON_DEPTH}")));
     }
-    let message = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+    let message = serde_json::from_slice(bytes).map_err(|error| invalid_message(error.to_string()))?;
     Ok((message, Form::Json))
 }
 
 fn decode_postcard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    let Some((head, body)) = bytes.split_at_checked(HEAD) else {
-        return Err(bad("is cut off".into()));
+    let Some((head, body)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return Err(invalid_message("is truncated".into()));
     };
     let schema = head[4..12].try_into().map(u64::from_le_bytes).unwrap_or(0);
-    if schema != SCHEMA {
-        return Err(Refusal::new(Code::Unreadable, "the message was written with another schema: use JSON"));
+    if schema != SCHEMA_VERSION {
+        return Err(Refusal::new(
+            Code::Unreadable,
+            "the message was encoded with another schema: send it \
+            as JSON",
+        ));
     }
     let length = head[12..].try_into().map(u32::from_le_bytes).unwrap_or(0);
     if usize::try_from(length) != Ok(body.len()) {
-        return Err(bad(format!("says that it has {length} bytes and has {}", body.len())));
+        return Err(invalid_message(format!(
+            "has a body of {} bytes, but its header announces \
+            {length}",
+            body.len()
+        )));
     }
     match postcard::take_from_bytes(body) {
         Ok((message, [])) => Ok(message),
-        Ok((_, rest)) => Err(bad(format!("has {} bytes behind its end", rest.len()))),
-        Err(error) => Err(bad(error.to_string())),
+        Ok((_, rest)) => Err(invalid_message(format!("has {} trailing bytes", rest.len()))),
+        Err(error) => Err(invalid_message(error.to_string())),
     }
 }
 
-fn bad(problem: String) -> Refusal {
+fn invalid_message(problem: String) -> Refusal {
     Refusal::invalid(vec![BadField { field: "message".into(), problem }])
 }

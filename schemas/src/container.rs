@@ -53,7 +53,7 @@ pub struct NetInfo {
     pub ports: PortMappings,
 }
 
-/// Port mappings of an instance. Few instances have more than fit inline.
+/// Port mappings of an instance. Few instances have more mappings than fit inline.
 pub type PortMappings = SmallVec<[PortMapping; 4]>;
 
 /// The work that a container runs, including the epoch of its guid.
@@ -118,15 +118,15 @@ pub struct Recipe {
     pub cpu_weight: u32,
     /// Container ports; each is mapped to a host port.
     pub ports: Vec<u16>,
-    /// File whose content becomes the result of a task, relative to the work directory; empty if there is
-    /// none.
+    /// File whose content becomes the result of a task, relative to the work directory. Empty if the recipe
+    /// has no result file.
     pub result_file: String,
     /// Resources that the container reserves on the cell.
     pub resources: Resources,
     /// Deviations from the default environment of a container. `None` if there are none.
     pub sandbox: Option<Arc<Sandbox>>,
-    /// Position of the log at which the container was admitted. Records of an earlier position do not apply
-    /// to it.
+    /// Position of the log at which the container was admitted. Records that were read at an earlier position
+    /// do not apply to the container.
     pub let_in_at: Position,
 }
 
@@ -153,10 +153,10 @@ pub enum RunResult {
         /// Content of the result file, if the recipe names one.
         result: String,
     },
-    /// The recipe failed. For an instance of a process, any end counts as a failure.
+    /// The recipe failed. For an instance of a process, every exit counts as a failure.
     Failed {
         reason: String,
-        /// Exit status of the action, if that is the reason.
+        /// Exit status of the action. `None` if the failure has a different reason.
         exit_status: Option<i32>,
     },
     /// The container was asked to stop, and its whole process tree is gone.

@@ -1,6 +1,6 @@
 //! The crash policy: when an instance restarts immediately, after a delay, or never (Diego Dev Notes,
-//! "Crashes"). A restart policy modifies it (SwarmKit orchestrators, "Restart supervisor"). docs/model.md,
-//! "Crashes", settles what the documents leave open.
+//! "Crashes"). A restart policy modifies it (SwarmKit orchestrators, "Restart supervisor"). For cases that
+//! these two documents do not define, see docs/internals/model/crashes.md, "Crashes".
 
 use std::fmt;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::policy::{RestartCondition, RestartPolicy};
 
-/// Number of immediate restarts: a crash restarts immediately while fewer crashes than this are counted.
+/// Number of immediate restarts. A crashed instance restarts immediately while its crash count before the
+/// crash is below this number.
 pub const IMMEDIATE_RESTARTS: u32 = 3;
 /// Base of the exponential restart delay.
-pub const WAIT: Duration = Duration::from_secs(30);
+pub const BASE_DELAY: Duration = Duration::from_secs(30);
 /// Maximum restart delay.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(16 * 60);
+pub const MAX_DELAY: Duration = Duration::from_secs(16 * 60);
 /// Maximum crash count: an instance with more crashes is never restarted.
-pub const LAST_CRASH: u32 = 200;
+pub const MAX_CRASHES: u32 = 200;
 /// Running time after which the crash count of an instance is reset.
-pub const STABLE: Duration = Duration::from_secs(5 * 60);
-/// Minimum running time before a policy restarts an instance. After an earlier crash the restart waits for
-/// the rest of it.
-pub const SHORTEST_RUN: Duration = Duration::from_secs(1);
+pub const STABLE_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Minimum time from the moment an instance becomes RUNNING to its restart by a policy. If the instance
+/// crashes earlier, the restart waits for the rest of this time.
+pub const MIN_RUN: Duration = Duration::from_secs(1);
 
 /// Outcome of a crash: when the instance restarts, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,13 +35,13 @@ pub enum Restart {
     At(Timestamp),
     /// Does not restart automatically. A rollout may replace the instance, and stopping the instance creates
     /// a new one.
-    Never(Declined),
+    Never(NoRestartReason),
 }
 
 /// Reason why a crashed instance is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Declined {
+pub enum NoRestartReason {
     /// The instance exited with status 0, and the condition of the policy is `on-failure`.
     Succeeded,
     /// The condition of the policy is `none`.
@@ -51,18 +52,18 @@ pub enum Declined {
     GivenUp,
 }
 
-impl Declined {
+impl NoRestartReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Succeeded, Self::NoRestarts, Self::UsedUp, Self::GivenUp];
 }
 
-impl fmt::Display for Declined {
+impl fmt::Display for NoRestartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Succeeded => f.write_str("exited with status 0, and its restart condition is on-failure"),
             Self::NoRestarts => f.write_str("its restart condition is none"),
             Self::UsedUp => f.write_str("the restarts that its policy allows are used up"),
-            Self::GivenUp => write!(f, "crashed more than {LAST_CRASH} times"),
+            Self::GivenUp => write!(f, "crashed more than {MAX_CRASHES} times"),
         }
     }
 }
@@ -87,8 +88,8 @@ pub struct Crash<'a> {
     pub running_since: Option<Timestamp>,
     /// `true` if the action exited with status 0.
     pub succeeded: bool,
-    /// `true` while a rollout is starting the instance. Until the instance has proved itself, only the
-    /// rollout gives it up.
+    /// `true` while a rollout is starting the instance. During this time the condition and the limit of the
+    /// restart policy do not apply: only the rollout gives up the instance.
     pub is_starting: bool,
     /// Time of the crash.
     pub at: Timestamp,
@@ -103,14 +104,14 @@ pub fn decide(policy: &RestartPolicy, crash: &Crash<'_>) -> (Restart, Option<Att
     if crash.is_starting {
         return (crash.due(policy), None);
     }
-    let counted = policy.max_attempts.map(|allowed| Attempts { counted: crash.counted(policy), allowed });
+    let counted = policy.max_attempts.map(|allowed| Attempts { counted: crash.restarts_in_window(policy), allowed });
     let used_up = counted.is_some_and(|attempts| attempts.counted >= attempts.allowed);
     let restart = match (policy.condition, crash.succeeded, used_up) {
-        (C::None,      _,     _    ) => Never(Declined::NoRestarts),
-        (C::OnFailure, true,  _    ) => Never(Declined::Succeeded),
-        (C::OnFailure, false, true ) => Never(Declined::UsedUp),
+        (C::None,      _,     _    ) => Never(NoRestartReason::NoRestarts),
+        (C::OnFailure, true,  _    ) => Never(NoRestartReason::Succeeded),
+        (C::OnFailure, false, true ) => Never(NoRestartReason::UsedUp),
         (C::OnFailure, false, false) => crash.due(policy),
-        (C::Any,       _,     true ) => Never(Declined::UsedUp),
+        (C::Any,       _,     true ) => Never(NoRestartReason::UsedUp),
         (C::Any,       _,     false) => crash.due(policy),
     };
     let follows = match restart {
@@ -122,7 +123,7 @@ pub fn decide(policy: &RestartPolicy, crash: &Crash<'_>) -> (Restart, Option<Att
 
 impl Crash<'_> {
     /// Returns the number of restarts within the policy's window.
-    fn counted(&self, policy: &RestartPolicy) -> u32 {
+    fn restarts_in_window(&self, policy: &RestartPolicy) -> u32 {
         let window = Duration::from_millis(policy.window_ms.into());
         let counts = |restart: &&Timestamp| window.is_zero() || self.at.since(**restart) < window;
         u32::try_from(self.restarts.iter().filter(counts).count()).unwrap_or(u32::MAX)
@@ -130,19 +131,19 @@ impl Crash<'_> {
 
     /// Returns the restart time from the delays alone, without the policy's condition and limit.
     ///
-    /// An instance that never ran waits at least as long as the crash policy requires, whatever the policy's
-    /// delay. This prevents a fast restart loop.
+    /// An instance that never became RUNNING waits at least as long as the crash policy requires, even if the
+    /// delay of the restart policy is shorter. This prevents a fast restart loop.
     fn due(&self, policy: &RestartPolicy) -> Restart {
         let crashes = self.before.saturating_add(1);
-        let by_count = due(crashes, self.at);
-        let longest = self.at + LONGEST_WAIT;
+        let by_count = restart_due(crashes, self.at);
+        let longest = self.at + MAX_DELAY;
         let due = match (policy.delay(), self.running_since) {
             (None, _) => by_count.or(self.is_starting.then_some(longest)),
-            (Some(delay), Some(since)) => Some((self.at + delay).max(since + SHORTEST_RUN)),
+            (Some(delay), Some(since)) => Some((self.at + delay).max(since + MIN_RUN)),
             (Some(delay), None) => Some((self.at + delay).max(by_count.unwrap_or(longest))),
         };
         match due {
-            None => Restart::Never(Declined::GivenUp),
+            None => Restart::Never(NoRestartReason::GivenUp),
             Some(due) if due <= self.at => Restart::AtOnce,
             Some(due) => Restart::At(due),
         }
@@ -154,32 +155,33 @@ impl Crash<'_> {
 #[must_use]
 pub fn count_before(stored: u32, running_since: Option<Timestamp>, now: Timestamp) -> u32 {
     match running_since {
-        Some(since) if now.since(since) >= STABLE => 0,
+        Some(since) if now.since(since) >= STABLE_AFTER => 0,
         Some(_) | None => stored,
     }
 }
 
-/// Returns `true` if a crash restarts immediately, given the count before it.
+/// Returns `true` if an instance restarts immediately after a crash. `count_before` is its crash count before
+/// that crash.
 #[must_use]
 pub const fn restarts_at_once(count_before: u32) -> bool {
     count_before < IMMEDIATE_RESTARTS
 }
 
 /// Returns the restart time of an instance with `count` crashes that has been CRASHED since `since`. `None`
-/// if it restarts no more.
+/// if the instance is never restarted.
 #[must_use]
 pub fn restart_at(count: u32, since: Timestamp) -> Option<Timestamp> {
-    if count > LAST_CRASH {
+    if count > MAX_CRASHES {
         return None;
     }
     let doublings = count.saturating_sub(IMMEDIATE_RESTARTS).min(16);
-    Some(since + (WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT))
+    Some(since + (BASE_DELAY * 2_u32.pow(doublings)).min(MAX_DELAY))
 }
 
-/// Returns the restart time of an instance with `crashes` crashes, this crash included: immediately or after
-/// the delay. `None` if it restarts no more.
+/// Returns the restart time of an instance that crashes at `at`: immediately or after the delay. `crashes`
+/// includes this crash. `None` if the instance is never restarted.
 #[must_use]
-pub fn due(crashes: u32, at: Timestamp) -> Option<Timestamp> {
+pub fn restart_due(crashes: u32, at: Timestamp) -> Option<Timestamp> {
     if restarts_at_once(crashes.saturating_sub(1)) { Some(at) } else { restart_at(crashes, at) }
 }
 

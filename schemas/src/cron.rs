@@ -39,7 +39,7 @@ const WEEKDAY: usize = 4;
 ///
 /// # Errors
 /// The invalid field and its valid values.
-pub(crate) fn in_numbers(cron: &str) -> Result<String, String> {
+pub(crate) fn to_numeric(cron: &str) -> Result<String, String> {
     if cron.starts_with('@') {
         let known = SHORTHANDS.contains(&cron.to_ascii_lowercase().as_str());
         let all = SHORTHANDS.join(", ");
@@ -50,7 +50,7 @@ pub(crate) fn in_numbers(cron: &str) -> Result<String, String> {
         return Err(format!("it has {} fields", parts.len()));
     }
     let mut fields: Vec<String> =
-        FIELDS.iter().zip(&parts).map(|(field, text)| field.in_numbers(text)).collect::<Result<_, _>>()?;
+        FIELDS.iter().zip(&parts).map(|(field, text)| field.to_numeric(text)).collect::<Result<_, _>>()?;
     if parts[DAY].starts_with('*') || parts[WEEKDAY].starts_with('*') {
         fields[WEEKDAY].insert(0, '+');
     }
@@ -58,7 +58,7 @@ pub(crate) fn in_numbers(cron: &str) -> Result<String, String> {
 }
 
 impl Field {
-    fn in_numbers(&self, text: &str) -> Result<String, String> {
+    fn to_numeric(&self, text: &str) -> Result<String, String> {
         let items: Vec<String> = text.split(',').map(|item| self.item(item)).collect::<Result<_, _>>()?;
         Ok(items.join(","))
     }
@@ -113,7 +113,7 @@ impl Field {
 
 #[cfg(test)]
 mod tests {
-    use super::in_numbers;
+    use super::to_numeric;
 
     #[test]
     fn expressions_parse_like_crontab() {
@@ -124,7 +124,7 @@ mod tests {
             ("0 0 13 * FRI-SUN", "0 0 13 * 5-7"),
             ("@DAILY", "@DAILY"),
         ] {
-            assert_eq!(in_numbers(cron).as_deref(), Ok(numbers), "{cron}");
+            assert_eq!(to_numeric(cron).as_deref(), Ok(numbers), "{cron}");
         }
         for (cron, problem) in [
             ("*/90 * * * *", "invalid step of the minute \"*/90\": use 1 to 59"),
@@ -138,7 +138,7 @@ mod tests {
             ("@midnight", "use one of @hourly, @daily, @weekly, @monthly, @yearly"),
             ("CRON_TZ=UTC 0 0 * * *", "it has 6 fields"),
         ] {
-            assert_eq!(in_numbers(cron), Err(problem.to_owned()), "{cron}");
+            assert_eq!(to_numeric(cron), Err(problem.to_owned()), "{cron}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Definitions: the programs, resources and constraints of processes and tasks (docs/model.md, "Definitions
-//! and keys").
+//! Definitions: the programs, resources and constraints of processes and tasks (docs/internals/model/definitions-and-rollouts.md, "Definitions and keys").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,16 +14,16 @@ use crate::rank::Priority;
 use crate::resources::{Constraint, Resources};
 use crate::schedule::Schedule;
 
-/// Default time between the stop of a container and its kill: 10 s (docs/model.md, "The rep's tables").
+/// Default time between the stop of a container and its kill: 10 s (docs/internals/model/rep.md, "Rep tables").
 pub const DEFAULT_GRACE_MS: u64 = 10_000;
 
-/// Ports of a definition. Few definitions have more than fit inline.
+/// Ports of a definition. Few definitions have more ports than fit inline.
 pub type Ports = SmallVec<[u16; 8]>;
 
-// The larger parts are shared: in a million definitions hardly two are equal, but most run one of a few
-// programs and differ in their environment.
-/// Programs, resources and constraints of one instance of a process. Immutable: a change is a new definition
-/// with another id.
+// The larger parts are shared. Among a million definitions hardly two are equal, but most of them run one of
+// a few programs and differ only in their environment.
+/// Programs, resources and constraints of one instance of a process. A definition is immutable: a change
+/// creates a new definition with a new id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Definition {
     /// Constraint that a cell must meet.
@@ -53,7 +52,7 @@ pub struct Definition {
     pub sandbox: Option<Arc<Sandbox>>,
 }
 
-/// Deviations from the default environment of a container (docs/model.md, "Isolation" and "Containers").
+/// Deviations from the default environment of a container (docs/internals/model/containers.md, "Isolation" and "Containers").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sandbox {
     /// File system of the container: `preloaded:NAME`, `oci:FOLDER` or `oci:FOLDER:TAG`, or the path of a
@@ -64,19 +63,19 @@ pub struct Sandbox {
     /// Archives to fetch and unpack concurrently before any program runs.
     #[serde(default)]
     pub cached_dependencies: Vec<Download>,
-    /// Label that assigns the lines of the container to a log; empty if there is none.
+    /// Label of the log that the container's output lines belong to. Empty if there is none.
     #[serde(default)]
     pub log_guid: String,
     /// Source label of the container's lines in the log. If empty, the lines have no source.
     #[serde(default)]
     pub log_source: String,
-    /// Label that assigns the metrics of the container; empty if there is none.
+    /// Label that the container's metrics carry. Empty if there is none.
     #[serde(default)]
     pub metrics_guid: String,
 }
 
 impl Sandbox {
-    /// Prefix of a `root_fs` that names the file system which cells of a stack provide.
+    /// Prefix of a `root_fs` that names a file system which the cells of a stack provide.
     pub const PRELOADED: &str = "preloaded:";
     /// Prefix of a `root_fs` that names an image in a folder.
     pub const OCI: &str = "oci:";
@@ -100,7 +99,7 @@ impl Definition {
     #[must_use]
     pub fn resources(&self) -> Resources {
         let ports = u32::try_from(self.ports.len()).unwrap_or(u32::MAX);
-        Resources::of_container(self.memory_mb, self.disk_mb, ports)
+        Resources::for_container(self.memory_mb, self.disk_mb, ports)
     }
 }
 
@@ -120,7 +119,7 @@ pub struct TaskDefinition {
     /// CPU share relative to other containers, 1 to 1024; 0 selects the default of 1024.
     pub cpu_weight: u32,
     /// File whose content becomes the result of the task, relative to the work directory. If empty, the task
-    /// has none.
+    /// has no result.
     pub result_file: String,
     /// URL that the completed task is posted to. If absent, a client must resolve the task.
     pub completion_callback_url: Option<crate::action::Secret>,
@@ -140,7 +139,7 @@ impl TaskDefinition {
     /// Returns the resources that the task reserves on a cell.
     #[must_use]
     pub const fn resources(&self) -> Resources {
-        Resources::of_container(self.memory_mb, self.disk_mb, 0)
+        Resources::for_container(self.memory_mb, self.disk_mb, 0)
     }
 }
 
@@ -183,7 +182,7 @@ pub struct DesiredLrp {
     pub domain: Domain,
     /// Placement mode of the process.
     pub mode: Mode,
-    /// Desired number of instances; 0 for a global process, whose number follows from the cells.
+    /// Desired number of instances. For a global process this is 0, because the cells determine the number.
     pub instances: u32,
     /// Priority: work with a greater priority is placed first.
     pub priority: Priority,
@@ -200,8 +199,8 @@ pub struct DesiredLrp {
 }
 
 impl DesiredLrp {
-    /// Returns the update that turns a process into this one, except for its definition. It leaves out the
-    /// number of instances of a global process.
+    /// Returns an update that sets all properties of a process to those of this one, except for the
+    /// definition. For a global process the update does not set the number of instances.
     #[must_use]
     pub fn to_update(&self) -> DesiredLrpUpdate {
         DesiredLrpUpdate {
@@ -217,8 +216,7 @@ impl DesiredLrp {
     }
 }
 
-/// Changes to a process that restart no instance. Absent fields keep their value (docs/model.md, "Definitions
-/// and keys").
+/// Changes to a process that restart no instance. Absent fields keep their value (docs/internals/model/definitions-and-rollouts.md, "Definitions and keys").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrpUpdate {
     /// Desired number of instances.
@@ -229,8 +227,8 @@ pub struct DesiredLrpUpdate {
     pub routes: Option<Routes>,
     /// Free text of the client.
     pub annotation: Option<String>,
-    /// Policies for rollouts, rollbacks, restarts and history. A change applies from the next rollout and the
-    /// next crash on.
+    /// Policies for rollouts, rollbacks, restarts and history. A change takes effect with the next rollout or
+    /// crash.
     pub policies: Option<Policies>,
 }
 

@@ -1,5 +1,5 @@
 //! The desired state of a process: a deployment with its definitions (Updatable LRPs, "`LRPDeployment`";
-//! docs/model.md, "Definitions and keys").
+//! docs/internals/model/definitions-and-rollouts.md, "Definitions and keys").
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,13 @@ pub struct Desired {
     pub annotation: Box<str>,
     /// Policies for rollouts, rollbacks and restarts.
     pub policies: Arc<Policies>,
-    /// Definitions in use, oldest first. There is only one except during rollouts.
+    /// Definitions in use, oldest first. Outside of rollouts there is only one.
     pub definitions: SmallVec<[(DefinitionId, Arc<Definition>); 1]>,
     /// Definition that every instance is to run.
     pub active_definition_id: DefinitionId,
-    /// Newest definition with an instance that was RUNNING and survived its monitor. Instances that restart
-    /// outside a rollout use it. `None` if no definition has been healthy.
+    /// Newest definition that proved healthy: one of its instances stayed RUNNING for the monitoring time of
+    /// the rollout policy. Instances that restart outside a rollout use it. `None` if no definition has been
+    /// healthy.
     pub healthy_definition_id: Option<DefinitionId>,
 }
 
@@ -57,9 +58,9 @@ pub enum Event {
     Updated(DesiredLrpUpdate),
     /// A definition was added.
     DefinitionAdded { definition_id: DefinitionId, definition: Arc<Definition> },
-    /// A definition became active: every instance is to run it.
+    /// A definition became active: every instance must run it.
     Activated { definition_id: DefinitionId },
-    /// A definition became healthy: instances restart with it.
+    /// A definition became healthy: instances that restart use it.
     HealthyChanged { definition_id: DefinitionId },
     /// Unused definitions were removed.
     Pruned { definition_ids: Vec<DefinitionId> },
@@ -77,7 +78,7 @@ pub enum Event {
 impl Event {
     /// Returns `true` if the event sets the number of instances.
     #[must_use]
-    pub const fn says_how_many(&self) -> bool {
+    pub const fn sets_instance_count(&self) -> bool {
         match self {
             Self::Desired(_) | Self::Removed {} => true,
             Self::Updated(update) => update.instances.is_some(),
@@ -114,7 +115,7 @@ impl Desired {
 
     /// Returns `true` if an instance is desired at this index.
     #[must_use]
-    pub fn has(&self, index: u32) -> bool {
+    pub fn desires_index(&self, index: u32) -> bool {
         self.cells.as_ref().map_or(index < self.instances, |cells| cells.contains_key(&index))
     }
 
@@ -127,13 +128,13 @@ impl Desired {
 
     /// Returns the indices that take part in rollouts, in order.
     pub fn rolling_indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
-        self.indices().filter(|index| self.rolls(*index))
+        self.indices().filter(|index| self.is_rolling_index(*index))
     }
 
     /// Returns `true` if the index takes part in rollouts. Indices of cordoned cells do not.
     #[must_use]
-    pub fn rolls(&self, index: u32) -> bool {
-        self.has(index) && !self.is_cordoned(index)
+    pub fn is_rolling_index(&self, index: u32) -> bool {
+        self.desires_index(index) && !self.is_cordoned(index)
     }
 
     /// Returns `true` if the index belongs to a cordoned cell of a global process.
@@ -162,8 +163,8 @@ impl Desired {
     }
 
     /// Returns the DesiredLRP with the active definition (Updatable LRPs, "Projection of an `LRPDeployment`
-    /// entity down to a DesiredLRP entity"). `None` if that definition is missing, which a valid log rules
-    /// out.
+    /// entity down to a DesiredLRP entity"). `None` if that definition is missing, which cannot happen with a
+    /// valid log.
     #[must_use]
     pub fn project(&self, process_guid: &ProcessGuid, domain: &Domain) -> Option<DesiredLrp> {
         let definition = self.definition(&self.active_definition_id)?;

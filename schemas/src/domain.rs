@@ -22,7 +22,7 @@ pub struct Freshness {
 
 /// Quotas that an operator set for a domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limited {
+pub struct DomainQuotas {
     pub quotas: Quotas,
     /// Recent requests, with their answers.
     pub requests: Requests,
@@ -60,25 +60,25 @@ pub fn decide_limit(known: Quotas, order: &LimitDomain) -> Result<Option<Event>,
     Ok((quotas != known).then_some(Event::Limited { quotas }))
 }
 
-/// Applies a refresh by the decision that made `version`.
+/// Applies a refresh. `version` is the version of the domain after the decision.
 #[must_use]
-pub fn refreshed(
+pub fn fold_refresh(
     known: Option<Freshness>,
     expires_at: Option<Timestamp>,
     stamp: &Stamp,
     version: u64,
 ) -> Freshness {
-    let requests = remembered(known.map(|known| known.requests), stamp, version);
+    let requests = remember_request(known.map(|known| known.requests), stamp, version);
     Freshness { refreshed_at: stamp.at, expires_at, requests }
 }
 
-/// Applies a change of quotas by the decision that made `version`.
+/// Applies a change of quotas. `version` is the version of the domain after the decision.
 #[must_use]
-pub fn limited(known: Option<Limited>, quotas: Quotas, stamp: &Stamp, version: u64) -> Limited {
-    Limited { quotas, requests: remembered(known.map(|known| known.requests), stamp, version) }
+pub fn fold_quotas(known: Option<DomainQuotas>, quotas: Quotas, stamp: &Stamp, version: u64) -> DomainQuotas {
+    DomainQuotas { quotas, requests: remember_request(known.map(|known| known.requests), stamp, version) }
 }
 
-fn remembered(known: Option<Requests>, stamp: &Stamp, version: u64) -> Requests {
+fn remember_request(known: Option<Requests>, stamp: &Stamp, version: u64) -> Requests {
     let mut requests = known.unwrap_or_default();
     if let Some(request) = &stamp.request {
         requests.remember(request.clone(), version);

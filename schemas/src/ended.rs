@@ -1,15 +1,15 @@
 //! History of ended containers and tasks, which queries show after the records are gone (SwarmKit
-//! orchestrators, "Task reaper"; docs/model.md, "What ended").
+//! orchestrators, "Task reaper"; docs/internals/model/history.md, "Ended containers and tasks").
 //!
 //! The history is a fold of the log for display. No decision reads it, so its size affects no behaviour.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::actual::{self, Actual, State, StopReason, UnclaimReason};
 use crate::container::{Epoch, Instance};
 use crate::entry::{self, Stamp};
-use crate::evacuating::{self, Gone};
+use crate::evacuating::{self, RemovalReason};
 use crate::key::Place;
 use crate::names::{Domain, TaskGuid};
 use crate::process::{Process, Slot};
@@ -19,11 +19,11 @@ use crate::{Timestamp, limits};
 /// Kind of end of an instance's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum EndKind {
     /// Ended without a stop request.
     Crashed,
-    /// Stopped by the rep, or without a container on its cell. Usually the instance was asked to stop, and
-    /// the reason is in `stop`.
+    /// The rep stopped the container, or the cell has no such container. Usually the instance was asked to
+    /// stop, and the reason is in `stop`.
     Stopped,
     /// Crashed while it was being stopped.
     CrashedStopping,
@@ -31,9 +31,9 @@ pub enum How {
     CellLost,
     /// Evacuated by its cell.
     Evacuated,
-    /// Evacuated by its cell, which reached its time-out before a replacement ran.
+    /// Evacuated by its cell, which reached the evacuation time-out before a replacement was running.
     EvacuationExpired,
-    /// Replaced in the record of the index by another container, which runs.
+    /// Displaced by another container, which is running and is now named in the record of the index.
     Displaced,
 }
 
@@ -47,18 +47,18 @@ pub struct EndedInstance {
     pub domain: Domain,
     /// Epoch of the process.
     pub epoch: Epoch,
-    /// Time at which it became RUNNING. `None` if it never did.
+    /// Time at which the container became RUNNING. `None` if it never did.
     pub started_at: Option<Timestamp>,
     /// Time of its end according to the log.
     pub ended_at: Timestamp,
-    pub how: How,
+    pub how: EndKind,
     /// Reason of the stop request, or `None` if there was none.
-    pub stop: Option<Ended>,
-    /// Reason of the crash. Empty if it did not crash, or if the reason is unknown.
+    pub stop: Option<StopReason>,
+    /// Reason of the crash. Empty if the container did not crash, or if the reason is unknown.
     pub reason: Box<str>,
-    /// Exit status of the action, if that is the reason of the crash.
+    /// Exit status of the action. `None` if the crash has a different reason.
     pub exit_status: Option<i32>,
-    /// Crash count of the index including this crash; 0 if it did not crash.
+    /// Crash count of the index including this crash; 0 if the container did not crash.
     pub crash_count: u32,
 }
 
@@ -71,7 +71,7 @@ pub struct EndedTask {
     pub epoch: Epoch,
     /// Container that ran the task. `None` if none did.
     pub by: Option<Instance>,
-    /// Time at which it became RUNNING. `None` if it never did.
+    /// Time at which the task became RUNNING. `None` if it never did.
     pub started_at: Option<Timestamp>,
     pub completed_at: Timestamp,
     /// Outcome. A long result is truncated.
@@ -83,73 +83,85 @@ pub struct EndedTask {
     pub resolved: bool,
 }
 
-/// Process epoch and time of an end.
-pub(crate) struct Life {
+/// Domain and epoch of a process, and the time at which one of its containers ended.
+pub(crate) struct ProcessEpoch {
     domain: Domain,
     epoch: Epoch,
     at: Timestamp,
 }
 
-impl Life {
-    pub(crate) fn of(process: &Process, at: Timestamp) -> Self {
+impl ProcessEpoch {
+    pub(crate) fn new(process: &Process, at: Timestamp) -> Self {
         Self { domain: process.domain.clone(), epoch: process.epoch, at }
     }
 }
 
 /// A container that a record names.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct RecordedContainer {
     by: Instance,
     started_at: Option<Timestamp>,
-    stop: Option<Ended>,
+    stop: Option<StopReason>,
 }
 
 /// Returns the containers that a slot names: the instance's and the evacuating instance's.
-pub(crate) fn held(slot: &Slot) -> [Option<Held>; 2] {
+pub(crate) fn recorded_containers(slot: &Slot) -> [Option<RecordedContainer>; 2] {
     let own = slot.actual.as_ref().and_then(|lrp| match &lrp.state {
-        State::Claimed { by, .. } => Some(Held { by: by.clone(), started_at: None, stop: lrp.stop }),
+        State::Claimed { by, .. } => {
+            Some(RecordedContainer { by: by.clone(), started_at: None, stop: lrp.stop })
+        }
         State::Running { by, .. } => {
-            Some(Held { by: by.clone(), started_at: Some(lrp.since), stop: lrp.stop })
+            Some(RecordedContainer { by: by.clone(), started_at: Some(lrp.since), stop: lrp.stop })
         }
         State::Unclaimed { .. } | State::Crashed { .. } => None,
     });
     let twin = slot.evacuating.as_deref();
-    let twin = twin.map(|twin| Held { by: twin.by.clone(), started_at: Some(twin.started_at), stop: None });
+    let twin = twin.map(|twin| RecordedContainer {
+        by: twin.by.clone(),
+        started_at: Some(twin.started_at),
+        stop: None,
+    });
     [own, twin]
 }
 
-/// Returns the time since which a container has been running, if one of these records has it.
-pub(crate) fn started_at(held: &[Option<Held>; 2], by: &Instance) -> Option<Timestamp> {
+/// Returns the time since which container `by` has been running. `None` if neither of these records contains
+/// it.
+pub(crate) fn started_at(held: &[Option<RecordedContainer>; 2], by: &Instance) -> Option<Timestamp> {
     held.iter().flatten().filter(|held| held.by == *by).find_map(|held| held.started_at)
 }
 
-/// Returns the containers that ended at a slot by an event of its instance: its records named them before the
-/// event, but not after it.
-pub(crate) fn by_instance(
-    held: [Option<Held>; 2],
+/// Returns the containers that ended at a slot by an event of its instance. These are the containers that a
+/// record of the slot named before the event and that no record of the slot names after it.
+pub(crate) fn ended_by_instance(
+    held: [Option<RecordedContainer>; 2],
     slot: &Slot,
     event: &actual::Event,
-    life: &Life,
+    life: &ProcessEpoch,
 ) -> Vec<EndedInstance> {
-    let mut gone: Vec<Held> = held.into_iter().flatten().filter(|held| !names(slot, &held.by)).collect();
+    let mut gone: Vec<RecordedContainer> =
+        held.into_iter().flatten().filter(|held| !slot_names(slot, &held.by)).collect();
     if let actual::Event::Crashed { by, .. } = event
-        && !names(slot, by)
+        && !slot_names(slot, by)
         && !gone.iter().any(|held| held.by == *by)
     {
-        // The log has nothing about it but the crash.
-        gone.push(Held { by: by.clone(), started_at: None, stop: None });
+        // The crash is the only event of this container that the log contains.
+        gone.push(RecordedContainer { by: by.clone(), started_at: None, stop: None });
     }
-    let end = |held: Held| {
-        let how = how_instance(event, &held.by);
+    let end = |held: RecordedContainer| {
+        let how = instance_end(event, &held.by);
         let stop = match how {
-            How::Stopped => held.stop.or_else(|| removed_for(event)),
-            How::CrashedStopping => held.stop,
-            How::Crashed | How::CellLost | How::Evacuated | How::EvacuationExpired | How::Displaced => None,
+            EndKind::Stopped => held.stop.or_else(|| removal_reason(event)),
+            EndKind::CrashedStopping => held.stop,
+            EndKind::Crashed
+            | EndKind::CellLost
+            | EndKind::Evacuated
+            | EndKind::EvacuationExpired
+            | EndKind::Displaced => None,
         };
-        let ended = Held { stop, ..held }.ended(&slot.place, how, life);
+        let ended = RecordedContainer { stop, ..held }.into_ended(&slot.place, how, life);
         match event {
-            actual::Event::Crashed { reason, exit_status, crash_count, .. } if how == How::Crashed => {
-                let reason = limits::cut(reason, limits::REASON_BYTES).into();
+            actual::Event::Crashed { reason, exit_status, crash_count, .. } if how == EndKind::Crashed => {
+                let reason = limits::truncate(reason, limits::REASON_BYTES).into();
                 EndedInstance { reason, exit_status: *exit_status, crash_count: *crash_count, ..ended }
             }
             actual::Event::Created { .. }
@@ -167,69 +179,70 @@ pub(crate) fn by_instance(
 }
 
 /// Returns the containers that ended at a slot by an event of its evacuating instance.
-pub(crate) fn by_twin(
-    held: [Option<Held>; 2],
+pub(crate) fn ended_by_evacuating(
+    held: [Option<RecordedContainer>; 2],
     slot: &Slot,
     event: &evacuating::Event,
-    life: &Life,
+    life: &ProcessEpoch,
 ) -> Vec<EndedInstance> {
-    let gone = held.into_iter().flatten().filter(|held| !names(slot, &held.by));
-    gone.map(|held| held.ended(&slot.place, how_twin(event), life)).collect()
+    let gone = held.into_iter().flatten().filter(|held| !slot_names(slot, &held.by));
+    gone.map(|held| held.into_ended(&slot.place, evacuating_end(event), life)).collect()
 }
 
 /// Returns the containers that ended with a decision. Each is listed once, with its last end. Containers that
 /// a record still names are left out.
-pub(crate) fn settled(process: &Process, ended: Vec<EndedInstance>) -> Vec<EndedInstance> {
+pub(crate) fn finally_ended(process: &Process, ended: Vec<EndedInstance>) -> Vec<EndedInstance> {
     let mut settled: Vec<EndedInstance> = vec![];
     for one in ended {
         settled.retain(|known| known.by.instance_guid != one.by.instance_guid);
         settled.push(one);
     }
-    let is_there = |one: &EndedInstance| process.slots_at(one.place.index).any(|slot| names(slot, &one.by));
+    let is_there =
+        |one: &EndedInstance| process.slots_at(one.place.index).any(|slot| slot_names(slot, &one.by));
     settled.retain(|one| !is_there(one));
     settled
 }
 
-fn names(slot: &Slot, by: &Instance) -> bool {
+fn slot_names(slot: &Slot, by: &Instance) -> bool {
     let own = slot.actual.as_ref().and_then(Actual::holder) == Some(by);
     own || slot.evacuating.as_ref().is_some_and(|twin| twin.by == *by)
 }
 
-fn how_instance(event: &actual::Event, gone: &Instance) -> How {
+fn instance_end(event: &actual::Event, gone: &Instance) -> EndKind {
     match event {
-        actual::Event::Crashed { by, .. } if by == gone => How::Crashed,
+        actual::Event::Crashed { by, .. } if by == gone => EndKind::Crashed,
         actual::Event::Removed { cause, .. } => match cause {
-            Ended::Crashed => How::CrashedStopping,
-            Ended::CellLost => How::CellLost,
-            Ended::Evacuated => How::Evacuated,
-            Ended::Removed
-            | Ended::Scale
-            | Ended::CellUnfit
-            | Ended::Retired
-            | Ended::Superseded
-            | Ended::Undesired
-            | Ended::Stopped
-            | Ended::Replaced
-            | Ended::RolloutFailed
-            | Ended::Preempted => How::Stopped,
+            StopReason::Crashed => EndKind::CrashedStopping,
+            StopReason::CellLost => EndKind::CellLost,
+            StopReason::Evacuated => EndKind::Evacuated,
+            StopReason::Removed
+            | StopReason::Scale
+            | StopReason::CellUnfit
+            | StopReason::Retired
+            | StopReason::Superseded
+            | StopReason::Undesired
+            | StopReason::Stopped
+            | StopReason::Replaced
+            | StopReason::RolloutFailed
+            | StopReason::Preempted => EndKind::Stopped,
         },
-        actual::Event::Unclaimed { cause: Unclaimed::CellLost, .. } => How::CellLost,
-        actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,
-        actual::Event::Unclaimed { cause: Unclaimed::Crash | Unclaimed::Restart, .. }
+        actual::Event::Unclaimed { cause: UnclaimReason::CellLost, .. } => EndKind::CellLost,
+        actual::Event::Unclaimed { cause: UnclaimReason::Evacuation, .. } => EndKind::Evacuated,
+        actual::Event::Unclaimed { cause: UnclaimReason::Crash | UnclaimReason::Restart, .. }
         | actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
         | actual::Event::Entered { .. }
         | actual::Event::Crashed { .. }
         | actual::Event::PlacementFailed { .. }
-        | actual::Event::StopRequested { .. } => How::Displaced,
+        | actual::Event::StopRequested { .. } => EndKind::Displaced,
     }
 }
 
 /// Returns the reason of a removal, if the event has one.
-const fn removed_for(event: &actual::Event) -> Option<Ended> {
+const fn removal_reason(event: &actual::Event) -> Option<StopReason> {
     match event {
-        actual::Event::Removed { cause: Ended::Stopped, .. }
+        actual::Event::Removed { cause: StopReason::Stopped, .. }
         | actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
@@ -242,20 +255,20 @@ const fn removed_for(event: &actual::Event) -> Option<Ended> {
     }
 }
 
-const fn how_twin(event: &evacuating::Event) -> How {
+const fn evacuating_end(event: &evacuating::Event) -> EndKind {
     match event {
-        evacuating::Event::Set { .. } => How::Displaced,
+        evacuating::Event::Set { .. } => EndKind::Displaced,
         evacuating::Event::Removed { cause, .. } => match cause {
-            Gone::Replaced | Gone::Removed => How::Evacuated,
-            Gone::Expired => How::EvacuationExpired,
-            Gone::CellLost => How::CellLost,
+            RemovalReason::Replaced | RemovalReason::Removed => EndKind::Evacuated,
+            RemovalReason::Expired => EndKind::EvacuationExpired,
+            RemovalReason::CellLost => EndKind::CellLost,
         },
     }
 }
 
-impl Held {
+impl RecordedContainer {
     /// Converts the container to its history row.
-    fn ended(self, place: &Place, how: How, life: &Life) -> EndedInstance {
+    fn into_ended(self, place: &Place, how: EndKind, life: &ProcessEpoch) -> EndedInstance {
         EndedInstance {
             place: place.clone(),
             by: self.by,
@@ -272,9 +285,10 @@ impl Held {
     }
 }
 
-/// Returns the history row of a task that this decision deletes after its completion. `None` if it does not.
+/// Returns the history row of a task that this decision deletes after its completion. `None` if the decision
+/// deletes no completed task.
 #[must_use]
-pub fn task(before: Option<&Task>, events: &[entry::Event], stamp: &Stamp) -> Option<EndedTask> {
+pub fn ended_task(before: Option<&Task>, events: &[entry::Event], stamp: &Stamp) -> Option<EndedTask> {
     let is_end = |event: &entry::Event| matches!(event, entry::Event::Task(task::Event::Deleted {}));
     let end = events.iter().position(is_end)?;
     let last = task::evolve(before.cloned(), &events[..end], stamp)?;
@@ -283,7 +297,7 @@ pub fn task(before: Option<&Task>, events: &[entry::Event], stamp: &Stamp) -> Op
     let resolved = matches!(last.state, Some(task::State::Resolving(_)));
     let outcome = match &done.outcome {
         Outcome::Succeeded { result } => {
-            Outcome::Succeeded { result: limits::cut(result, limits::ENDED_RESULT_BYTES) }
+            Outcome::Succeeded { result: limits::truncate(result, limits::ENDED_RESULT_BYTES) }
         }
         Outcome::Failed { reason } => Outcome::Failed { reason: reason.clone() },
     };

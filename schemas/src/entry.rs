@@ -5,10 +5,12 @@
 //! of that JSON. The tag of an event holds its type and version: `{"actual": {"claimed.v1": {..}}}` is
 //! `actual.claimed.v1`.
 //!
-//! Stored events are never edited. A new format is a new version beside the old one, which is converted when
-//! it is decoded; `golden/` keeps one file of every version. Every entry, of any format, starts with a
-//! checksum of the remaining bytes (`{"crc32c":"0a1b2c3d",..`). It distinguishes a damaged entry from one
-//! that a newer program wrote.
+//! Stored events are never edited. If the format of an event changes, it gets a new version. Events of the
+//! old version stay in the log and are converted when they are decoded. The folder `golden/` keeps one file
+//! for every version.
+//!
+//! Every entry, of any format, starts with a checksum of the remaining bytes (`{"crc32c":"0a1b2c3d",..`). The
+//! checksum distinguishes a damaged entry from an entry that a newer program wrote.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +50,7 @@ pub struct Decision {
     pub aggregate: Aggregate,
     /// Version of the aggregate after the decision.
     pub version: u64,
-    /// Time of the decision. Never earlier than the previous decision of the shard.
+    /// Time of the decision. It is never earlier than the time of the previous decision of the shard.
     pub at: Timestamp,
     /// Source of the command.
     pub actor: Actor,
@@ -56,7 +58,7 @@ pub struct Decision {
     pub request_id: Option<RequestId>,
     /// Digest of the request: its verb and a hash of its body.
     pub request_digest: Option<String>,
-    /// Decision that caused this one. `None` if it starts a chain.
+    /// Decision that caused this one. `None` if this decision starts a chain.
     pub cause: Option<DecisionId>,
     /// First decision of the chain, usually a command of a client or an operator.
     pub correlation: DecisionId,
@@ -194,7 +196,7 @@ pub struct Stamp {
     pub decision: DecisionId,
     /// First decision of the chain.
     pub correlation: DecisionId,
-    /// Decision that caused it. `None` if it starts a chain.
+    /// Decision that caused this one. `None` if this decision starts a chain.
     pub cause: Option<DecisionId>,
     /// Time of the decision.
     pub at: Timestamp,
@@ -205,7 +207,7 @@ pub struct Stamp {
 impl Stamp {
     /// Returns the stamp of a decision that starts a chain and has no request id.
     #[must_use]
-    pub const fn beginning(decision: DecisionId, at: Timestamp) -> Self {
+    pub const fn root(decision: DecisionId, at: Timestamp) -> Self {
         Self { decision, correlation: decision, cause: None, at, request: None }
     }
 
@@ -308,18 +310,22 @@ impl fmt::Display for Actor {
 /// Error of decoding an entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The entry has a newer format. After an upgrade of this program it can be read, and nothing is lost.
-    #[error("entry is of format {format}, this program reads up to {}: upgrade it", cluster::FORMAT)]
-    Future {
+    /// The entry has a newer format. It is not damaged: this program can read it after an upgrade.
+    #[error(
+        "entry has format {format}, but this program reads formats up to {}: upgrade this \
+             program",
+        cluster::FORMAT
+    )]
+    NewerFormat {
         /// Format level of the entry.
         format: u32,
     },
-    /// The entry has an event of an unknown type or version. After an upgrade of this program it can be read,
-    /// and nothing is lost.
-    #[error("entry holds an event that this program does not know ({0}): upgrade it")]
+    /// The entry has an event of an unknown type or version. It is not damaged: this program can read it
+    /// after an upgrade.
+    #[error("entry contains an unknown event ({0}): upgrade this program")]
     UnknownEvent(String),
     /// The bytes of the entry changed after it was written.
-    #[error("entry is damaged: its checksum says {written:08x}, its bytes give {found:08x}")]
+    #[error("entry is damaged: stored checksum {written:08x}, computed checksum {found:08x}")]
     Damaged {
         /// Checksum that the entry carries.
         written: u32,
@@ -333,30 +339,30 @@ pub enum DecodeError {
 
 /// Header of an entry of every format: `{"crc32c":"`, eight hexadecimal digits, `",`. The checksum covers all
 /// bytes after the header, so it can be verified without decoding the entry.
-const SEAL: &[u8] = br#"{"crc32c":"00000000","#;
+const HEADER: &[u8] = br#"{"crc32c":"00000000","#;
 /// Range of the digits within the header.
-const DIGITS: std::ops::Range<usize> = 11..19;
+const CHECKSUM_DIGITS: std::ops::Range<usize> = 11..19;
 
-/// Writes the checksum of the body into the [`SEAL`] before it.
-fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
-    let sum = crc32c(&bytes[SEAL.len()..]);
-    bytes[DIGITS].copy_from_slice(format!("{sum:08x}").as_bytes());
+/// Writes the checksum of the body into the [`HEADER`] before it.
+fn write_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum = crc32c(&bytes[HEADER.len()..]);
+    bytes[CHECKSUM_DIGITS].copy_from_slice(format!("{sum:08x}").as_bytes());
     bytes
 }
 
 /// Verifies the checksum of an entry.
-fn check_seal(bytes: &[u8]) -> Result<(), DecodeError> {
+fn verify_checksum(bytes: &[u8]) -> Result<(), DecodeError> {
     let body = |head: &[u8]| {
-        let fixed = [0..DIGITS.start, DIGITS.end..SEAL.len()];
-        let framed = fixed.into_iter().all(|part| head[part.clone()] == SEAL[part]);
-        let digits = head[DIGITS].iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let digits = std::str::from_utf8(&head[DIGITS]).ok().filter(|_| framed && digits)?;
+        let fixed = [0..CHECKSUM_DIGITS.start, CHECKSUM_DIGITS.end..HEADER.len()];
+        let framed = fixed.into_iter().all(|part| head[part.clone()] == HEADER[part]);
+        let digits = head[CHECKSUM_DIGITS].iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let digits = std::str::from_utf8(&head[CHECKSUM_DIGITS]).ok().filter(|_| framed && digits)?;
         u32::from_str_radix(digits, 16).ok()
     };
-    let written = bytes.get(..SEAL.len()).and_then(body);
+    let written = bytes.get(..HEADER.len()).and_then(body);
     let written =
         written.ok_or_else(|| DecodeError::Malformed("it does not begin with a checksum".into()))?;
-    let found = crc32c(&bytes[SEAL.len()..]);
+    let found = crc32c(&bytes[HEADER.len()..]);
     if written == found { Ok(()) } else { Err(DecodeError::Damaged { written, found }) }
 }
 
@@ -367,23 +373,23 @@ impl Entry {
     /// Never: every part of an entry is plain data with text keys.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = SEAL[..SEAL.len() - 1].to_vec();
+        let mut bytes = HEADER[..HEADER.len() - 1].to_vec();
         serde_json::to_writer(&mut bytes, self).expect("an entry is plain data");
         // The opening brace of the JSON becomes a comma, because the header already has the brace.
-        bytes[SEAL.len() - 1] = b',';
-        seal(bytes)
+        bytes[HEADER.len() - 1] = b',';
+        write_checksum(bytes)
     }
 
     /// Encodes an entry for the journal from decisions that are already JSON, separated by commas.
     #[must_use]
     pub fn encode_decisions(id: EntryId, decisions: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(SEAL.len() + 80 + decisions.len());
-        bytes.extend_from_slice(SEAL);
+        let mut bytes = Vec::with_capacity(HEADER.len() + 80 + decisions.len());
+        bytes.extend_from_slice(HEADER);
         let head = format!(r#""id":"{id}","format":{},"decisions":["#, cluster::FORMAT);
         bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(decisions);
         bytes.extend_from_slice(b"]}");
-        seal(bytes)
+        write_checksum(bytes)
     }
 
     /// Decodes an entry.
@@ -394,11 +400,11 @@ impl Entry {
         if bytes.len() > 2 * limits::ENTRY_BYTES {
             return Err(DecodeError::Malformed(format!("{} bytes are too many", bytes.len())));
         }
-        check_seal(bytes)?;
+        verify_checksum(bytes)?;
         match serde_json::from_slice::<Self>(bytes) {
             Ok(entry) if entry.format <= cluster::FORMAT => Ok(entry),
-            Ok(entry) => Err(DecodeError::Future { format: entry.format }),
-            Err(failed) => Err(unreadable(bytes, &failed)),
+            Ok(entry) => Err(DecodeError::NewerFormat { format: entry.format }),
+            Err(failed) => Err(classify_error(bytes, &failed)),
         }
     }
 }
@@ -419,9 +425,9 @@ pub fn aggregates(bytes: &[u8]) -> Vec<Aggregate> {
     head.map_or_else(|_| vec![], |head| head.decisions.into_iter().map(|one| one.aggregate.into()).collect())
 }
 
-/// Returns the reason why an undamaged entry cannot be decoded. It may have a newer format, of which only the
-/// head is known, or an event of a newer program.
-fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
+/// Returns the reason why an undamaged entry cannot be decoded. One possible reason is a newer format, of
+/// which this program can read only the head. Another is an event that only a newer program knows.
+fn classify_error(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
     #[derive(Deserialize)]
     struct Head {
         format: u32,
@@ -435,7 +441,7 @@ fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
         events: Vec<BTreeMap<String, BTreeMap<String, serde::de::IgnoredAny>>>,
     }
     match serde_json::from_slice::<Head>(bytes) {
-        Ok(head) if head.format > cluster::FORMAT => return DecodeError::Future { format: head.format },
+        Ok(head) if head.format > cluster::FORMAT => return DecodeError::NewerFormat { format: head.format },
         Ok(_) => {}
         Err(error) => return DecodeError::Malformed(error.to_string()),
     }

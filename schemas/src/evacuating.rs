@@ -21,9 +21,9 @@ pub struct Evacuating {
     pub by: Instance,
     /// Address and ports of the instance.
     pub net: NetInfo,
-    /// Time at which the record was created or taken over.
+    /// Time of the last event that set the record.
     pub since: Timestamp,
-    /// Time since which the container has been RUNNING, as far as the log has it.
+    /// Time since which the container has been RUNNING, as far as the log shows it.
     pub started_at: Timestamp,
     /// Time after which convergence removes the record.
     pub expires_at: Timestamp,
@@ -32,7 +32,8 @@ pub struct Evacuating {
 /// Command of a rep about the evacuating instance in one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Keep the running instance routable until a replacement runs. Creates the record or takes it over.
+    /// Keep the running instance routable until a replacement runs. Creates or updates the record, or takes
+    /// it over from another container.
     Set {
         /// Address and ports of the instance.
         net: NetInfo,
@@ -46,7 +47,7 @@ pub enum Command {
 /// Reason why an evacuating record was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Gone {
+pub enum RemovalReason {
     /// A replacement is running.
     Replaced,
     /// The rep removed it.
@@ -60,7 +61,7 @@ pub enum Gone {
 /// Event of an evacuating record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The record was created or taken over.
+    /// The record was created, updated, or taken over by another container.
     Set {
         place: Place,
         by: Instance,
@@ -70,14 +71,15 @@ pub enum Event {
         expires_at: Timestamp,
     },
     /// The record was removed.
-    Removed { place: Place, cause: Gone },
+    Removed { place: Place, cause: RemovalReason },
 }
 
 /// Decides a command of the rep of container `by` on both records of a slot. Returns `None` if nothing
 /// changes.
 ///
 /// # Errors
-/// `ActualLRPCannotBeEvacuated` if the record belongs to another container that has not given it up.
+/// `ActualLRPCannotBeEvacuated` if the evacuating record belongs to another container, unless the record of
+/// the instance names `by`.
 pub fn decide(
     actual: Option<&Actual>,
     evacuating: Option<&Evacuating>,
@@ -87,30 +89,30 @@ pub fn decide(
 ) -> Result<Option<Event>, Refusal> {
     let instance_is_mine = actual.and_then(Actual::holder) == Some(by);
     match (command, evacuating) {
-        (Command::Set { net, expires_at }, None) => Ok(Some(set(place, by, net, *expires_at))),
+        (Command::Set { net, expires_at }, None) => Ok(Some(set_event(place, by, net, *expires_at))),
         (Command::Set { net, expires_at }, Some(old)) if old.by == *by => {
             let same = old.net == *net && old.expires_at == *expires_at;
-            Ok((!same).then(|| set(place, by, net, *expires_at)))
+            Ok((!same).then(|| set_event(place, by, net, *expires_at)))
         }
         (Command::Set { net, expires_at }, Some(_)) if instance_is_mine => {
-            Ok(Some(set(place, by, net, *expires_at)))
+            Ok(Some(set_event(place, by, net, *expires_at)))
         }
         (Command::Set { .. }, Some(_)) => {
             let why = "another container is the evacuating instance of this index";
             Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
         }
         (Command::Remove, Some(old)) if old.by == *by => {
-            Ok(Some(Event::Removed { place: place.clone(), cause: Gone::Removed }))
+            Ok(Some(Event::Removed { place: place.clone(), cause: RemovalReason::Removed }))
         }
         // A rep may remove the record of another container only if its own container runs as the replacement.
         (Command::Remove, Some(_)) if instance_is_mine && actual.is_some_and(Actual::is_running) => {
-            Ok(Some(Event::Removed { place: place.clone(), cause: Gone::Replaced }))
+            Ok(Some(Event::Removed { place: place.clone(), cause: RemovalReason::Replaced }))
         }
         (Command::Remove, Some(_) | None) => Ok(None),
     }
 }
 
-fn set(place: &Place, by: &Instance, net: &NetInfo, expires_at: Timestamp) -> Event {
+fn set_event(place: &Place, by: &Instance, net: &NetInfo, expires_at: Timestamp) -> Event {
     Event::Set { place: place.clone(), by: by.clone(), net: net.clone(), expires_at }
 }
 

@@ -1,5 +1,5 @@
-//! Evaluations: the record of every scheduling attempt and its cause (Nomad evaluation states; docs/model.md,
-//! "Evaluations").
+//! Evaluations: the record of every scheduling attempt and its cause (Nomad evaluation states;
+//! docs/internals/model/evaluations.md, "Evaluations").
 //!
 //! ```text
 //! (cause) ──▶ pending ──▶ complete     placed as far as possible; the remaining work waits in a blocked child
@@ -10,9 +10,10 @@
 //! (queued) ───────────────────▶ blocked ──▶ canceled ───────┘
 //! ```
 //!
-//! Ended evaluations leave the tables and stay in the log. All waiting work of a process or task is the
-//! [`Duty`] of exactly one open evaluation. So there are at most three: for work to place, for work that
-//! waits for room, and for delayed restarts.
+//! Ended evaluations are removed from the tables of the projected state (World), but stay in the log. The
+//! waiting work of a process or task is divided into three kinds ([`Duty`]): work to place, work that waits
+//! for room, and delayed restarts. One open evaluation covers all waiting work of a kind. So a process or
+//! task has at most three open evaluations.
 
 mod decide;
 
@@ -29,21 +30,22 @@ use crate::placement::Eligibility;
 use crate::{Timestamp, limits};
 
 pub use decide::{
-    DELIVERIES, Did, FOLLOW_UP, LONGEST_FOLLOW_UP, Left, SECOND_DELIVERY, THIRD_DELIVERY, decide,
-    decide_retry, decide_unanswered, follow_up_wait, judged,
+    FOLLOW_UP_DELAY, MAX_DELIVERIES, MAX_FOLLOW_UP_DELAY, SECOND_DELIVERY_DELAY, THIRD_DELIVERY_DELAY,
+    WaitingWork, WorkEffects, decide, decide_retry, decide_unanswered, follow_up_delay, open_duty,
 };
 
 /// Record of one scheduling attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evaluation {
-    /// Id of the evaluation. The first one that a decision creates has the id of the decision.
+    /// Id of the evaluation. The first evaluation that a decision creates has the id of the decision.
     pub id: EvaluationId,
     /// Decision that created the evaluation.
     pub decision: DecisionId,
     /// First decision of the chain that led to the evaluation.
     pub correlation: DecisionId,
-    /// Decision that caused the evaluation. Absent if it starts a chain. This link never breaks, unlike
-    /// `previous`, `next` and `blocked`.
+    /// Decision that caused the evaluation. Absent if the evaluation starts a chain. The log always contains
+    /// this decision. In contrast, `previous`, `next` and `blocked` may name evaluations that were removed
+    /// from the tables.
     pub caused_by: Option<DecisionId>,
     /// Reason for the work.
     pub trigger: Trigger,
@@ -59,26 +61,26 @@ pub struct Evaluation {
     pub previous: Option<EvaluationId>,
     /// Evaluation that follows: the next step of a rolling update, or the follow-up of a failed evaluation.
     pub next: Option<EvaluationId>,
-    /// Evaluation that waits for room with the work that this one could not place.
+    /// Blocked evaluation that took over the work that this one could not place. It waits for room.
     pub blocked: Option<EvaluationId>,
-    /// Number of instances or tasks that it placed.
+    /// Number of instances or tasks that the evaluation placed.
     pub placed: u32,
     /// Number of instances or tasks that found no place and wait for room.
     pub queued: u32,
     /// Number of instances or tasks that found no place and do not wait.
     pub rejected: u32,
-    /// Number of instances that it asked to stop.
+    /// Number of instances that the evaluation asked to stop.
     pub stopped: u32,
     /// Number of deliveries to the auctioneer.
     pub delivery: u32,
     /// Number of follow-ups before it in its chain.
     pub follow_ups: u32,
-    /// Number of further causes that joined it.
+    /// Number of further causes that joined the evaluation while it was pending.
     pub joins: u32,
-    /// The most recent of these causes, oldest first.
+    /// Most recent causes that joined, oldest first.
     pub joined: Vec<Joined>,
-    /// Kinds of cells that were tried for a blocked evaluation, and so the changes that can unblock it.
-    /// Absent if reps refused the work too often and no cell was tried since.
+    /// Kinds of cells that were tried for a blocked evaluation. They determine which changes of cells can
+    /// unblock it. Absent if reps refused the work too often and no cell was tried since.
     pub eligibility: Option<Box<Eligibility>>,
 }
 
@@ -117,11 +119,11 @@ pub enum Trigger {
     Rollout,
     /// A rollout replaces an instance of a global process (rolling-update).
     RollingUpdate,
-    /// A global process runs on another cell, or on one that takes work again (node-update).
+    /// A global process runs on a further cell, or one of its cells takes work again (node-update).
     CellsChanged,
     /// A periodic task launched a task (periodic-job).
     Periodic,
-    /// More urgent work got the room of an instance or a task (preemption).
+    /// An instance or a task was stopped, because more urgent work gets its room (preemption).
     Preemption,
     /// Some work of an evaluation found no place (queued-allocs).
     Queued,
@@ -129,7 +131,8 @@ pub enum Trigger {
     Attempts,
     /// An evaluation was not answered (failed-follow-up).
     FollowUp,
-    /// Only convergence found the work (scheduled). In a healthy cluster this never happens.
+    /// Convergence found work that no other trigger had reported (scheduled). In a healthy cluster this never
+    /// happens.
     Convergence,
 }
 
@@ -154,14 +157,14 @@ pub enum Status {
     /// The evaluation is no longer needed.
     Canceled {
         /// Reason of the cancellation.
-        why: Canceled,
+        why: CancelReason,
     },
 }
 
 /// Reason why an evaluation is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Canceled {
+pub enum CancelReason {
     /// Nothing was left to place.
     NothingLeft,
     /// Another evaluation took over the work.
@@ -175,9 +178,10 @@ pub enum Wait {
     /// No wait: it is scheduled immediately.
     #[default]
     Nothing,
-    /// First time at which one of its CRASHED instances restarts.
+    /// The evaluation waits until this time, when the first of its CRASHED instances restarts.
     Restart(Timestamp),
-    /// Earliest time of its next delivery. It was not answered, or it follows a failed evaluation.
+    /// The evaluation waits until this time for its next delivery, because it was not answered or follows a
+    /// failed evaluation.
     Delivery(Timestamp),
 }
 
@@ -238,7 +242,7 @@ pub type Evaluations = Packed<Evaluation>;
 
 /// Returns the open evaluation that covers a duty. There is at most one.
 #[must_use]
-pub fn open<E: Borrow<Evaluation>>(evaluations: impl IntoIterator<Item = E>, duty: Duty) -> Option<E> {
+pub fn find_open<E: Borrow<Evaluation>>(evaluations: impl IntoIterator<Item = E>, duty: Duty) -> Option<E> {
     evaluations.into_iter().find(|one| one.borrow().duty() == Some(duty))
 }
 
@@ -251,14 +255,14 @@ pub enum Event {
         number: u8,
         trigger: Trigger,
         /// Initial status.
-        begin: Begin,
-        /// Evaluation whose work it continues. That evaluation gets a pointer to this one at the same time.
+        begin: InitialStatus,
+        /// Evaluation whose work this one continues. The event also links that evaluation to this one.
         previous: Option<EvaluationId>,
     },
     /// A further cause joined a pending evaluation.
     Joined { evaluation: EvaluationId, trigger: Trigger },
-    /// The first restart that a delayed evaluation waits for has another time.
-    Waits { evaluation: EvaluationId, until: Timestamp },
+    /// The time of the first restart that a delayed evaluation waits for changed.
+    DelayChanged { evaluation: EvaluationId, until: Timestamp },
     /// The delay of an evaluation is over.
     Due { evaluation: EvaluationId },
     /// An evaluation was not answered and is delivered to the auctioneer again.
@@ -269,7 +273,8 @@ pub enum Event {
         /// Earliest time of the delivery.
         until: Timestamp,
     },
-    /// The remaining work of a blocked evaluation could not be placed, for another reason than before.
+    /// The remaining work of a blocked evaluation was tried again and could not be placed. The reason is
+    /// different from the previous one.
     Blocked {
         evaluation: EvaluationId,
         reason: String,
@@ -279,19 +284,19 @@ pub enum Event {
     /// The work was placed as far as possible.
     Completed {
         evaluation: EvaluationId,
-        /// Number of instances or tasks that it placed.
+        /// Number of instances or tasks that the evaluation placed.
         placed: u32,
-        /// Number that found no place and wait for room.
+        /// Number of instances or tasks that found no place and wait for room.
         queued: u32,
-        /// Number that found no place and do not wait.
+        /// Number of instances or tasks that found no place and do not wait.
         rejected: u32,
-        /// Blocked evaluation that already existed and takes over the remaining work.
+        /// Blocked evaluation that takes over the remaining work, if it existed before this event.
         blocked: Option<EvaluationId>,
     },
     /// The evaluation was given up.
     Failed { evaluation: EvaluationId, reason: String },
     /// The evaluation is no longer needed.
-    Canceled { evaluation: EvaluationId, why: Canceled },
+    Canceled { evaluation: EvaluationId, why: CancelReason },
     /// A client requested an immediate retry.
     Retried {
         evaluation: EvaluationId,
@@ -302,7 +307,7 @@ pub enum Event {
 
 /// Initial status of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum InitialStatus {
     /// Scheduled immediately.
     Pending,
     /// Scheduled later.
@@ -316,7 +321,7 @@ pub enum Begin {
         /// Kinds of cells that were tried.
         eligibility: Option<Box<Eligibility>>,
     },
-    /// Needs no cell, and is complete with the decision that creates it.
+    /// The evaluation needs no cell, and is complete in the decision that creates it.
     Complete {
         /// Number of instances that were asked to stop.
         stopped: u32,
@@ -325,7 +330,7 @@ pub enum Begin {
 
 /// Status without its data, as the transition table uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Named {
+pub enum StatusKind {
     /// Does not exist yet.
     New,
     /// Waiting to be scheduled.
@@ -372,8 +377,8 @@ pub enum Step {
 /// Returns the status after a step, or `None` if the transition is not allowed.
 #[must_use]
 #[rustfmt::skip]
-pub const fn transition(from: Named, step: Step) -> Option<Named> {
-    use Named as N;
+pub const fn transition(from: StatusKind, step: Step) -> Option<StatusKind> {
+    use StatusKind as N;
     use Step as S;
     match (step, from) {
         (S::Create,         N::New)                              => Some(N::Pending),
@@ -405,13 +410,13 @@ pub const fn transition(from: Named, step: Step) -> Option<Named> {
 impl Status {
     /// Returns the status without its data.
     #[must_use]
-    pub const fn named(&self) -> Named {
+    pub const fn kind(&self) -> StatusKind {
         match self {
-            Self::Pending => Named::Pending,
-            Self::Blocked { .. } => Named::Blocked,
-            Self::Complete => Named::Complete,
-            Self::Failed { .. } => Named::Failed,
-            Self::Canceled { .. } => Named::Canceled,
+            Self::Pending => StatusKind::Pending,
+            Self::Blocked { .. } => StatusKind::Blocked,
+            Self::Complete => StatusKind::Complete,
+            Self::Failed { .. } => StatusKind::Failed,
+            Self::Canceled { .. } => StatusKind::Canceled,
         }
     }
 }
@@ -421,10 +426,12 @@ impl Event {
     #[must_use]
     pub const fn step(&self) -> Step {
         match self {
-            Self::Created { begin: Begin::Pending | Begin::Delayed { .. }, .. } => Step::Create,
-            Self::Created { begin: Begin::Blocked { .. }, .. } => Step::CreateBlocked,
-            Self::Created { begin: Begin::Complete { .. }, .. } => Step::CreateComplete,
-            Self::Joined { .. } | Self::Waits { .. } | Self::Due { .. } | Self::Redelivered { .. } => {
+            Self::Created { begin: InitialStatus::Pending | InitialStatus::Delayed { .. }, .. } => {
+                Step::Create
+            }
+            Self::Created { begin: InitialStatus::Blocked { .. }, .. } => Step::CreateBlocked,
+            Self::Created { begin: InitialStatus::Complete { .. }, .. } => Step::CreateComplete,
+            Self::Joined { .. } | Self::DelayChanged { .. } | Self::Due { .. } | Self::Redelivered { .. } => {
                 Step::Note
             }
             Self::Blocked { .. } => Step::Block,
@@ -438,7 +445,7 @@ impl Event {
 
     /// Returns `true` if the event ends its evaluation.
     #[must_use]
-    pub const fn ends(&self) -> bool {
+    pub const fn ends_evaluation(&self) -> bool {
         match self.step() {
             Step::Complete | Step::Fail | Step::Cancel => true,
             Step::Create
@@ -456,9 +463,9 @@ impl Event {
     #[must_use]
     pub fn evaluation(&self, decision: DecisionId) -> EvaluationId {
         match self {
-            Self::Created { number, .. } => EvaluationId::of(decision, *number),
+            Self::Created { number, .. } => EvaluationId::from_decision(decision, *number),
             Self::Joined { evaluation, .. }
-            | Self::Waits { evaluation, .. }
+            | Self::DelayChanged { evaluation, .. }
             | Self::Due { evaluation }
             | Self::Redelivered { evaluation, .. }
             | Self::Blocked { evaluation, .. }
@@ -473,27 +480,27 @@ impl Event {
 /// Applies an event and removes evaluations that ended long ago.
 pub fn evolve(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
     fold(evaluations, event, stamp);
-    keep_newest(evaluations, stamp.at);
+    prune_ended(evaluations, stamp.at);
 }
 
 /// Applies an event without removing evaluations. An event that is not allowed changes nothing.
 pub fn fold(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
     if let Event::Created { number, trigger, begin, previous } = event {
-        let id = EvaluationId::of(stamp.decision, *number);
+        let id = EvaluationId::from_decision(stamp.decision, *number);
         return create(evaluations, id, (*trigger, begin, *previous), stamp);
     }
     let id = event.evaluation(stamp.decision);
     let Some(one) = evaluations.iter_mut().rev().find(|one| one.id == id) else { return };
-    if transition(one.status.named(), event.step()).is_none() {
+    if transition(one.status.kind(), event.step()).is_none() {
         return;
     }
     if event.step() != Step::Note {
         one.since = stamp.at;
     }
-    change(one, event, stamp);
+    apply(one, event, stamp);
 }
 
-fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
+fn apply(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
     match event {
         Event::Created { .. } => {}
         Event::Joined { trigger, .. } => {
@@ -503,7 +510,7 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
             }
             one.joined.push(Joined { trigger: *trigger, decision: stamp.decision, at: stamp.at });
         }
-        Event::Waits { until, .. } => one.wait = Wait::Restart(*until),
+        Event::DelayChanged { until, .. } => one.wait = Wait::Restart(*until),
         Event::Due { .. } => one.wait = Wait::Nothing,
         Event::Redelivered { delivery, until, .. } => {
             (one.delivery, one.wait) = (*delivery, Wait::Delivery(*until));
@@ -524,7 +531,8 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
             (one.status, one.wait) = (Status::Canceled { why: *why }, Wait::Nothing);
         }
         Event::Retried { blocked, .. } => {
-            // The work of its child returns to this evaluation, and nothing of it waits elsewhere.
+            // A retry returns the work of the blocked child to this evaluation. No part of it waits in
+            // another evaluation.
             one.queued = if blocked.is_some() { 0 } else { one.queued };
             let blocked = blocked.clone().map(|reason| Status::Blocked { reason });
             (one.status, one.wait) = (blocked.unwrap_or(Status::Pending), Wait::Nothing);
@@ -537,30 +545,34 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
 fn create(
     evaluations: &mut Vec<Evaluation>,
     id: EvaluationId,
-    (trigger, begin, previous): (Trigger, &Begin, Option<EvaluationId>),
+    (trigger, begin, previous): (Trigger, &InitialStatus, Option<EvaluationId>),
     stamp: &Stamp,
 ) {
     let parent = evaluations.iter_mut().find(|one| Some(one.id) == previous);
     let mut follow_ups = 0;
     if let Some(parent) = parent {
         match begin {
-            Begin::Blocked { .. } => parent.blocked = Some(id),
-            Begin::Pending | Begin::Delayed { .. } | Begin::Complete { .. } => parent.next = Some(id),
+            InitialStatus::Blocked { .. } => parent.blocked = Some(id),
+            InitialStatus::Pending | InitialStatus::Delayed { .. } | InitialStatus::Complete { .. } => {
+                parent.next = Some(id)
+            }
         }
         follow_ups = parent.follow_ups + u32::from(trigger == Trigger::FollowUp);
     }
     let (status, wait, stopped) = match begin {
-        Begin::Pending => (Status::Pending, Wait::Nothing, 0),
-        Begin::Delayed { until } if trigger == Trigger::FollowUp => {
+        InitialStatus::Pending => (Status::Pending, Wait::Nothing, 0),
+        InitialStatus::Delayed { until } if trigger == Trigger::FollowUp => {
             (Status::Pending, Wait::Delivery(*until), 0)
         }
-        Begin::Delayed { until } => (Status::Pending, Wait::Restart(*until), 0),
-        Begin::Blocked { reason, .. } => (Status::Blocked { reason: reason.clone() }, Wait::Nothing, 0),
-        Begin::Complete { stopped } => (Status::Complete, Wait::Nothing, *stopped),
+        InitialStatus::Delayed { until } => (Status::Pending, Wait::Restart(*until), 0),
+        InitialStatus::Blocked { reason, .. } => {
+            (Status::Blocked { reason: reason.clone() }, Wait::Nothing, 0)
+        }
+        InitialStatus::Complete { stopped } => (Status::Complete, Wait::Nothing, *stopped),
     };
     let eligibility = match begin {
-        Begin::Blocked { eligibility, .. } => eligibility.clone(),
-        Begin::Pending | Begin::Delayed { .. } | Begin::Complete { .. } => None,
+        InitialStatus::Blocked { eligibility, .. } => eligibility.clone(),
+        InitialStatus::Pending | InitialStatus::Delayed { .. } | InitialStatus::Complete { .. } => None,
     };
     evaluations.push(Evaluation {
         id,
@@ -587,16 +599,16 @@ fn create(
     });
 }
 
-/// Removes ended evaluations from the tables: the oldest beyond the limit, and those past their retention
-/// time. The log keeps them.
-pub fn keep_newest(evaluations: &mut Vec<Evaluation>, now: Timestamp) {
+/// Removes ended evaluations from the tables: those past their retention time, and the oldest ones beyond the
+/// limit. The log keeps them.
+pub fn prune_ended(evaluations: &mut Vec<Evaluation>, now: Timestamp) {
     let ended = evaluations.iter().filter(|one| !one.status.is_open()).count();
     let mut too_many = ended.saturating_sub(limits::KEPT_EVALUATIONS);
     evaluations.retain(|one| {
         if one.status.is_open() {
             return true;
         }
-        let goes = too_many > 0 || leaves_at(one) <= now;
+        let goes = too_many > 0 || expires_at(one) <= now;
         too_many = too_many.saturating_sub(1);
         !goes
     });
@@ -636,7 +648,7 @@ impl Counts {
         }
     }
 
-    /// Returns the differences to `other`, which must not exceed these counts.
+    /// Subtracts `other`, whose counts must not exceed these counts.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self {
@@ -649,41 +661,42 @@ impl Counts {
     }
 }
 
-/// Returns the number of evaluations by status, and the time at which the first ended one leaves the tables.
+/// Returns the number of evaluations by status, and the earliest time at which an ended evaluation leaves the
+/// tables.
 #[must_use]
-pub fn counted(evaluations: &Evaluations) -> (Counts, Option<Timestamp>) {
+pub fn counts_and_expiry(evaluations: &Evaluations) -> (Counts, Option<Timestamp>) {
     let (mut counts, mut first) = (Counts::default(), None);
     for one in evaluations.iter() {
         counts.add(&one.status);
         if !one.status.is_open() {
-            let leaves = leaves_at(&one);
+            let leaves = expires_at(&one);
             first = Some(first.map_or(leaves, |first: Timestamp| first.min(leaves)));
         }
     }
     (counts, first)
 }
 
-fn leaves_at(one: &Evaluation) -> Timestamp {
-    one.since + limits::EVALUATION_KEPT_FOR
+fn expires_at(one: &Evaluation) -> Timestamp {
+    one.since + limits::EVALUATION_RETENTION
 }
 
 /// Result of scheduling for one instance or task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum WorkResult {
     /// Placed on a cell.
     Placed,
     /// Found no place for the first time.
     Queued,
     /// Neither placed nor queued for the first time.
-    Elsewhere,
+    Unchanged,
 }
 
 /// Counts one instance or task as placed or queued in the evaluation that covers `duty`.
-pub fn count(evaluations: &mut [Evaluation], duty: Duty, moved: Moved) {
+pub fn count_work(evaluations: &mut [Evaluation], duty: Duty, moved: WorkResult) {
     let Some(one) = evaluations.iter_mut().rev().find(|one| one.duty() == Some(duty)) else { return };
     match moved {
-        Moved::Placed => one.placed = one.placed.saturating_add(1),
-        Moved::Queued => one.queued = one.queued.saturating_add(1),
-        Moved::Elsewhere => {}
+        WorkResult::Placed => one.placed = one.placed.saturating_add(1),
+        WorkResult::Queued => one.queued = one.queued.saturating_add(1),
+        WorkResult::Unchanged => {}
     }
 }

@@ -1,12 +1,13 @@
-//! Exec sessions: a program that a client runs in a container in addition to those of its definition
-//! (docs/model.md, "Running a program in a container").
+//! Exec sessions: a program that a client runs in a container in addition to the programs of the definition
+//! (docs/internals/model/containers.md, "Exec sessions").
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, ClientName, Domain, RequestId};
 
-/// A program to run in a container. The log keeps it, so pass secrets on the standard input.
+/// A program to run in a container. The log stores this request, so pass secrets to the program on its
+/// standard input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
@@ -58,10 +59,10 @@ pub enum ExecEnd {
     Killed {
         /// Number of the signal.
         signal: i32,
-        /// Reason, as far as it is known.
+        /// Reason, if it is known.
         reason: String,
     },
-    /// The program was not started, or its end is unknown, for this reason.
+    /// The program was not started, or its end is unknown. The text is the reason.
     Failed(String),
 }
 
@@ -69,7 +70,7 @@ pub enum ExecEnd {
 /// the client that started the program may send it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Talk {
+pub struct ExecIo {
     /// Request id of the `instance.exec` command.
     pub request_id: RequestId,
     /// Cell of the instance.
@@ -88,7 +89,7 @@ pub struct Talk {
     #[serde(default)]
     pub output_from: Option<u64>,
     /// Maximum time to wait for new output, in milliseconds, at most
-    /// [`TALK_WAIT_MS`](crate::limits::TALK_WAIT_MS). With 0 the answer is immediate.
+    /// [`EXEC_IO_WAIT_MS`](crate::limits::EXEC_IO_WAIT_MS). With 0 the answer is immediate.
     #[serde(default)]
     pub wait_ms: u64,
     /// New size of the terminal.
@@ -99,7 +100,7 @@ pub struct Talk {
     pub leave: bool,
 }
 
-impl Talk {
+impl ExecIo {
     /// Returns a request for the session of `request_id` that neither sends input nor requests output.
     #[must_use]
     pub const fn new(request_id: RequestId, cell_id: CellId) -> Self {
@@ -117,32 +118,33 @@ impl Talk {
     }
 }
 
-/// State of a program that a client runs in a container: the answer to [`Talk`].
+/// State of a program that a client runs in a container: the answer to [`ExecIo`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Talked {
-    /// Output from [`Talk::output_from`] on.
-    pub output: Vec<Written>,
-    /// Offset in bytes of the output that follows this answer.
+pub struct ExecIoReply {
+    /// Output from offset [`ExecIo::output_from`].
+    pub output: Vec<OutputChunk>,
+    /// Offset in bytes at which the output after this answer starts.
     pub output_next: u64,
     /// Number of input bytes that the cell has received.
     pub input_next: u64,
-    /// End of the program. Absent while it runs, or while there is more output than fits into this answer.
+    /// End of the program. Absent while the program runs, and while some of its output did not fit into this
+    /// answer.
     pub end: Option<ExecEnd>,
 }
 
-/// A [`Talk`] request that the BBS forwards to the rep.
+/// An [`ExecIo`] request that the BBS forwards to the rep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Talking {
+pub struct ForwardedExecIo {
     /// Domain of the client, as proved by the subject of the request.
     pub domain: Domain,
     /// Client, as proved by the subject of the request.
     pub client: ClientName,
-    pub talk: Talk,
+    pub talk: ExecIo,
 }
 
 /// A piece of a program's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Written {
+pub struct OutputChunk {
     /// Stream that it was written to.
     pub stream: Stream,
     /// Bytes in base64 (RFC 4648, with padding).

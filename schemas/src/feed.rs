@@ -7,7 +7,7 @@ use crate::names::ClusterId;
 /// Prefix of every subject of the feed.
 pub const FEED_ROOT: &str = "muster.feed.";
 /// Subject pattern for all events of the cluster.
-pub const EVERYTHING: &str = "muster.feed.>";
+pub const ALL_EVENTS: &str = "muster.feed.>";
 
 /// Returns the subject of an event: `muster.feed.<noun>.<id>.<event>`, such as
 /// `muster.feed.lrp.web.actual_claimed`. The cluster's own events are published under its id.

@@ -9,15 +9,16 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::action::depth_of_json;
-use crate::codec::JSON_DEPTH;
+use crate::codec::MAX_JSON_DEPTH;
 use crate::limits;
 use crate::names::BadName;
 use crate::refusal::{BadField, Refusal};
 
-/// Maximum number of bad fields in a refusal. Further ones are replaced by one "and more".
-const PROBLEMS: usize = 100;
+/// Maximum number of bad fields in a refusal. If there are more, a single field "and more" stands for the
+/// rest.
+const MAX_PROBLEMS: usize = 100;
 /// Maximum length of the path and of the problem of a bad field, in bytes. Both may quote text of the client.
-const QUOTED_BYTES: usize = 300;
+const MAX_QUOTED_BYTES: usize = 300;
 
 /// Problems found so far.
 #[derive(Default)]
@@ -27,26 +28,26 @@ pub(crate) struct Problems {
 
 impl Problems {
     /// Adds a problem of a field, unless it is already listed.
-    pub(crate) fn note(&self, field: impl fmt::Display, problem: impl Into<String>) {
+    pub(crate) fn add(&self, field: impl fmt::Display, problem: impl Into<String>) {
         let mut found = self.found.borrow_mut();
-        if found.len() > PROBLEMS {
+        if found.len() > MAX_PROBLEMS {
             return;
         }
-        let field = limits::cut(&field.to_string(), QUOTED_BYTES);
-        let bad = BadField { field, problem: limits::cut(&problem.into(), QUOTED_BYTES) };
+        let field = limits::truncate(&field.to_string(), MAX_QUOTED_BYTES);
+        let bad = BadField { field, problem: limits::truncate(&problem.into(), MAX_QUOTED_BYTES) };
         if !found.contains(&bad) {
             found.push(bad);
         }
     }
 
-    /// Returns the value if nothing was recorded, and otherwise the refusal.
-    pub(crate) fn settle<T>(self, value: Option<T>) -> Result<T, Refusal> {
+    /// Returns the value if no problem was recorded, and otherwise the refusal.
+    pub(crate) fn into_result<T>(self, value: Option<T>) -> Result<T, Refusal> {
         let mut found = self.found.into_inner();
         match value {
             Some(value) if found.is_empty() => Ok(value),
             Some(_) | None => {
-                if found.len() > PROBLEMS {
-                    found.truncate(PROBLEMS);
+                if found.len() > MAX_PROBLEMS {
+                    found.truncate(MAX_PROBLEMS);
                     found.push(BadField { field: "...".into(), problem: "and more".into() });
                 }
                 Err(Refusal::invalid(found))
@@ -76,21 +77,22 @@ impl fmt::Display for Path<'_> {
 
 /// Parses JSON text strictly.
 ///
-/// The text must be one value, with nothing after it, and nested no deeper than [`JSON_DEPTH`]. A key that an
-/// object has twice is ambiguous and is added to the problems. Any other violation is refused immediately.
+/// The text must be one value, with nothing after it, and nested no deeper than [`MAX_JSON_DEPTH`]. If an
+/// object has the same key twice, the key is ambiguous and is added to the problems. All other violations are
+/// refused immediately.
 pub(crate) fn read_json(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
     let refuse = |problem: String| Refusal::invalid(vec![BadField { field: "message".into(), problem }]);
     if text.len() > limits::MESSAGE_BYTES {
-        return Err(refuse(format!("{} bytes are more than {}", text.len(), limits::MESSAGE_BYTES)));
+        return Err(refuse(format!("has {} bytes, more than {}", text.len(), limits::MESSAGE_BYTES)));
     }
-    read_json_of_any_size(text, problems)
+    read_json_unbounded(text, problems)
 }
 
 /// Parses JSON like [`read_json`], without its size limit. The caller must check the size.
-pub(crate) fn read_json_of_any_size(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
+pub(crate) fn read_json_unbounded(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
     let refuse = |problem: String| Refusal::invalid(vec![BadField { field: "message".into(), problem }]);
-    if depth_of_json(text) > JSON_DEPTH {
-        return Err(refuse(format!("is nested deeper than {JSON_DEPTH}")));
+    if depth_of_json(text) > MAX_JSON_DEPTH {
+        return Err(refuse(format!("is nested deeper than {MAX_JSON_DEPTH}")));
     }
     let mut from = serde_json::Deserializer::from_slice(text);
     let root = Strict { path: Path::Root(""), problems };
@@ -157,7 +159,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(name) = from.next_key::<String>()? {
             let path = Path::Key(&self.path, &name);
             if object.contains_key(&name) {
-                self.problems.note(path, "is given twice");
+                self.problems.add(path, "is given twice");
             }
             let value = from.next_value_seed(Strict { path, problems: self.problems })?;
             object.insert(name, value);
@@ -168,12 +170,12 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
 /// Checks a whole value before its fields are parsed. Records text with NUL, which neither a process nor a
 /// database accepts. Returns `false` if the value is nested too deeply for recursion.
-pub(crate) fn look_over(value: &Value, path: &str, problems: &Problems) -> bool {
-    if is_deeper(value, JSON_DEPTH) {
-        problems.note(named(path), format!("is nested deeper than {JSON_DEPTH}"));
+pub(crate) fn check_document(value: &Value, path: &str, problems: &Problems) -> bool {
+    if is_deeper(value, MAX_JSON_DEPTH) {
+        problems.add(path_or_message(path), format!("is nested deeper than {MAX_JSON_DEPTH}"));
         return false;
     }
-    look_for_nul(value, Path::Root(path), problems);
+    check_nul(value, Path::Root(path), problems);
     true
 }
 
@@ -191,30 +193,30 @@ fn is_deeper(value: &Value, depth: usize) -> bool {
     false
 }
 
-fn look_for_nul(value: &Value, path: Path<'_>, problems: &Problems) {
+fn check_nul(value: &Value, path: Path<'_>, problems: &Problems) {
     const PROBLEM: &str = "must not contain NUL";
     match value {
-        Value::String(text) if text.contains('\0') => problems.note(path, PROBLEM),
+        Value::String(text) if text.contains('\0') => problems.add(path, PROBLEM),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         Value::Array(list) => {
             for (at, value) in list.iter().enumerate() {
-                look_for_nul(value, Path::At(&path, at), problems);
+                check_nul(value, Path::At(&path, at), problems);
             }
         }
         Value::Object(object) => {
             for (name, value) in object {
                 let path = Path::Key(&path, name);
                 if name.contains('\0') {
-                    problems.note(path, PROBLEM);
+                    problems.add(path, PROBLEM);
                 }
-                look_for_nul(value, path, problems);
+                check_nul(value, path, problems);
             }
         }
     }
 }
 
 /// Returns the path, or `message` for the root of a document, which has no path.
-fn named(path: &str) -> &str {
+fn path_or_message(path: &str) -> &str {
     if path.is_empty() { "message" } else { path }
 }
 
@@ -232,11 +234,11 @@ impl<'p> Field<'p> {
 
     /// Records a problem of this field and returns `None`.
     pub(crate) fn bad<T>(&self, problem: impl Into<String>) -> Option<T> {
-        self.problems.note(named(&self.path), problem);
+        self.problems.add(path_or_message(&self.path), problem);
         None
     }
 
-    fn not_a<T>(&self, what: &str) -> Option<T> {
+    fn wrong_type<T>(&self, what: &str) -> Option<T> {
         let is = match &self.value {
             Value::Null => "null",
             Value::Bool(_) => "true or false",
@@ -245,12 +247,12 @@ impl<'p> Field<'p> {
             Value::Array(_) => "a list",
             Value::Object(_) => "an object",
         };
-        self.bad(format!("must be {what}, and is {is}"))
+        self.bad(format!("must be {what}, not {is}"))
     }
 
     /// Returns text of at most `bytes` bytes.
     pub(crate) fn text(mut self, bytes: usize) -> Option<String> {
-        let Value::String(text) = &mut self.value else { return self.not_a("text") };
+        let Value::String(text) = &mut self.value else { return self.wrong_type("text") };
         let text = std::mem::take(text);
         if text.len() > bytes {
             return self.bad(format!("has {} bytes, more than {bytes}", text.len()));
@@ -262,12 +264,12 @@ impl<'p> Field<'p> {
     pub(crate) fn name<T: TryFrom<String, Error = BadName>>(self) -> Option<T> {
         let (path, problems) = (self.path.clone(), self.problems);
         let text = self.text(usize::MAX)?;
-        T::try_from(text).map_err(|bad| problems.note(path, bad.to_string())).ok()
+        T::try_from(text).map_err(|bad| problems.add(path, bad.to_string())).ok()
     }
 
     /// Returns an integer within a range.
     pub(crate) fn number(self, range: RangeInclusive<u64>) -> Option<u64> {
-        let Value::Number(number) = &self.value else { return self.not_a("a number") };
+        let Value::Number(number) = &self.value else { return self.wrong_type("a number") };
         match (number.as_u64(), number.as_f64()) {
             (Some(whole), _) if range.contains(&whole) => Some(whole),
             (Some(_), _) => self.bad(format!("must be from {} to {}", range.start(), range.end())),
@@ -283,18 +285,18 @@ impl<'p> Field<'p> {
     }
 
     /// Returns a boolean.
-    pub(crate) fn flag(self) -> Option<bool> {
+    pub(crate) fn boolean(self) -> Option<bool> {
         match &self.value {
             Value::Bool(flag) => Some(*flag),
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                self.not_a("true or false")
+                self.wrong_type("true or false")
             }
         }
     }
 
     /// Returns the members of a list with at most `most` members.
     pub(crate) fn list(mut self, most: usize) -> Option<Vec<Self>> {
-        let Value::Array(list) = &mut self.value else { return self.not_a("a list") };
+        let Value::Array(list) = &mut self.value else { return self.wrong_type("a list") };
         let list = std::mem::take(list);
         if list.len() > most {
             return self.bad(format!("has {} members, more than {most}", list.len()));
@@ -304,7 +306,7 @@ impl<'p> Field<'p> {
     }
 
     /// Returns the members of a list, each converted by `take`. `None` if any of them is bad.
-    pub(crate) fn each<T>(self, most: usize, take: impl FnMut(Self) -> Option<T>) -> Option<Vec<T>> {
+    pub(crate) fn list_of<T>(self, most: usize, take: impl FnMut(Self) -> Option<T>) -> Option<Vec<T>> {
         let members = self.list(most)?;
         let taken: Vec<Option<T>> = members.into_iter().map(take).collect();
         taken.into_iter().collect()
@@ -312,7 +314,7 @@ impl<'p> Field<'p> {
 
     /// Returns the fields of an object.
     pub(crate) fn object(mut self) -> Option<Fields<'p>> {
-        let Value::Object(object) = &mut self.value else { return self.not_a("an object") };
+        let Value::Object(object) = &mut self.value else { return self.wrong_type("an object") };
         let left = std::mem::take(object);
         Some(Fields { path: self.path, left, known: vec![], problems: self.problems })
     }
@@ -339,7 +341,7 @@ impl<'p> Fields<'p> {
 
     /// Records a problem of a field.
     pub(crate) fn bad(&self, name: &str, problem: impl Into<String>) {
-        self.problems.note(self.path_of(name), problem);
+        self.problems.add(self.path_of(name), problem);
     }
 
     /// Takes a field out, if it is present. Null counts as absent.
@@ -350,7 +352,7 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes a required field and converts it by `take`.
-    pub(crate) fn must<T>(
+    pub(crate) fn required<T>(
         &mut self,
         name: &'static str,
         take: impl FnOnce(Field<'p>) -> Option<T>,
@@ -363,7 +365,7 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes an optional field with the default `otherwise`. Returns `None` if the field is present and bad.
-    pub(crate) fn or<T>(
+    pub(crate) fn with_default<T>(
         &mut self,
         name: &'static str,
         otherwise: T,
@@ -373,23 +375,26 @@ impl<'p> Fields<'p> {
     }
 
     /// Takes an optional field. Returns `None` if the field is present and bad.
-    pub(crate) fn may<T>(
+    pub(crate) fn optional<T>(
         &mut self,
         name: &'static str,
         take: impl FnOnce(Field<'p>) -> Option<T>,
     ) -> Option<Option<T>> {
-        self.or(name, None, |field| take(field).map(Some))
+        self.with_default(name, None, |field| take(field).map(Some))
     }
 
-    /// Records the fields that are left. A known field that Muster does not honour gets the advice from
-    /// `not_honoured`, unless its value has no effect. An unknown field gets the nearest known name.
+    /// Records a problem for each field that is left.
+    ///
+    /// A field in `not_honoured` is known, but Muster does not support it. Its problem contains the advice
+    /// from that list, unless the value has no effect: then there is no problem. The problem of an unknown
+    /// field suggests the nearest known name.
     pub(crate) fn finish(self, not_honoured: &[(&str, &str)]) {
         for (name, value) in &self.left {
             let refused = not_honoured.iter().find(|(known, _)| known == name);
             let problem = match (refused, nearest(name, &self.known)) {
-                (Some(_), _) if asks_for_nothing(value) => continue,
-                (Some((_, "")), _) => "is not honoured yet".to_owned(),
-                (Some((_, advice)), _) => format!("is not honoured: {advice}"),
+                (Some(_), _) if has_no_effect(value) => continue,
+                (Some((_, "")), _) => "is not supported yet".to_owned(),
+                (Some((_, advice)), _) => format!("is not supported: {advice}"),
                 (None, Some(near)) => format!("is unknown: did you mean {near}?"),
                 (None, None) => "is unknown".to_owned(),
             };
@@ -408,14 +413,14 @@ impl<'p> Fields<'p> {
 }
 
 /// Returns `true` if a value has no effect, like an absent field.
-fn asks_for_nothing(value: &Value) -> bool {
+fn has_no_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Bool(true) => false,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
-        Value::Object(object) => object.values().all(asks_for_nothing),
+        Value::Object(object) => object.values().all(has_no_effect),
     }
 }
 
@@ -432,14 +437,14 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let distance = |known: &&&str| {
         let known = plain(known);
         let begins = name.len() >= 3 && (known.starts_with(&name) || name.starts_with(&known));
-        if begins { usize::from(known != name) } else { edits(&name, &known) }
+        if begins { usize::from(known != name) } else { edit_distance(&name, &known) }
     };
     let close = 1 + name.len() / 5;
     known.iter().min_by_key(distance).filter(|best| distance(best) <= close).copied()
 }
 
 /// Returns the edit distance of two words: letters to insert, delete, replace, or swap with the next one.
-fn edits(from: &str, to: &str) -> usize {
+fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
     for at in 0..=from.len() {
@@ -485,19 +490,19 @@ mod tests {
     fn refusal_with_many_bad_fields_is_bounded() {
         let problems = Problems::default();
         for at in 0..10_000 {
-            problems.note(format!("{}{at}", "x".repeat(1000)), "is unknown");
-            problems.note(format!("f{at}"), "is unknown");
+            problems.add(format!("{}{at}", "x".repeat(1000)), "is unknown");
+            problems.add(format!("f{at}"), "is unknown");
         }
-        let refusal = problems.settle(Some(())).unwrap_err();
-        assert_eq!(refusal.fields.len(), PROBLEMS + 1);
-        assert!(refusal.fields.iter().all(|bad| bad.field.len() <= QUOTED_BYTES));
+        let refusal = problems.into_result(Some(())).unwrap_err();
+        assert_eq!(refusal.fields.len(), MAX_PROBLEMS + 1);
+        assert!(refusal.fields.iter().all(|bad| bad.field.len() <= MAX_QUOTED_BYTES));
         let last = |bad: usize| {
             let problems = Problems::default();
-            (0..bad).for_each(|at| problems.note(format!("f{at}"), "is unknown"));
-            let fields = problems.settle(Some(())).unwrap_err().fields;
+            (0..bad).for_each(|at| problems.add(format!("f{at}"), "is unknown"));
+            let fields = problems.into_result(Some(())).unwrap_err().fields;
             (fields.len(), fields.last().map(|last| last.problem.clone()))
         };
-        assert_eq!(last(PROBLEMS), (PROBLEMS, Some("is unknown".to_owned())));
-        assert_eq!(last(PROBLEMS + 1), (PROBLEMS + 1, Some("and more".to_owned())));
+        assert_eq!(last(MAX_PROBLEMS), (MAX_PROBLEMS, Some("is unknown".to_owned())));
+        assert_eq!(last(MAX_PROBLEMS + 1), (MAX_PROBLEMS + 1, Some("and more".to_owned())));
     }
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::limits::{PROBE_LINE_BYTES, PROBE_OUTPUT_LINES, PROBES_KEPT, cut};
+use crate::limits::{PROBE_LINE_BYTES, PROBE_OUTPUT_LINES, PROBES_KEPT, truncate};
 use crate::names::{CellId, InstanceGuid};
 
 /// One run of a monitor.
@@ -46,7 +46,7 @@ impl Probe {
     /// Returns the reason of the failure and the last line of output, in one line. `None` if the probe
     /// succeeded.
     #[must_use]
-    pub fn complaint(&self) -> Option<String> {
+    pub fn failure_summary(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let said = self.output.iter().rfind(|line| !line.trim().is_empty());
         Some(said.map_or_else(|| failure.clone(), |said| format!("{failure}: {}", said.trim())))
@@ -55,32 +55,32 @@ impl Probe {
 
 impl MonitorHealth {
     /// Records a probe. Returns `true` if it is the first one or its result differs from the previous one.
-    pub fn note(&mut self, probe: Probe) -> bool {
+    pub fn record(&mut self, probe: Probe) -> bool {
         let (failed, first) = (probe.failure.is_some(), self.probes == 0);
         let changed = first || failed != (self.failures > 0);
         self.probes += 1;
         self.failures = if failed { self.failures + 1 } else { 0 };
         self.was_healthy |= !failed;
-        self.last.push(bounded(probe));
+        self.last.push(truncate_output(probe));
         let extra = self.last.len().saturating_sub(PROBES_KEPT);
         self.last.drain(..extra);
         changed
     }
 
-    /// Returns the failure and last output of the last probe, in one line. `None` if it succeeded, or if
-    /// there is none.
+    /// Returns the failure and the last output of the most recent probe, in one line. `None` if that probe
+    /// succeeded, or if there was no probe.
     #[must_use]
-    pub fn complaint(&self) -> Option<String> {
-        self.last.last().and_then(Probe::complaint)
+    pub fn failure_summary(&self) -> Option<String> {
+        self.last.last().and_then(Probe::failure_summary)
     }
 }
 
 /// Truncates the output of a probe to the limits for stored probes.
-fn bounded(mut probe: Probe) -> Probe {
+fn truncate_output(mut probe: Probe) -> Probe {
     let extra = probe.output.len().saturating_sub(PROBE_OUTPUT_LINES);
     probe.output.drain(..extra);
     for line in &mut probe.output {
-        *line = cut(line, PROBE_LINE_BYTES);
+        *line = truncate(line, PROBE_LINE_BYTES);
     }
     probe
 }
@@ -100,16 +100,16 @@ mod tests {
     #[test]
     fn health_reports_each_change_once_and_bounds_probes() {
         let mut health = MonitorHealth::default();
-        assert!(health.note(probe(1, Some("Exited with status 7"), &["refused", " "])));
-        assert_eq!(health.complaint().as_deref(), Some("Exited with status 7: refused"));
+        assert!(health.record(probe(1, Some("Exited with status 7"), &["refused", " "])));
+        assert_eq!(health.failure_summary().as_deref(), Some("Exited with status 7: refused"));
         for at in 2..20 {
-            assert!(!health.note(probe(at, Some("Exited with status 7"), &[])));
+            assert!(!health.record(probe(at, Some("Exited with status 7"), &[])));
         }
         assert_eq!((health.failures, health.last.len(), health.was_healthy), (19, PROBES_KEPT, false));
-        assert!(health.note(probe(20, None, &["ok"])));
-        assert_eq!((health.failures, health.complaint(), health.was_healthy), (0, None, true));
-        assert!(!health.note(probe(21, None, &[])));
-        assert!(health.note(probe(22, Some("x"), &["l"; 3 * PROBE_OUTPUT_LINES])));
+        assert!(health.record(probe(20, None, &["ok"])));
+        assert_eq!((health.failures, health.failure_summary(), health.was_healthy), (0, None, true));
+        assert!(!health.record(probe(21, None, &[])));
+        assert!(health.record(probe(22, Some("x"), &["l"; 3 * PROBE_OUTPUT_LINES])));
         assert_eq!(health.last.last().unwrap().output.len(), PROBE_OUTPUT_LINES);
     }
 }

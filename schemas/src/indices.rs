@@ -76,7 +76,7 @@ impl From<Indices> for Vec<(u32, u32)> {
 impl TryFrom<Vec<(u32, u32)>> for Indices {
     type Error = &'static str;
 
-    /// Rejects ranges that are not sorted, not disjoint or reversed, so that each set has exactly one
+    /// Rejects ranges that are reversed, unsorted, overlapping or adjacent, so that each set has exactly one
     /// encoding.
     fn try_from(ranges: Vec<(u32, u32)>) -> Result<Self, Self::Error> {
         let forward = ranges.iter().all(|(first, last)| first <= last);

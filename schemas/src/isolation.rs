@@ -1,4 +1,4 @@
-//! Isolation of a container from its host and from other containers (docs/model.md, "Isolation").
+//! Isolation of a container from its host and from other containers (docs/internals/model/containers.md, "Isolation").
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// Isolation layer of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Wall {
+pub enum IsolationLayer {
     /// A file system of its own. Host files that programs need are visible and read-only.
     Files,
     /// Only its own processes are visible.
@@ -20,16 +20,17 @@ pub enum Wall {
     Ipc,
     /// A host name of its own.
     Hostname,
-    /// Users other than that of the rep. Root in the container has no rights outside of it.
+    /// Programs run as users that differ from the rep's user. Root in the container has no rights outside of
+    /// it.
     Users,
     /// System calls that programs do not need are refused.
     Calls,
-    /// Landlock of the kernel confines the container to its own files and keeps it from sockets and processes
-    /// of others.
+    /// The kernel's Landlock confines the container to its own files and denies access to sockets and
+    /// processes outside of it.
     Landlock,
     /// Memory is limited to the amount in the definition.
     Memory,
-    /// CPU time is shared by weight among containers instead of processes.
+    /// CPU time is shared by weight between containers instead of between processes.
     Cpu,
     /// The number of processes is limited.
     Forks,
@@ -37,13 +38,13 @@ pub enum Wall {
     Disk,
 }
 
-impl fmt::Display for Wall {
+impl fmt::Display for IsolationLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
-impl Wall {
+impl IsolationLayer {
     /// Every layer, in the order of its text form.
     pub const ALL: [Self; 11] = [
         Self::Files,
@@ -61,7 +62,7 @@ impl Wall {
 
     /// Returns the name of the layer.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
             Self::Processes => "processes",
@@ -84,11 +85,11 @@ impl Wall {
 
 /// Set of isolation layers of a container.
 ///
-/// As text it is `full` with every layer, `none` without any, and otherwise `degraded` with the missing
-/// layers, such as `degraded[landlock, users]`.
+/// Its text form is `full` if the set has every layer and `none` if it is empty. Otherwise it is `degraded`
+/// with the missing layers, such as `degraded[landlock, users]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Isolation {
-    walls: u16,
+    layers: u16,
 }
 
 /// Level of isolation, from least to most.
@@ -124,48 +125,49 @@ impl fmt::Display for Level {
 
 /// Error of parsing an isolation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no isolation: use full, none, or degraded[..] with some of {walls}", walls = words(&Wall::ALL))]
+#[error("invalid isolation {0:?}: use full, none, or degraded[..] with some of \
+         {walls}", walls = join_names(&IsolationLayer::ALL))]
 pub struct BadIsolation(String);
 
 impl Isolation {
     /// No layer.
-    pub const NONE: Self = Self { walls: 0 };
+    pub const NONE: Self = Self { layers: 0 };
     /// Every layer.
-    pub const FULL: Self = Self { walls: (1 << Wall::ALL.len()) - 1 };
+    pub const FULL: Self = Self { layers: (1 << IsolationLayer::ALL.len()) - 1 };
 
     /// Returns `true` if the set contains this layer.
     #[must_use]
-    pub const fn has(self, wall: Wall) -> bool {
-        self.walls & wall.bit() != 0
+    pub const fn has(self, wall: IsolationLayer) -> bool {
+        self.layers & wall.bit() != 0
     }
 
     /// Returns `true` if the set contains all of these layers.
     #[must_use]
-    pub fn has_all(self, walls: &BTreeSet<Wall>) -> bool {
+    pub fn has_all(self, walls: &BTreeSet<IsolationLayer>) -> bool {
         walls.iter().all(|wall| self.has(*wall))
     }
 
     /// Returns the set with this layer added.
     #[must_use]
-    pub const fn with(self, wall: Wall) -> Self {
-        Self { walls: self.walls | wall.bit() }
+    pub const fn with(self, wall: IsolationLayer) -> Self {
+        Self { layers: self.layers | wall.bit() }
     }
 
     /// Returns the set without this layer.
     #[must_use]
-    pub const fn without(self, wall: Wall) -> Self {
-        Self { walls: self.walls & !wall.bit() }
+    pub const fn without(self, wall: IsolationLayer) -> Self {
+        Self { layers: self.layers & !wall.bit() }
     }
 
     /// Returns the union of both sets.
     #[must_use]
-    pub const fn with_all(self, other: Self) -> Self {
-        Self { walls: self.walls | other.walls }
+    pub const fn union(self, other: Self) -> Self {
+        Self { layers: self.layers | other.layers }
     }
 
     /// Returns the layers that are missing.
-    pub fn lacking(self) -> impl Iterator<Item = Wall> {
-        Wall::ALL.into_iter().filter(move |wall| !self.has(*wall))
+    pub fn missing(self) -> impl Iterator<Item = IsolationLayer> {
+        IsolationLayer::ALL.into_iter().filter(move |wall| !self.has(*wall))
     }
 
     /// Returns the level of isolation.
@@ -174,13 +176,13 @@ impl Isolation {
         match self {
             Self::NONE => Level::None,
             Self::FULL => Level::Full,
-            Self { walls: _ } => Level::Degraded,
+            Self { layers: _ } => Level::Degraded,
         }
     }
 }
 
-fn words(walls: &[Wall]) -> String {
-    walls.iter().map(|wall| wall.word()).collect::<Vec<_>>().join(", ")
+fn join_names(walls: &[IsolationLayer]) -> String {
+    walls.iter().map(|wall| wall.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Isolation {
@@ -188,8 +190,8 @@ impl fmt::Display for Isolation {
         match self.level() {
             level @ (Level::None | Level::Full) => level.fmt(f),
             Level::Degraded => {
-                let lacking: Vec<Wall> = self.lacking().collect();
-                f.pad(&format!("degraded[{}]", words(&lacking)))
+                let lacking: Vec<IsolationLayer> = self.missing().collect();
+                f.pad(&format!("degraded[{}]", join_names(&lacking)))
             }
         }
     }
@@ -209,7 +211,7 @@ impl FromStr for Isolation {
             text.strip_prefix("degraded[").and_then(|rest| rest.strip_suffix(']')).ok_or_else(bad)?;
         let mut isolation = Self::FULL;
         for word in lacking.split(", ") {
-            let wall = Wall::ALL.into_iter().find(|wall| wall.word() == word).ok_or_else(bad)?;
+            let wall = IsolationLayer::ALL.into_iter().find(|wall| wall.as_str() == word).ok_or_else(bad)?;
             isolation = isolation.without(wall);
         }
         // Each set has exactly one text form: `degraded[..]` with no layer or with every layer is rejected.
@@ -222,7 +224,7 @@ impl Serialize for Isolation {
         if serializer.is_human_readable() {
             serializer.collect_str(self)
         } else {
-            self.walls.serialize(serializer)
+            self.layers.serialize(serializer)
         }
     }
 }
@@ -233,10 +235,10 @@ impl<'de> Deserialize<'de> for Isolation {
             return Cow::<'_, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom);
         }
         let walls = u16::deserialize(deserializer)?;
-        if walls & !Self::FULL.walls == 0 {
-            Ok(Self { walls })
+        if walls & !Self::FULL.layers == 0 {
+            Ok(Self { layers: walls })
         } else {
-            Err(de::Error::custom(format!("{walls} names walls that are unknown")))
+            Err(de::Error::custom(format!("unknown isolation layers in {walls}")))
         }
     }
 }
@@ -247,10 +249,10 @@ impl JsonSchema for Isolation {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let wall = Wall::ALL.map(Wall::word).join("|");
+        let wall = IsolationLayer::ALL.map(IsolationLayer::as_str).join("|");
         json_schema!({
-            "description": "How far a container is kept apart from its host and from other containers: with all walls, without \
-                            any, or without those that are named.",
+            "description": "Isolation of a container from its host and from other containers: all layers, \
+                            none, or all but the named ones.",
             "type": "string",
             "pattern": format!("^(full|none|degraded\\[({wall})(, ({wall}))*\\])$"),
         })
@@ -263,29 +265,34 @@ mod tests {
 
     #[test]
     fn isolation_has_exactly_one_text_form() {
-        for walls in 0..=Isolation::FULL.walls {
-            let isolation = Isolation { walls };
+        for walls in 0..=Isolation::FULL.layers {
+            let isolation = Isolation { layers: walls };
             assert_eq!(isolation.to_string().parse(), Ok(isolation));
         }
-        let text = Isolation::FULL.without(Wall::Users).without(Wall::Landlock).to_string();
+        let text =
+            Isolation::FULL.without(IsolationLayer::Users).without(IsolationLayer::Landlock).to_string();
         assert_eq!(text, "degraded[users, landlock]");
         for bad in
             ["", "Full", "degraded", "degraded[]", "degraded[landlock, users]", "degraded[users,landlock]"]
         {
             let said = bad.parse::<Isolation>().unwrap_err().to_string();
             assert!(
-                said.starts_with(&format!("{bad:?} is no isolation: use full, none, or degraded")),
+                said.starts_with(&format!("invalid isolation {bad:?}: use full, none, or degraded")),
                 "{said}"
             );
         }
-        let every: Vec<&str> = Wall::ALL.iter().map(|wall| wall.word()).collect();
-        assert!(format!("degraded[{}]", every.join(", ")).parse::<Isolation>().is_err(), "that is none");
+        let every: Vec<&str> = IsolationLayer::ALL.iter().map(|wall| wall.as_str()).collect();
+        assert!(
+            format!("degraded[{}]", every.join(", ")).parse::<Isolation>().is_err(),
+            "without any layer \
+            it is none"
+        );
     }
 
     #[test]
     fn levels_are_ordered() {
         assert_eq!(Isolation::FULL.level(), Level::Full);
-        assert_eq!(Isolation::NONE.with(Wall::Calls).level(), Level::Degraded);
+        assert_eq!(Isolation::NONE.with(IsolationLayer::Calls).level(), Level::Degraded);
         assert_eq!(Isolation::NONE.level(), Level::None);
         assert!(Level::None < Level::Degraded && Level::Degraded < Level::Full);
         assert!(Level::ALL.iter().all(|(name, level)| *name == level.to_string()));

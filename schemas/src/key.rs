@@ -51,13 +51,13 @@ impl ActualLrpKey {
 
     /// Returns a lower bound for the keys of a process: none of them sorts before it.
     #[must_use]
-    pub fn least_of(process_guid: ProcessGuid) -> Self {
-        Self::new(process_guid, Place::new(0, DefinitionId::least()))
+    pub fn lower_bound(process_guid: ProcessGuid) -> Self {
+        Self::new(process_guid, Place::new(0, DefinitionId::min_value()))
     }
 
     /// Returns the key with its definition, such as `web/0@v2`. Used where two instances may share an index.
     #[must_use]
-    pub fn in_full(&self) -> String {
+    pub fn with_definition(&self) -> String {
         format!("{self}@{}", self.place.definition_id)
     }
 }

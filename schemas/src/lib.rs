@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | basic types |
 //! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | work to run, its schedule, its placement and its order |
-//! | [`secret`], [`sight`] | secret values and the place each is sealed for; read scopes |
+//! | [`secret`], [`sight`] | secret values, and the place that each secret is sealed for; read scopes |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | state machines of a process |
 //! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other state machines |
 //! | [`preemption`] | choice of the work that stops to make room for more urgent work |
@@ -85,4 +85,4 @@ pub use indices::Indices;
 pub use key::{ActualLrpKey, Place, Places};
 pub use refusal::{BadField, Class, Code, Refusal};
 pub use subject::{Position, Subject};
-pub use time::{BadTime, Steady, Timestamp};
+pub use time::{BadTime, MonotonicClock, Timestamp};

@@ -1,5 +1,5 @@
 //! Limits of specs, messages, entries and services, each with its unit. Nothing in Muster is unbounded
-//! (docs/architecture.md, "Invariants").
+//! (docs/internals/architecture.md, "Invariants").
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ pub const PERIODIC_GUID_BYTES: usize = 96;
 pub const PERIODIC_BYTES: usize = 64 * 1024;
 /// Maximum length of a cron expression and of the name of a time zone, in bytes.
 pub const CRON_BYTES: usize = 128;
-/// Maximum count of missed launches. A skip with this count may stand for more.
-pub const MISSED_COUNTED: u32 = 1_000;
+/// Maximum number of missed launches that are counted. If a skip has this count, more launches may have been
+/// missed.
+pub const MISSED_LAUNCHES: u32 = 1_000;
 /// Maximum length of a parameterised task's guid, in bytes. The guids of its tasks append a number to it.
 pub const PARAMETERISED_GUID_BYTES: usize = 96;
 /// Maximum size of a stored parameterised task, in bytes. One decision may both dispatch it and desire one of
@@ -69,9 +70,9 @@ pub const ATTRIBUTE_VALUE_BYTES: usize = 256;
 pub const CELL_ATTRIBUTES: usize = 64;
 /// Maximum size of a cell's attributes, in bytes of names and values.
 pub const ATTRIBUTES_BYTES: usize = 8 * 1024;
-/// Maximum number of constraints of a definition, and of affinities.
+/// Maximum number of constraints of a definition. The number of affinities has the same limit.
 pub const RULES: usize = 16;
-/// Maximum number of attributes that a definition is spread over.
+/// Maximum number of attributes that the instances of a definition are spread over.
 pub const SPREADS: usize = 4;
 /// Maximum number of values with a target in one spread.
 pub const SPREAD_TARGETS: usize = 32;
@@ -82,14 +83,14 @@ pub const PATTERN_BYTES: usize = 256 * 1024;
 /// Maximum CPU weight. Also the default, which 0 selects.
 pub const CPU_WEIGHT: u32 = 1024;
 /// Minimum priority of a process or task.
-pub const LEAST_PRIORITY: u8 = 1;
+pub const MIN_PRIORITY: u8 = 1;
 /// Default priority of a process or task.
-pub const USUAL_PRIORITY: u8 = 50;
-/// Maximum priority of a process or task, which is placed first.
-pub const GREATEST_PRIORITY: u8 = 100;
+pub const DEFAULT_PRIORITY: u8 = 50;
+/// Maximum priority of a process or task. Work with this priority is placed first.
+pub const MAX_PRIORITY: u8 = 100;
 /// Maximum grace period of a container, in milliseconds: 10 minutes.
 pub const GRACE_MS: u64 = 10 * 60 * 1000;
-/// Maximum of every other duration in a spec, in milliseconds: ten years.
+/// Maximum value of all other durations in a spec, in milliseconds: ten years.
 pub const DURATION_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 /// Maximum length of a file path, in bytes.
 pub const PATH_BYTES: usize = 4096;
@@ -99,7 +100,7 @@ pub const USER_BYTES: usize = 256;
 pub const LABEL_BYTES: usize = 256;
 /// Maximum length of an artifact's cache key, in bytes.
 pub const CACHE_KEY_BYTES: usize = 1024;
-/// Maximum number of archives that a definition has fetched before any program runs.
+/// Maximum number of cached dependencies of a definition. These archives are fetched before any program runs.
 pub const CACHED_DEPENDENCIES: usize = 64;
 /// Maximum number of folder entries in one answer about a container's files.
 pub const FILE_ENTRIES: usize = 1_000;
@@ -110,18 +111,19 @@ pub const EXEC_BYTES: usize = 8 * 1024;
 /// Maximum length of a terminal type, in bytes.
 pub const TERMINAL_KIND_BYTES: usize = 64;
 /// Maximum time that a request of an exec session may wait for output, in milliseconds.
-pub const TALK_WAIT_MS: u64 = 1_000;
+pub const EXEC_IO_WAIT_MS: u64 = 1_000;
 /// Maximum size of the input or output in one message of an exec session, in bytes.
-pub const TALK_BYTES: usize = 128 * 1024;
+pub const EXEC_IO_BYTES: usize = 128 * 1024;
 /// Maximum value of a program's limit of open files.
 pub const NOFILE: u64 = 1 << 20;
 /// Maximum length of a URL, in bytes.
 pub const URL_BYTES: usize = 8 * 1024;
 /// Maximum number of entries that wait to be written to a BBS's log output and its trace collector. Further
 /// entries are skipped.
-pub const DECIDED_WAITING: usize = 4_096;
-/// Maximum number of decisions, chains and evaluations that the tracer remembers, of each kind the newest.
-pub const TRACES_KNOWN: usize = 65_536;
+pub const DECISION_LOG_QUEUE: usize = 4_096;
+/// Maximum number of decisions, of chains and of evaluations that the tracer remembers. The newest ones of
+/// each kind are kept.
+pub const REMEMBERED_TRACES: usize = 65_536;
 
 /// Maximum length of a `traceparent`, in bytes.
 pub const TRACE_BYTES: usize = 256;
@@ -146,9 +148,9 @@ pub const EXPLANATION_BYTES: usize = 4 * 1024;
 pub const EXPLAINED_CANDIDATES: usize = 5;
 /// Maximum number of monitor probes that a cell keeps for a container.
 pub const PROBES_KEPT: usize = 3;
-/// Maximum number of output lines that are kept of a probe: its last lines.
+/// Maximum number of output lines that are kept for a probe. The last lines are kept.
 pub const PROBE_OUTPUT_LINES: usize = 8;
-/// Maximum length of such a line, in bytes. A longer line is truncated.
+/// Maximum length of an output line of a probe, in bytes. A longer line is truncated.
 pub const PROBE_LINE_BYTES: usize = 256;
 /// Maximum number of restarts that a restart policy may allow and count.
 pub const RESTART_ATTEMPTS: u32 = 100;
@@ -162,52 +164,58 @@ pub const REASON_BYTES: usize = 1024;
 pub const REMEMBERED_REQUESTS: usize = 32;
 /// Maximum number of ended evaluations that a process or task keeps: the newest.
 pub const KEPT_EVALUATIONS: usize = 8;
-/// Retention time of an ended evaluation, in time of its subject. Afterwards only the log has it.
-pub const EVALUATION_KEPT_FOR: Duration = Duration::from_secs(3_600);
+/// Retention time of an ended evaluation, measured by the times of later decisions about its process or task.
+/// Afterwards only the log contains the evaluation.
+pub const EVALUATION_RETENTION: Duration = Duration::from_secs(3_600);
 /// Maximum number of joined causes that a pending evaluation lists: the newest.
 pub const JOINED_CAUSES: usize = 8;
-/// Default number of ended containers that queries show for each index. SwarmKit keeps as many for each slot,
-/// but includes the running one.
-pub const HISTORY_SHOWN: u32 = 5;
-/// Default number of ended containers that are kept for each index. A cluster cannot show more.
-pub const HISTORY_KEPT: u32 = 20;
+/// Default number of ended containers that queries show for each index. The default of SwarmKit is the same
+/// number for each slot, but includes the running container.
+pub const DEFAULT_HISTORY_SHOWN: u32 = 5;
+/// Default number of ended containers that are kept for each index. Queries cannot be configured to show more
+/// than this number.
+pub const DEFAULT_HISTORY_KEPT: u32 = 20;
 /// Maximum number of ended containers per index that a process may request.
 pub const HISTORY_LIMIT: u32 = 100;
 /// Maximum number of ended containers that are kept for a process: the newest.
-pub const ENDED_OF_PROCESS: usize = 2_000;
-/// Maximum number of ended containers that are kept in all: the newest.
+pub const ENDED_PER_PROCESS: usize = 2_000;
+/// Maximum number of ended containers that are kept for the whole cluster: the newest.
 pub const ENDED_INSTANCES: usize = 100_000;
-/// Number of ended tasks that a domain shows for each ended container that an index shows.
+/// Ratio of the numbers of ended tasks and ended containers in the history. If five ended containers are
+/// shown for each index, 100 ended tasks are shown for each domain.
 pub const TASKS_PER_HISTORY: usize = 20;
-/// Maximum number of ended tasks that are kept in all: the newest.
+/// Maximum number of ended tasks that are kept for the whole cluster: the newest.
 pub const ENDED_TASKS: usize = 10_000;
 /// Maximum size of an ended task's result, in bytes. A longer result is truncated.
 pub const ENDED_RESULT_BYTES: usize = 1024;
 /// Maximum number of malformed entries that are shown: the newest.
 pub const SHOWN_MALFORMED_ENTRIES: usize = 8;
 /// Maximum number of positions of a journal that operators may quarantine.
-pub const POSITIONS_SET_ASIDE: usize = 1024;
-/// Maximum number of entries with positions that a reader remembers: the newest.
-pub const KNOWN_ENTRIES: usize = 16_384;
-/// Maximum number of quarantined messages with reasons that a BBS remembers: the newest.
-pub const SET_ASIDE_EXPLAINED: usize = 16_384;
-/// Maximum number of BBSs, and of auctioneers, that are shown: the leader and those that were seen first.
+pub const QUARANTINED_POSITIONS: usize = 1024;
+/// Maximum number of entry ids that a reader of the log remembers, each with its position: the newest.
+pub const REMEMBERED_ENTRIES: usize = 16_384;
+/// Maximum number of quarantined messages for which a BBS remembers the reason: the newest.
+pub const QUARANTINE_REASONS: usize = 16_384;
+/// Maximum number of BBSs that are shown, and of auctioneers. The leader and the services that were seen
+/// first are shown.
 pub const SERVICES_SHOWN: usize = 64;
-/// Maximum number of clocks that a status names because they differ from the others.
+/// Maximum number of clocks that a status names because they deviate from the other clocks.
 pub const CLOCKS_SHOWN: usize = 10;
 /// Maximum length of a host name or a version that a service reports, in bytes. Longer text is truncated.
 pub const PROGRAM_BYTES: usize = 64;
 /// Maximum length of a BBS's reason of append trouble, in bytes. A longer reason is truncated.
 pub const APPEND_REASON_BYTES: usize = 512;
-/// Maximum number of instances and of cells that a status names: the worst.
+/// Maximum number of instances that a status names, and of cells. Those in the worst state are named.
 pub const STATUS_NAMED: usize = 8;
 /// Maximum number of commands of one client or operator that wait for an answer.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
-/// Maximum number of journal entries in flight with commands of one client or operator. Other entries wait
-/// for each of them. The limit does not apply where commands of other clients wait for the same subject.
-pub const FLIGHTS_OF_A_CLIENT: usize = 4;
-/// Bytes of journal entries in flight, beyond which only commands of clients and operators are sent. Every
-/// entry waits for all that were sent before it.
+/// Maximum number of journal entries in flight that contain commands of the same client or operator. The
+/// limit exists because each entry delays the entries that are sent after it. Commands above the limit wait,
+/// unless other commands for the same subject are sent: then they are sent in the same entry.
+pub const CLIENT_ENTRIES_IN_FLIGHT: usize = 4;
+/// Size of the journal entries in flight, in bytes, above which a shard sends only commands of clients and
+/// operators. Every entry waits for all entries that were sent before it, so other commands would delay
+/// clients.
 pub const BYTES_IN_FLIGHT: usize = 256 * 1024;
 /// Maximum number of commands of all clients and operators that wait for an answer.
 pub const COMMANDS_WAITING: usize = 32_768;
@@ -234,9 +242,9 @@ pub const LONG_POLLS_WAITING: usize = 512;
 /// Maximum number of concurrent completion callbacks. Further callbacks wait in the BBS.
 pub const CALLBACKS_IN_FLIGHT: usize = 128;
 /// Maximum number of World snapshots that are held for further pages.
-pub const PICTURES_HELD: usize = 64;
+pub const WORLD_SNAPSHOTS_HELD: usize = 64;
 /// Maximum time that a World snapshot is held for the next page, in milliseconds.
-pub const PICTURE_HELD_MS: u64 = 30_000;
+pub const WORLD_SNAPSHOT_HELD_MS: u64 = 30_000;
 /// Maximum size of a message on the bus, in bytes.
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
 /// Maximum number of commands, work items or outcomes in one message between services.
@@ -249,7 +257,7 @@ pub const VICTIMS: usize = 8;
 
 /// Truncates `text` to at most `bytes` bytes at a character boundary, and marks it as truncated.
 #[must_use]
-pub fn cut(text: &str, bytes: usize) -> String {
+pub fn truncate(text: &str, bytes: usize) -> String {
     const MARK: &str = " (truncated)";
     if text.len() <= bytes {
         return text.to_owned();

@@ -2,27 +2,27 @@
 //!
 //! | subject | message | answer |
 //! |---|---|---|
-//! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget`, `.accept-log` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.cluster.shards` | [`Request`] of [`Reshard`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.domain.limit` | [`Request`] of [`LimitDomain`](crate::quota::LimitDomain), JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
-//! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Done`] |
-//! | `muster.cell.<cell_id>.bbs.report` | [`Reports`] | [`Answer`] of [`Reported`] |
+//! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Ack`] |
+//! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget`, `.accept-log` | [`Request`] of [`CellCommand`], JSON | [`Answer`] of [`Ack`] |
+//! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Ack`] |
+//! | `muster.operator.<client>.cluster.shards` | [`Request`] of [`Reshard`], JSON | [`Answer`] of [`Ack`] |
+//! | `muster.operator.<client>.domain.limit` | [`Request`] of [`LimitDomain`](crate::quota::LimitDomain), JSON | [`Answer`] of [`Ack`] |
+//! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`QuarantineEntry`], JSON | [`Answer`] of [`Ack`] |
+//! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Ack`] |
+//! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Ack`] |
+//! | `muster.cell.<cell_id>.bbs.report` | [`Reports`] | [`Answer`] of [`ReportsReply`] |
 //! | `muster.cell.<cell_id>.heartbeat` | [`Heartbeat`] | |
-//! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`Performed`] |
+//! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`PerformReply`] |
 //! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
 //! | `muster.cell.<cell_id>.rep.dismiss` | [`Dismiss`] | |
-//! | `muster.cell.<cell_id>.rep.enter` | [`Enter`] | |
+//! | `muster.cell.<cell_id>.rep.enter` | [`StartExec`] | |
 //! | `muster.cell.<cell_id>.rep.accept-log` | [`AcceptLog`], JSON | [`Answer`] of nothing |
 //! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`RepOrder`] | [`Answer`] of [`Heartbeat`] |
-//! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
-//! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
-//! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
-//! | `muster.elected.bbs`, `muster.elected.auctioneer` | [`Beat`] | |
-//! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`Alive`] | |
+//! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Ack`] |
+//! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Ack`] |
+//! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`LeaderHeartbeat`] | |
+//! | `muster.elected.bbs`, `muster.elected.auctioneer` | [`LeaderHeartbeat`] | |
+//! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`ServiceStatus`] | |
 //! | `muster.founding.asked` | nothing | |
 //! | `muster.founding.known` | [`KnownCluster`], JSON | |
 //! | `muster.query.<root>.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
@@ -55,7 +55,7 @@ use crate::{Timestamp, task};
 /// Command of an operator to quarantine the entry at a position. The envelope has the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SetAside {
+pub struct QuarantineEntry {
     /// Position of the entry.
     pub position: Position,
 }
@@ -82,12 +82,13 @@ pub struct Reshard {
 pub struct Envelope {
     /// Id that makes the command idempotent: a repeated request with the same id is carried out once.
     pub request_id: Option<RequestId>,
-    /// Time that the client still waits, in milliseconds, from the receipt of the command by the BBS. Later
-    /// the command is refused. If absent, the command may be carried out at any later time.
+    /// Time in milliseconds that the client waits, counted from the receipt of the command by the BBS. After
+    /// this time the BBS refuses the command. If absent, the command may be carried out at any later time.
     pub patience_ms: Option<u64>,
     /// Version that the aggregate must have.
     pub expect_version: Option<u64>,
-    /// Position of the log after which there must be no decision about the aggregate.
+    /// Position of the log up to which the client knows the aggregate. The command is refused if a later
+    /// decision about the aggregate exists.
     pub if_position: Option<Position>,
     /// Reason of the command, kept in the log.
     pub reason: Option<String>,
@@ -135,22 +136,24 @@ impl<T> From<Answer<T>> for Result<T, Refusal> {
 
 /// Answer to a command that was carried out and is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Done {
-    /// Position of the log at which the command is visible. A query for at least this position includes it.
+pub struct Ack {
+    /// Position of the log at which the effect of the command is visible. A query with this minimum position
+    /// includes the effect.
     pub position: Position,
-    /// Version of the aggregate.
+    /// Version of the aggregate after the command.
     pub version: u64,
 }
 
 /// Body of a cell command of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OfCell {
+pub struct CellCommand {
     /// Cell of the command.
     pub cell_id: CellId,
 }
 
-/// Request of a starting rep to represent its cell. A rep does nothing before the answer.
+/// Request of a rep, when it starts, to represent its cell. The rep does nothing until it receives the
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attach {
     /// Data folder of the rep.
@@ -181,10 +184,11 @@ pub struct KnownCluster {
     pub service: String,
 }
 
-/// Order of an operator to a rep: discard the known terms and positions, and continue with the current log.
+/// Order of an operator to a rep: discard the terms and positions that the rep remembers, and continue with
+/// the current log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptLog {
-    /// Cluster of that log. A rep of another cluster refuses the order.
+    /// Cluster that the current log belongs to. A rep of a different cluster refuses the order.
     pub cluster_id: ClusterId,
 }
 
@@ -216,11 +220,11 @@ pub enum Report {
 
 /// Answer to [`Reports`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reported {
+pub struct ReportsReply {
     /// Position of the log at the time of the answer.
     pub position: Position,
-    /// Highest terms in the log at that position. A rep accepts no leader of a term more than one above
-    /// these.
+    /// Highest terms in the log at `position`. A rep accepts a leader of one of these terms or of the term
+    /// directly above, but of no higher term.
     pub terms: Terms,
     /// One result for each report, in the same order.
     pub results: Vec<ReportResult>,
@@ -254,15 +258,16 @@ pub struct LrpRecord {
     pub epoch: Epoch,
     /// Domain of the process.
     pub domain: Domain,
-    /// State of the instance, or `None` if it does not exist. If the slot only has an evacuating instance,
-    /// this is the state of the instance that replaces it with another definition.
+    /// State of the instance, or `None` if it does not exist. If the slot has only an evacuating instance,
+    /// this is the state of the instance that replaces it. The replacement has the same index and a different
+    /// definition.
     pub state: Option<LrpState>,
     /// Container of the evacuating instance. `None` if there is none.
     pub evacuating: Option<Instance>,
-    /// Time at which the instance's state was entered. Identifies the placement attempt of an UNCLAIMED
+    /// Time at which the instance entered its state. It identifies the placement attempt of an UNCLAIMED
     /// record.
     pub since: Timestamp,
-    /// Time of the last change of these records. A report about them names it.
+    /// Time of the last change of these records. A report about the records contains this time.
     pub changed_at: Timestamp,
 }
 
@@ -271,7 +276,8 @@ pub struct LrpRecord {
 pub enum LrpState {
     /// Waits for an auction to place it.
     Unclaimed {
-        /// `true` if an auction failed to place it (ε).
+        /// `true` if the last auction could not place the instance. The reconciliation tables mark this state
+        /// with ε.
         placement_error: bool,
     },
     /// Assigned to a cell, which is starting it.
@@ -321,7 +327,8 @@ pub enum TaskState {
     },
 }
 
-/// Heartbeat of a rep, sent every 5 s and soon after a change. Has no lists of containers.
+/// Heartbeat of a rep, sent every 5 s and soon after a change. A heartbeat does not list the containers of
+/// the cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
     /// Cell of the rep.
@@ -336,9 +343,10 @@ pub struct Heartbeat {
     pub evacuating: bool,
     /// Reason why the self-test fails. Absent if the cell is healthy.
     pub unhealthy: Option<String>,
-    /// Last [`Perform`] that the rep has received. `free` is the state after it.
+    /// Last [`Perform`] that the rep has received. `free` is the state after the rep handled this message.
     pub performed: PerformId,
-    /// Number of the heartbeat within this incarnation. A late heartbeat with a lower number is ignored.
+    /// Sequence number of the heartbeat within this incarnation. A heartbeat with a lower number than an
+    /// earlier one is late and is ignored.
     pub sequence: u64,
     /// Time of the host's clock; 0 if unknown.
     pub clock: Timestamp,
@@ -377,21 +385,21 @@ pub struct Work {
     /// Domain of the instance or task.
     pub domain: Domain,
     /// Definition to run.
-    pub order: Order,
+    pub order: WorkDefinition,
     /// Explanation of the placement.
     pub placement: Option<Box<Explanation>>,
 }
 
 /// Definition of a work item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum WorkDefinition {
     /// Definition of an instance.
     Lrp(Arc<Definition>),
     /// Definition of a task.
     Task(Arc<TaskDefinition>),
 }
 
-impl Order {
+impl WorkDefinition {
     /// Returns the resources that the work reserves on a cell.
     #[must_use]
     pub fn resources(&self) -> Resources {
@@ -404,14 +412,14 @@ impl Order {
 
 /// Answer to [`Perform`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Performed {
-    /// Work items that the rep refused: their index in the list, and the reason. All others have a
-    /// reservation.
+pub struct PerformReply {
+    /// Work items that the rep refused, each with its index in [`Perform::work`] and the reason. The rep has
+    /// reserved resources for all other items.
     pub refused: Vec<(u32, String)>,
 }
 
-/// Order to a rep to stop containers or cancel tasks. The records contain the same request; the order is only
-/// faster.
+/// Order to a rep to stop containers or cancel tasks. The rep also finds the same request in the records. The
+/// order only makes the request arrive sooner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// Term of the BBS. A rep refuses terms below the highest that it accepts.
@@ -422,7 +430,7 @@ pub struct Stop {
 
 /// Order to a rep to run a program in a container for a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enter {
+pub struct StartExec {
     /// Domain of the client.
     pub domain: Domain,
     /// Client of the session. The rep accepts no other client's requests to the program.
@@ -442,8 +450,8 @@ pub struct Enter {
 pub struct RepOrder {
     /// Term of the BBS. A rep refuses terms below the highest that it accepts.
     pub term: u64,
-    /// Position of the log that the BBS knows. A rep ignores an order to evacuate, or to take work again,
-    /// that arrives after one with a later position.
+    /// Position of the log that the BBS has read. A rep ignores an order to evacuate, or to take work again,
+    /// if an earlier order had a higher position.
     pub position: Position,
 }
 
@@ -472,19 +480,20 @@ pub struct Lease {
     /// Number of the delivery.
     pub delivery: u32,
     /// Aggregate of the evaluation.
-    pub of: Leased,
+    pub of: LeaseTarget,
 }
 
 /// Aggregate of a leased evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Leased {
+pub enum LeaseTarget {
     /// A process, in one epoch.
     Process(ProcessGuid, Epoch),
     /// A task, in one epoch.
     Task(TaskGuid, Epoch),
 }
 
-/// Outcome of one evaluation. Only work that could not be placed is reported; claims show the rest.
+/// Outcome of one evaluation. An outcome reports only the work that could not be placed. The claims of the
+/// reps show which work was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlacementOutcome {
     /// Outcome for a process.
@@ -510,18 +519,18 @@ pub enum PlacementOutcome {
 pub struct Lead {
     /// Auctioneer that campaigns.
     pub id: ServiceId,
-    /// Term of the candidacy: the one after the highest.
+    /// Term of the candidacy: the highest recorded term plus 1.
     pub term: u64,
 }
 
 /// Leader heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beat {
+pub struct LeaderHeartbeat {
     /// Service that leads.
     pub id: ServiceId,
     /// Term of the leader.
     pub term: u64,
-    /// Position of the log that the leader has folded.
+    /// Position of the log up to which the leader has applied the entries.
     pub position: Position,
     /// `true` in the last heartbeat of a leader that steps down: a standby campaigns immediately.
     #[serde(default)]
@@ -529,7 +538,7 @@ pub struct Beat {
 }
 
 /// Interval at which each BBS and each auctioneer publishes its status, as a leader or a standby.
-pub const ALIVE_EVERY: Duration = Duration::from_secs(2);
+pub const ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A running program, in the form that operators need to find it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -544,19 +553,19 @@ pub struct Program {
 
 /// Progress and leadership of a BBS or an auctioneer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
-    /// Position of the log that it has folded.
+pub struct LeadershipStatus {
+    /// Position of the log up to which the service has applied the entries.
     pub position: Position,
-    /// Highest term of its role that it knows.
+    /// Highest term of its role that the service knows.
     pub term: u64,
-    /// `true` if it leads in that term.
+    /// `true` if the service leads in that term.
     pub leads: bool,
 }
 
-/// Status of a running BBS or auctioneer. Its clock is compared with those of others; the other fields are
-/// for display only.
+/// Status of a running BBS or auctioneer. Each BBS compares the clock with its own. The other fields are for
+/// display only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alive {
+pub struct ServiceStatus {
     /// Service that publishes it.
     pub id: ServiceId,
     /// Role of the service, the same as in the subject.
@@ -564,11 +573,11 @@ pub struct Alive {
     /// Host, process id and version of the service.
     pub program: Program,
     /// Progress and leadership of the service.
-    pub standing: Standing,
+    pub standing: LeadershipStatus,
     /// Time of the service's clock; 0 if unknown.
     pub clock: Timestamp,
     /// `false` for a BBS that only answers queries.
     pub may_lead: bool,
-    /// Trouble of a BBS with appending to the log, if any.
+    /// Problem that a BBS has with appending to the log. `None` if it has no such problem.
     pub append_trouble: Option<AppendTrouble>,
 }

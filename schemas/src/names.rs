@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::limits::ID_BYTES;
 
-/// Error for text that is not a valid name.
+/// Error for text that is not a valid name of some kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {what}: use 1 to {ID_BYTES} of A-Z a-z 0-9 _ -")]
 pub struct BadName {
@@ -32,9 +32,9 @@ fn check(what: &'static str, text: &str) -> Result<(), BadName> {
 
 /// Visitor that builds a name from borrowed text without an intermediate `String`. Names are the largest part
 /// of most deserialized data.
-struct OfText<T>(fn(&str) -> Result<T, BadName>);
+struct NameVisitor<T>(fn(&str) -> Result<T, BadName>);
 
-impl<T> Visitor<'_> for OfText<T> {
+impl<T> Visitor<'_> for NameVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
         ///
-        /// 1 to 128 of `A-Z a-z 0-9 _ -`. A clone shares the text, and is no larger than a pointer.
+        /// 1 to 128 of `A-Z a-z 0-9 _ -`. A clone shares the text and has the size of a pointer.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(ArcStr);
 
@@ -62,7 +62,7 @@ macro_rules! name {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_str(OfText(Self::new))
+                deserializer.deserialize_str(NameVisitor(Self::new))
             }
         }
 
@@ -77,7 +77,7 @@ macro_rules! name {
         }
 
         impl $name {
-            #[doc = concat!("Takes text as a ", $what, ".")]
+            #[doc = concat!("Parses text as a ", $what, ".")]
             ///
             /// # Errors
             /// `BadName` if it is empty, too long, or has any other character.
@@ -140,14 +140,14 @@ name!(
     /// Identifier of a parameterised task, a template from which each dispatch makes one task.
     ParameterisedGuid, "parameterised guid");
 name!(
-    /// Idempotency key of a dispatch, chosen by the client: a repeated dispatch with the same key makes no
+    /// Idempotency key of a dispatch, chosen by the client. A repeated dispatch with the same key creates no
     /// second task.
     DispatchKey, "key of a dispatch");
 name!(
     /// Identifier of a definition of a process. The first definition is named after its process.
     DefinitionId, "definition id");
 name!(
-    /// Arbitrary grouping of processes and tasks for the convenience of the consumer.
+    /// Grouping of processes and tasks that the consumer chooses freely.
     Domain, "domain");
 name!(
     /// Identifier of a cell.
@@ -156,13 +156,14 @@ name!(
     /// Name of an availability zone.
     Zone, "zone");
 name!(
-    /// Name of a client of a domain.
+    /// Name of a client that belongs to a domain.
     ClientName, "client name");
 name!(
-    /// Identifier of one run of a BBS or auctioneer. Every start gets a new one.
+    /// Identifier of one run of a BBS or auctioneer. Each start of the program creates a new one.
     ServiceId, "service id");
 name!(
-    /// Idempotency key of a command, chosen by the client: a repeated command is carried out once.
+    /// Idempotency key of a command, chosen by the client. A repeated command with the same id is carried out
+    /// only once.
     RequestId, "request id");
 name!(
     /// Platform that a definition requires and that a cell offers.
@@ -172,27 +173,28 @@ name!(
     PlacementTag, "placement tag");
 
 /// Separator between the guid of a periodic or parameterised task and the suffix of a task that it launched.
-pub const LAUNCH_MARK: &str = "--";
-/// Prefix of the suffix of a dispatched task, followed by the dispatch number.
-const DISPATCH_MARK: &str = "dispatch-";
+pub const LAUNCH_SEPARATOR: &str = "--";
+/// Prefix of the guid suffix of a dispatched task. The dispatch number follows the prefix.
+const DISPATCH_PREFIX: &str = "dispatch-";
 
 impl PeriodicGuid {
     /// Returns the guid of the task that is launched for the due time `due`, for example
     /// `report--1795402800`.
     ///
     /// # Errors
-    /// `BadName` if the resulting guid is too long. Specs reject periodic guids for which it would be.
-    pub fn launch(&self, due: crate::Timestamp) -> Result<TaskGuid, BadName> {
-        TaskGuid::new(&format!("{self}{LAUNCH_MARK}{}", due.seconds()))
+    /// `BadName` if the resulting guid is too long. Specs reject periodic guids that would lead to such a
+    /// guid.
+    pub fn scheduled_task_guid(&self, due: crate::Timestamp) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_SEPARATOR}{}", due.seconds()))
     }
 
     /// Returns the guid of a task that a client launches regardless of the schedule, for example
     /// `report--now-1795402817`.
     ///
     /// # Errors
-    /// See [`PeriodicGuid::launch`].
-    pub fn launch_now(&self, now: crate::Timestamp) -> Result<TaskGuid, BadName> {
-        TaskGuid::new(&format!("{self}{LAUNCH_MARK}now-{}", now.seconds()))
+    /// See [`PeriodicGuid::scheduled_task_guid`].
+    pub fn requested_task_guid(&self, now: crate::Timestamp) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_SEPARATOR}now-{}", now.seconds()))
     }
 }
 
@@ -200,44 +202,45 @@ impl ParameterisedGuid {
     /// Returns the guid of the task made by the dispatch with this number, for example `resize--dispatch-17`.
     ///
     /// # Errors
-    /// See [`PeriodicGuid::launch`].
-    pub fn dispatch(&self, number: u64) -> Result<TaskGuid, BadName> {
-        TaskGuid::new(&format!("{self}{LAUNCH_MARK}{DISPATCH_MARK}{number}"))
+    /// See [`PeriodicGuid::scheduled_task_guid`].
+    pub fn dispatched_task_guid(&self, number: u64) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_SEPARATOR}{DISPATCH_PREFIX}{number}"))
     }
 }
 
 impl TaskGuid {
     /// Returns the part of the guid that determines the task's shard.
     ///
-    /// For a task launched by a periodic or parameterised task this is the guid of the launcher, so a
-    /// launcher and its tasks share a shard. For any other task it is the whole guid.
+    /// For a task launched by a periodic or parameterised task, this part is the guid of the launching
+    /// object, so that object and its tasks share a shard. For any other task it is the whole guid.
     #[must_use]
     pub fn stem(&self) -> &str {
-        self.as_str().rsplit_once(LAUNCH_MARK).map_or(self.as_str(), |(stem, _)| stem)
+        self.as_str().rsplit_once(LAUNCH_SEPARATOR).map_or(self.as_str(), |(stem, _)| stem)
     }
 
-    /// Returns the periodic task that launched this task, or `None` if the guid does not name one. Clients
-    /// cannot choose such a guid themselves.
+    /// Returns the guid of the periodic task that launched this task, or `None` if the task's guid does not
+    /// contain one. Clients cannot choose a guid of this form themselves.
     #[must_use]
-    pub fn periodic(&self) -> Option<PeriodicGuid> {
-        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
-        PeriodicGuid::new(stem).ok().filter(|_| !launch.starts_with(DISPATCH_MARK))
+    pub fn launching_periodic(&self) -> Option<PeriodicGuid> {
+        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_SEPARATOR)?;
+        PeriodicGuid::new(stem).ok().filter(|_| !launch.starts_with(DISPATCH_PREFIX))
     }
 
-    /// Returns the parameterised task and the dispatch number that this task was made from, or `None` if the
-    /// guid does not name them. Clients cannot choose such a guid themselves.
+    /// Returns the guid of the parameterised task and the number of the dispatch that this task was made
+    /// from, or `None` if the task's guid does not contain them. Clients cannot choose a guid of this form
+    /// themselves.
     #[must_use]
-    pub fn dispatched(&self) -> Option<(ParameterisedGuid, u64)> {
-        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
-        let number = launch.strip_prefix(DISPATCH_MARK)?.parse().ok()?;
+    pub fn dispatch_source(&self) -> Option<(ParameterisedGuid, u64)> {
+        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_SEPARATOR)?;
+        let number = launch.strip_prefix(DISPATCH_PREFIX)?.parse().ok()?;
         Some((ParameterisedGuid::new(stem).ok()?, number))
     }
 }
 
 impl DefinitionId {
-    /// Returns the smallest id: the shortest name, made of the first character that a name may contain.
+    /// Returns the smallest id: the shortest name, made of the smallest character that a name may contain.
     #[must_use]
-    pub fn least() -> Self {
+    pub fn min_value() -> Self {
         Self("-".into())
     }
 }
@@ -280,7 +283,8 @@ macro_rules! id {
 }
 
 id!(
-    /// Identifier of one attempt to run work on a cell: a container and the record that names it.
+    /// Identifier of one attempt to run work on a cell. It identifies both the container and the record of
+    /// the attempt.
     InstanceGuid);
 id!(
     /// Identifier of a journal entry.
@@ -304,31 +308,31 @@ id!(
     /// Identifier of a cluster.
     ClusterId);
 id!(
-    /// Identifier of a rep's data folder, created with the folder. The rep that owns a cell's folder
-    /// represents the cell.
+    /// Identifier of a rep's data folder, created together with the folder. It determines which rep
+    /// represents the cell: the one with this folder.
     FolderId);
 id!(
     /// Identifier of one run of a rep: a restarted rep is a new incarnation of its cell.
     Incarnation);
 
 impl EvaluationId {
-    /// Returns the id of the evaluation with this number, from 0, among those that a decision creates. It
+    /// Returns the id of one of the evaluations that a decision creates. They are numbered from 0. The id
     /// differs from the decision's id only in the eighth hexadecimal digit from the end.
     #[must_use]
-    pub const fn of(decision: DecisionId, number: u8) -> Self {
+    pub const fn from_decision(decision: DecisionId, number: u8) -> Self {
         Self(Uuid::from_u128(decision.0.as_u128() ^ ((number as u128 & 0xf) << 28)))
     }
 }
 
-/// Generator of ids from a seed and the time, and the only source of ids. The same seed and times yield the
-/// same ids.
+/// Generator of ids from a seed and the time. All ids come from such generators. The same seed and times
+/// yield the same ids.
 #[derive(Clone, Debug)]
-pub struct Ids {
+pub struct IdGenerator {
     state: u64,
 }
 
-impl Ids {
-    /// Creates a generator. Two programs must not share a seed: take it from the operating system.
+impl IdGenerator {
+    /// Creates a generator. Two programs must not share a seed, so take the seed from the operating system.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -337,14 +341,14 @@ impl Ids {
     /// Returns the next id: a version 7 UUID, so ids sort by their creation time in milliseconds.
     pub fn next(&mut self, now: crate::Timestamp) -> Uuid {
         let mut random = [0; 10];
-        random[..8].copy_from_slice(&self.draw().to_le_bytes());
-        random[8..].copy_from_slice(&self.draw().to_le_bytes()[..2]);
+        random[..8].copy_from_slice(&self.next_u64().to_le_bytes());
+        random[8..].copy_from_slice(&self.next_u64().to_le_bytes()[..2]);
         uuid::Builder::from_unix_timestamp_millis(now.0 / 1_000_000, &random).into_uuid()
     }
 
-    /// Returns the next `SplitMix64` output. Every seed has the full period, so consecutive numbers are good
-    /// seeds.
-    const fn draw(&mut self) -> u64 {
+    /// Returns the next `SplitMix64` output. The generator has the full period with every seed, so
+    /// consecutive numbers are good seeds.
+    const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -358,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_safe_token() {
+    fn name_rejects_unsafe_characters_and_lengths() {
         for bad in ["", "a.b", "a b", "*", ">", "a\0", "a\r\nPUB x", "ä", &"x".repeat(129)] {
             assert!(ProcessGuid::new(bad).is_err(), "{bad:?}");
         }
@@ -368,9 +372,9 @@ mod tests {
     }
 
     #[test]
-    fn ids_follow_from_the_seed_and_the_time() {
+    fn ids_are_deterministic_for_a_seed_and_time() {
         let row = |seed| {
-            let mut ids = Ids::new(seed);
+            let mut ids = IdGenerator::new(seed);
             [1, 2, 3].map(|ms| ids.next(crate::Timestamp::from_millis(ms)))
         };
         assert_eq!(row(7), row(7));

@@ -1,4 +1,4 @@
-//! Compact storage for rows that every aggregate has but that are rarely read.
+//! Compact storage for lists that every aggregate has but that are rarely read.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed<T> {
     bytes: Box<[u8]>,
-    of: PhantomData<T>,
+    marker: PhantomData<T>,
 }
 
 impl<T> Default for Packed<T> {
     fn default() -> Self {
-        Self { bytes: Box::default(), of: PhantomData }
+        Self { bytes: Box::default(), marker: PhantomData }
     }
 }
 
@@ -37,7 +37,7 @@ impl<T: DeserializeOwned> Packed<T> {
         let mut rest = &*self.bytes;
         std::iter::from_fn(move || {
             (!rest.is_empty()).then(|| {
-                let (value, behind) = postcard::take_from_bytes(rest).expect("what was packed can be read");
+                let (value, behind) = postcard::take_from_bytes(rest).expect("packed values can be decoded");
                 rest = behind;
                 value
             })
@@ -53,7 +53,7 @@ impl<T: DeserializeOwned> Packed<T> {
 
 impl<T: Serialize + DeserializeOwned> Packed<T> {
     /// Decodes the values into a `Vec`, applies `change` to it, and stores the result.
-    pub fn change(&mut self, change: impl FnOnce(&mut Vec<T>)) {
+    pub fn modify(&mut self, change: impl FnOnce(&mut Vec<T>)) {
         let mut all = self.to_vec();
         change(&mut all);
         *self = all.into_iter().collect();
@@ -66,11 +66,11 @@ impl<T: Serialize> FromIterator<T> for Packed<T> {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut bytes = Vec::with_capacity(256);
         for value in all {
-            bytes = postcard::to_extend(&value, bytes).expect("it is plain data");
+            bytes = postcard::to_extend(&value, bytes).expect("a value is plain data");
         }
-        // Copied to an allocation of the exact size. Shrinking in place would leave a hole in the heap that
-        // hardly anything fits into.
-        Self { bytes: bytes.as_slice().into(), of: PhantomData }
+        // The bytes are copied to an allocation of the exact size. Shrinking in place would leave a gap in
+        // the heap that is too small for most allocations.
+        Self { bytes: bytes.as_slice().into(), marker: PhantomData }
     }
 }
 
@@ -97,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_comes_out_as_it_was_and_stands_where_a_vec_would() {
+    fn packed_values_round_trip_and_serialize_like_a_vec() {
         let row = vec![(1_u8, "a".to_owned()), (2, "b".to_owned())];
         let mut packed: Packed<(u8, String)> = row.iter().cloned().collect();
         assert!(packed.iter().eq(row.iter().cloned()));
         assert_eq!(postcard::to_stdvec(&packed), postcard::to_stdvec(&row));
         assert_eq!(serde_json::to_string(&packed).unwrap(), serde_json::to_string(&row).unwrap());
         assert_eq!(postcard::from_bytes(&postcard::to_stdvec(&row).unwrap()), Ok(packed.clone()));
-        packed.change(Vec::clear);
+        packed.modify(Vec::clear);
         assert!(packed.is_empty() && packed == Packed::default());
     }
 }

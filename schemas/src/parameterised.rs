@@ -1,5 +1,4 @@
-//! The parameterised task: a template from which each dispatch makes one task (docs/model.md, "Parameterised
-//! tasks").
+//! The parameterised task: a template from which each dispatch makes one task (docs/internals/model/parameterised-tasks.md, "Parameterised tasks").
 //!
 //! ```text
 //! dispatch ──▶ dispatched ──▶ launched at once: the same entry desires its task
@@ -32,41 +31,41 @@ use crate::request::Requests;
 use crate::subject::Position;
 
 /// Environment variable with the payload, set if the payload is text.
-const PAYLOAD: &str = "MUSTER_PAYLOAD";
+const PAYLOAD_VARIABLE: &str = "MUSTER_PAYLOAD";
 /// Environment variable with the payload in base64.
-const PAYLOAD_BASE64: &str = "MUSTER_PAYLOAD_BASE64";
+const PAYLOAD_BASE64_VARIABLE: &str = "MUSTER_PAYLOAD_BASE64";
 /// Prefix of the environment variables with the parameters.
-const PARAMETER: &str = "MUSTER_PARAM_";
+const PARAMETER_PREFIX: &str = "MUSTER_PARAM_";
 /// Environment variable with the guid of the template.
-const TEMPLATE: &str = "MUSTER_PARAMETERISED_GUID";
+const TEMPLATE_VARIABLE: &str = "MUSTER_PARAMETERISED_GUID";
 /// Environment variable with the key of the dispatch.
-const KEY: &str = "MUSTER_DISPATCH_KEY";
+const KEY_VARIABLE: &str = "MUSTER_DISPATCH_KEY";
 
-/// State of a parameterised task.
+/// State of a parameterised task, also called its template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameterised {
     pub guid: ParameterisedGuid,
     pub domain: Domain,
-    /// Current epoch of the guid, which is also the time of the desire.
+    /// Current epoch of the guid. The epoch is also the time at which the template was desired.
     pub epoch: Epoch,
     /// Number of decisions over all epochs. A dispatch is numbered with the version of its decision, so
     /// numbers are unique across epochs.
     pub version: u64,
     /// Log position of the last decision; 0 before it is in the log.
     pub last_decision: Position,
-    /// Time of the last desire, update or removal.
+    /// Time at which the template was last desired, updated or removed.
     pub since: Timestamp,
-    /// Time since which a removed template has no task. It is remembered while a task exists, so that a new
-    /// epoch never reuses the guid of a task.
+    /// Time since which a removed template has no task. The removed template is remembered while one of its
+    /// tasks exists, so that a new epoch never reuses the guid of a task.
     pub idle_since: Timestamp,
-    /// Template and dispatch rules. `None` after removal, when only answers are remembered.
+    /// Template and dispatch rules. `None` after removal, when only the answers to requests are remembered.
     pub desired: Option<Arc<DesiredParameterised>>,
     /// Waiting dispatches, the oldest first.
-    pub queue: VecDeque<Arc<Waiting>>,
+    pub queue: VecDeque<Arc<QueuedDispatch>>,
     /// Known dispatch keys, the oldest first.
-    pub keys: VecDeque<KnownKey>,
+    pub keys: VecDeque<DispatchKeyRecord>,
     /// Most recent dispatch of this epoch.
-    pub last: Option<Dispatched>,
+    pub last: Option<DispatchSummary>,
     /// Number of dispatches in this epoch.
     pub dispatched: u64,
     /// Number of dispatches in this epoch that became a task.
@@ -75,7 +74,7 @@ pub struct Parameterised {
     pub withdrawn: u64,
     /// Most recent requests with their answers.
     pub requests: Requests,
-    /// Decision that last desired or updated it.
+    /// Decision that last desired or updated the template.
     pub cause: Cause,
 }
 
@@ -88,17 +87,17 @@ pub struct Dispatch {
     pub parameters: Vec<Variable>,
     /// Idempotency key. A dispatch with a known key refers to the earlier dispatch.
     pub key: Option<DispatchKey>,
-    /// Priority of the task. If unset, the template decides.
+    /// Priority of the task. If unset, the priority of the template applies.
     pub priority: Option<Priority>,
 }
 
 /// Dispatch that waits for its turn, with the definition of the template at the time of the dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct QueuedDispatch {
     pub number: u64,
     /// Time of the dispatch.
     pub at: Timestamp,
-    /// Decision that recorded the dispatch.
+    /// Decision that recorded the dispatch in the log.
     pub cause: Cause,
     pub dispatch: Dispatch,
     /// Definition of the task, without the content of the dispatch.
@@ -107,20 +106,20 @@ pub struct Waiting {
 
 /// Dispatch key that is in use, and the dispatch that it identifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownKey {
+pub struct DispatchKeyRecord {
     pub key: DispatchKey,
-    /// Digest of the content of that dispatch, see [`Dispatch::digest`].
+    /// Digest of the content of the dispatch that the key identifies, see [`Dispatch::digest`].
     pub digest: u64,
-    /// Number of that dispatch.
+    /// Number of the dispatch that the key identifies.
     pub number: u64,
 }
 
 /// Summary of a dispatch, as shown to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Dispatched {
+pub struct DispatchSummary {
     /// Dispatch number.
     pub number: u64,
-    /// Guid of the task, which exists only once the dispatch was launched.
+    /// Guid of the task. The task exists only after the dispatch was launched.
     pub task_guid: TaskGuid,
     /// Idempotency key that the client chose.
     pub key: Option<DispatchKey>,
@@ -142,7 +141,7 @@ pub enum WithdrawReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Desire(Box<DesiredParameterised>),
-    /// Replaces the template from the next dispatch on.
+    /// Replaces the template. The change applies to later dispatches.
     Update(Box<DesiredParameterised>),
     /// Makes one task from the template.
     Dispatch(Box<Dispatch>),
@@ -161,24 +160,25 @@ pub enum Event {
     Desired {
         desired: Box<DesiredParameterised>,
     },
-    /// Replaces the template from the next dispatch on.
+    /// Replaces the template. The change applies to later dispatches.
     Updated {
         desired: Box<DesiredParameterised>,
     },
-    /// A client dispatched it. The task follows at once, or when it is the dispatch's turn.
+    /// A client dispatched a task. The task is launched at once, or later when it is the dispatch's turn.
     Dispatched {
-        /// Dispatch number: the version that this decision makes.
+        /// Number of the dispatch: the version of the parameterised task after this decision.
         number: u64,
         dispatch: Box<Dispatch>,
-        /// Known key that is forgotten to make room for the key of this dispatch.
+        /// Remembered key that is forgotten to make room for the key of this dispatch.
         forgets: Option<DispatchKey>,
     },
-    /// A client repeated a dispatch with a known key. No task is made, and the answer is remembered.
+    /// A client repeated a dispatch with a known key. No task is created, and the answer to the request is
+    /// remembered.
     Repeated {
         /// Number of the first dispatch.
         number: u64,
     },
-    /// A dispatch became a task, which the same entry desires.
+    /// A dispatch became a task. The same log entry desires that task.
     Launched {
         number: u64,
         task_guid: TaskGuid,
@@ -195,15 +195,16 @@ pub enum Event {
 /// Other state that a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Returns `true` if fewer than this number of tasks of the parameterised task are PENDING or RUNNING.
-    pub fewer: &'a dyn Fn(&ParameterisedGuid, u32) -> bool,
+    /// Returns `true` if the parameterised task has fewer than this number of tasks that are PENDING or
+    /// RUNNING.
+    pub has_fewer_live_tasks: &'a dyn Fn(&ParameterisedGuid, u32) -> bool,
     /// Returns `true` if a task with this guid exists.
-    pub exists: &'a dyn Fn(&TaskGuid) -> bool,
+    pub task_exists: &'a dyn Fn(&TaskGuid) -> bool,
 }
 
 impl Dispatch {
-    /// Returns a digest of the content without the key. It reveals a key that is reused with different
-    /// content.
+    /// Returns a digest of the content without the key. If a client reuses a key for different content, the
+    /// digests differ.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let Self { payload, parameters, key: _, priority } = self;
@@ -211,32 +212,34 @@ impl Dispatch {
         crate::subject::fnv_1a(&text)
     }
 
-    /// Returns the payload as bytes, or `None` if there is none that can be decoded.
+    /// Returns the payload as bytes, or `None` if the dispatch has no payload or the payload cannot be
+    /// decoded.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<Vec<u8>> {
         BASE64.decode(self.payload.as_ref()?.plain()?.as_bytes()).ok()
     }
 
     /// Returns the environment variables that the dispatch adds to its task: the guid of the template, the
-    /// key, the payload in base64 and, if it is UTF-8 without NUL, as text, and each parameter with the
-    /// prefix `MUSTER_PARAM_`.
+    /// key, the payload and the parameters. The payload is added in base64 and, if it is UTF-8 without NUL,
+    /// also as text. The names of parameters get the prefix `MUSTER_PARAM_`.
     #[must_use]
     pub fn environment(&self, of: &ParameterisedGuid) -> Vec<Variable> {
         let variable = |name: &str, value| Variable { name: name.into(), value };
         let plain = |text: &str| Secret::Plain(text.into());
-        let mut all = vec![variable(TEMPLATE, plain(of.as_str()))];
-        all.extend(self.key.as_ref().map(|key| variable(KEY, plain(key.as_str()))));
-        all.extend(self.payload.clone().map(|payload| variable(PAYLOAD_BASE64, payload)));
+        let mut all = vec![variable(TEMPLATE_VARIABLE, plain(of.as_str()))];
+        all.extend(self.key.as_ref().map(|key| variable(KEY_VARIABLE, plain(key.as_str()))));
+        all.extend(self.payload.clone().map(|payload| variable(PAYLOAD_BASE64_VARIABLE, payload)));
         let text = self.payload_bytes().and_then(|bytes| String::from_utf8(bytes).ok());
         let text = text.filter(|text| !text.contains('\0'));
-        all.extend(text.map(|text| variable(PAYLOAD, Secret::Plain(text.into()))));
-        let parameter = |one: &Variable| variable(&format!("{PARAMETER}{}", one.name), one.value.clone());
+        all.extend(text.map(|text| variable(PAYLOAD_VARIABLE, Secret::Plain(text.into()))));
+        let parameter =
+            |one: &Variable| variable(&format!("{PARAMETER_PREFIX}{}", one.name), one.value.clone());
         all.extend(self.parameters.iter().map(parameter));
         all
     }
 
     /// Returns the environment of the task. Variables of the dispatch override variables of the template.
-    fn over(&self, of: &ParameterisedGuid, template: &TaskDefinition) -> Vec<Variable> {
+    fn merged_environment(&self, of: &ParameterisedGuid, template: &TaskDefinition) -> Vec<Variable> {
         let own = self.environment(of);
         let said = |one: &&Variable| own.iter().all(|other| other.name != one.name);
         let mut all: Vec<Variable> = template.environment_variables.iter().filter(said).cloned().collect();
@@ -246,14 +249,14 @@ impl Dispatch {
 }
 
 impl Parameterised {
-    /// Returns `true` if it was removed and is only remembered.
+    /// Returns `true` if the template was removed and is only remembered.
     #[must_use]
-    pub const fn is_gone(&self) -> bool {
+    pub const fn is_removed(&self) -> bool {
         self.desired.is_none()
     }
 
-    /// Returns the tasks that these events launch. Each combines the template at the time of its dispatch
-    /// with the content of the dispatch.
+    /// Returns the tasks that these events launch. Each task combines the content of its dispatch with the
+    /// template as it was at the time of the dispatch.
     #[must_use]
     pub fn tasks(&self, events: &[Event]) -> Vec<DesiredTask> {
         let launched = |event: &Event| match event {
@@ -281,37 +284,38 @@ impl Parameterised {
         });
         let (dispatch, definition) = match just_now {
             Some(dispatch) => (dispatch, &self.desired.as_ref()?.definition),
-            None => self.waiting(number).map(|waiting| (&waiting.dispatch, &waiting.definition))?,
+            None => self.queued(number).map(|waiting| (&waiting.dispatch, &waiting.definition))?,
         };
         let definition = TaskDefinition {
-            environment_variables: dispatch.over(&self.guid, definition),
+            environment_variables: dispatch.merged_environment(&self.guid, definition),
             priority: dispatch.priority.unwrap_or(definition.priority),
             ..(**definition).clone()
         };
-        let task_guid = self.guid.dispatch(number).ok()?;
+        let task_guid = self.guid.dispatched_task_guid(number).ok()?;
         Some(DesiredTask { task_guid, domain: self.domain.clone(), definition: Arc::new(definition) })
     }
 
-    fn waiting(&self, number: u64) -> Option<&Arc<Waiting>> {
+    fn queued(&self, number: u64) -> Option<&Arc<QueuedDispatch>> {
         self.queue.iter().find(|waiting| waiting.number == number)
     }
 }
 
-/// Returns the number of the earlier dispatch that a command repeats by its key, or `None` if it repeats
-/// none.
+/// Returns the number of the earlier dispatch that a command repeats by its key, or `None` if the command
+/// repeats no dispatch.
 ///
 /// # Errors
 /// `RequestIdReused` if the key was used with different content.
-pub fn answered(known: Option<&Parameterised>, command: &Command) -> Result<Option<u64>, Refusal> {
+pub fn repeated_dispatch(known: Option<&Parameterised>, command: &Command) -> Result<Option<u64>, Refusal> {
     let Command::Dispatch(dispatch) = command else { return Ok(None) };
-    let living = known.filter(|known| !known.is_gone());
+    let living = known.filter(|known| !known.is_removed());
     let Some((known, key)) = living.zip(dispatch.key.as_ref()) else { return Ok(None) };
     let Some(first) = known.keys.iter().find(|first| first.key == *key) else { return Ok(None) };
     if first.digest == dispatch.digest() {
         return Ok(Some(first.number));
     }
     let why = format!(
-        "key {key} was given to dispatch {} of {} with another payload, parameters or priority: give each dispatch a key of its own",
+        "key {key} belongs to dispatch {} of {} with another payload, parameters or priority: use a new key \
+         for each dispatch",
         first.number, known.guid
     );
     Err(Refusal::new(Code::RequestIdReused, why))
@@ -336,7 +340,7 @@ pub fn decide(
     match (command, living) {
         (Command::Desire(desired), None) => Ok(vec![Event::Desired { desired: desired.clone() }]),
         (Command::Desire(_), Some((known, _))) => {
-            let why = format!("parameterised task {} exists already", known.guid);
+            let why = format!("parameterised task {} already exists", known.guid);
             Err(Refusal::new(Code::ResourceExists, why))
         }
         (Command::Converge, None) => Ok(vec![]),
@@ -344,10 +348,12 @@ pub fn decide(
             Err(Refusal::not_found("the parameterised task"))
         }
         (Command::Update(desired), Some((known, before))) => update(known, before, desired),
-        (Command::Dispatch(dispatch), Some((known, desired))) => match answered(Some(known), command)? {
-            Some(number) => Ok(vec![Event::Repeated { number }]),
-            None => dispatched(known, desired, dispatch, context),
-        },
+        (Command::Dispatch(dispatch), Some((known, desired))) => {
+            match repeated_dispatch(Some(known), command)? {
+                Some(number) => Ok(vec![Event::Repeated { number }]),
+                None => decide_dispatch(known, desired, dispatch, context),
+            }
+        }
         (Command::Withdraw(number), Some((known, _))) => withdraw(known, *number),
         (Command::Remove, Some((known, _))) => {
             let numbers: Vec<u64> = known.queue.iter().map(|waiting| waiting.number).collect();
@@ -356,14 +362,14 @@ pub fn decide(
             Ok(given_up.into_iter().chain([Event::Removed {}]).collect())
         }
         (Command::Converge, Some((known, desired))) => {
-            let first = known.queue.front().filter(|_| is_free(known, desired, context));
+            let first = known.queue.front().filter(|_| has_capacity(known, desired, context));
             Ok(first.and_then(|first| launch(known, first.number)).into_iter().collect())
         }
     }
 }
 
-/// Returns the origin of a decision, given the state before it. A launch originates from the dispatch that
-/// waited.
+/// Returns the origin of a decision, given the state before the decision. A launch originates from the
+/// decision that recorded the waiting dispatch.
 #[must_use]
 pub fn origin(known: Option<&Parameterised>, command: &Command) -> Origin {
     match command {
@@ -371,7 +377,7 @@ pub fn origin(known: Option<&Parameterised>, command: &Command) -> Origin {
         | Command::Update(_)
         | Command::Dispatch(_)
         | Command::Withdraw(_)
-        | Command::Remove => Origin::Beginning,
+        | Command::Remove => Origin::Root,
         Command::Converge => {
             known.map(|known| known.queue.front().map_or(known.cause, |first| first.cause)).into()
         }
@@ -394,7 +400,7 @@ fn update(
     Ok(vec![Event::Updated { desired: Box::new(desired.clone()) }])
 }
 
-fn dispatched(
+fn decide_dispatch(
     known: &Parameterised,
     desired: &DesiredParameterised,
     dispatch: &Dispatch,
@@ -404,13 +410,13 @@ fn dispatched(
     if !bad.is_empty() {
         return Err(Refusal::invalid(bad));
     }
-    // Waiting dispatches go first, even if another task may run again.
-    let at_once = known.queue.is_empty() && is_free(known, desired, context);
+    // Waiting dispatches go first, even if the concurrency limit allows another task again.
+    let at_once = known.queue.is_empty() && has_capacity(known, desired, context);
     if !at_once {
-        check_queue(known, desired)?;
+        check_may_queue(known, desired)?;
     }
     let number = known.version + 1;
-    let forgets = forgotten(known, dispatch, context)?;
+    let forgets = key_to_evict(known, dispatch, context)?;
     let event = Event::Dispatched { number, dispatch: Box::new(dispatch.clone()), forgets };
     let launched = at_once.then(|| launch(known, number)).flatten();
     Ok([event].into_iter().chain(launched).collect())
@@ -425,7 +431,7 @@ fn faults(known: &Parameterised, desired: &DesiredParameterised, dispatch: &Disp
             all.push(bad("payload", format!("is missing: {} requires one", known.guid)));
         }
         (PayloadRule::Forbidden, Some(_)) => {
-            all.push(bad("payload", format!("is given, and {} takes none", known.guid)));
+            all.push(bad("payload", format!("is not allowed: {} takes none", known.guid)));
         }
         (PayloadRule::Required | PayloadRule::Optional, Some(_))
         | (PayloadRule::Optional | PayloadRule::Forbidden, None) => {}
@@ -444,50 +450,55 @@ fn faults(known: &Parameterised, desired: &DesiredParameterised, dispatch: &Disp
             .map(String::as_str)
             .collect();
         let takes = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
-        all.push(bad("parameters", format!("{name} is none of {}: it takes {takes}", known.guid)));
+        all.push(bad("parameters", format!("{name} is not a parameter of {}: it takes {takes}", known.guid)));
     }
-    let environment = dispatch.over(&known.guid, &desired.definition);
+    let environment = dispatch.merged_environment(&known.guid, &desired.definition);
     let too_much = variable_faults(&environment, "environment").into_iter();
     all.extend(too_much.map(|(field, problem)| {
-        let problem =
-            format!("{problem}: with the payload (text counts twice, for its base64) and the parameters");
+        let problem = format!(
+            "{problem}, including the payload (text counts twice, because of its base64 form) and \
+                     the parameters"
+        );
         BadField { field, problem }
     }));
     all
 }
 
-/// Returns `true` if one more of its tasks may be PENDING or RUNNING.
-fn is_free(known: &Parameterised, desired: &DesiredParameterised, context: Context<'_>) -> bool {
-    desired.concurrency.is_none_or(|most| (context.fewer)(&known.guid, most))
+/// Returns `true` if the concurrency limit allows one more PENDING or RUNNING task of this template.
+fn has_capacity(known: &Parameterised, desired: &DesiredParameterised, context: Context<'_>) -> bool {
+    desired.concurrency.is_none_or(|most| (context.has_fewer_live_tasks)(&known.guid, most))
 }
 
-/// Returns an error if a dispatch may not wait.
-fn check_queue(known: &Parameterised, desired: &DesiredParameterised) -> Result<(), Refusal> {
+/// Returns an error if the dispatch must not wait in the queue.
+fn check_may_queue(known: &Parameterised, desired: &DesiredParameterised) -> Result<(), Refusal> {
     let (guid, waits) = (&known.guid, known.queue.len());
     let most = desired.concurrency.map_or_else(|| "any number".to_owned(), |most| most.to_string());
     match desired.overflow {
         Overflow::Queued if waits < DISPATCHES_QUEUED => Ok(()),
         Overflow::Queued => {
             let why = format!(
-                "{waits} dispatches of {guid} wait already, and at most {DISPATCHES_QUEUED} may: try again when a task of it has ended"
+                "{waits} dispatches of {guid} are waiting, at most {DISPATCHES_QUEUED} are allowed: try \
+                 again when one of its tasks has ended"
             );
             Err(Refusal::new(Code::Overloaded, why))
         }
-        // Not `Overloaded`, which invites a retry: this template is configured to refuse.
+        // The code is not `Overloaded`, because that code invites a retry, and this template is configured to
+        // refuse.
         Overflow::Refused => {
             let why = format!(
-                "{most} of the tasks of {guid} may be PENDING or RUNNING, and as many are or wait: try again when one has ended"
+                "{guid} has reached its limit of PENDING and RUNNING tasks ({most}): try again when one \
+                 has ended"
             );
             Err(Refusal::new(Code::InvalidStateTransition, why))
         }
     }
 }
 
-/// Returns the key to forget to make room for the key of a dispatch: the oldest key whose dispatch is over.
+/// Returns the key to forget to make room for the key of a dispatch: the oldest key that is no longer in use.
 ///
 /// # Errors
 /// `Overloaded` if every remembered key is still in use.
-fn forgotten(
+fn key_to_evict(
     known: &Parameterised,
     dispatch: &Dispatch,
     context: Context<'_>,
@@ -495,15 +506,17 @@ fn forgotten(
     if dispatch.key.is_none() || known.keys.len() < DISPATCH_KEYS {
         return Ok(None);
     }
-    let is_over = |one: &&KnownKey| {
-        let there = known.guid.dispatch(one.number).is_ok_and(|task| (context.exists)(&task));
-        !there && known.waiting(one.number).is_none()
+    let is_over = |one: &&DispatchKeyRecord| {
+        let there =
+            known.guid.dispatched_task_guid(one.number).is_ok_and(|task| (context.task_exists)(&task));
+        !there && known.queued(one.number).is_none()
     };
     match known.keys.iter().find(is_over) {
         Some(oldest) => Ok(Some(oldest.key.clone())),
         None => {
             let why = format!(
-                "{DISPATCH_KEYS} dispatches of {} have a key and wait or have a task still: try again when one of them is gone, or without a key",
+                "all {DISPATCH_KEYS} dispatch keys of {} are in use: try again when one of these dispatches \
+                 has ended, or omit the key",
                 known.guid
             );
             Err(Refusal::new(Code::Overloaded, why))
@@ -512,15 +525,15 @@ fn forgotten(
 }
 
 fn launch(known: &Parameterised, number: u64) -> Option<Event> {
-    known.guid.dispatch(number).ok().map(|task_guid| Event::Launched { number, task_guid })
+    known.guid.dispatched_task_guid(number).ok().map(|task_guid| Event::Launched { number, task_guid })
 }
 
 fn withdraw(known: &Parameterised, number: u64) -> Result<Vec<Event>, Refusal> {
-    if known.waiting(number).is_some() {
+    if known.queued(number).is_some() {
         return Ok(vec![Event::Withdrawn { numbers: vec![number], reason: WithdrawReason::Asked }]);
     }
     let why =
-        format!("no dispatch {number} of {} waits: what was launched is cancelled as a task", known.guid);
+        format!("dispatch {number} of {} is not waiting: if it was launched, cancel its task", known.guid);
     Err(Refusal::new(Code::ResourceNotFound, why))
 }
 
@@ -577,7 +590,7 @@ fn evolve_one(known: Option<Parameterised>, event: &Event, stamp: &Stamp) -> Opt
             (known.since, known.cause) = (stamp.at, stamp.cause());
         }
         Event::Dispatched { number, dispatch, forgets } => {
-            known.dispatched(*number, dispatch, forgets.as_ref(), stamp);
+            known.record_dispatch(*number, dispatch, forgets.as_ref(), stamp);
         }
         Event::Launched { number, .. } => {
             known.queue.retain(|waiting| waiting.number != *number);
@@ -596,19 +609,25 @@ fn evolve_one(known: Option<Parameterised>, event: &Event, stamp: &Stamp) -> Opt
 }
 
 impl Parameterised {
-    fn dispatched(&mut self, number: u64, dispatch: &Dispatch, forgets: Option<&DispatchKey>, stamp: &Stamp) {
+    fn record_dispatch(
+        &mut self,
+        number: u64,
+        dispatch: &Dispatch,
+        forgets: Option<&DispatchKey>,
+        stamp: &Stamp,
+    ) {
         self.dispatched += 1;
         self.keys.retain(|known| Some(&known.key) != forgets);
         if let Some(key) = dispatch.key.clone() {
-            self.keys.push_back(KnownKey { key, digest: dispatch.digest(), number });
+            self.keys.push_back(DispatchKeyRecord { key, digest: dispatch.digest(), number });
         }
-        let task_guid = self.guid.dispatch(number).ok();
-        let last = |task_guid| Dispatched { number, task_guid, key: dispatch.key.clone(), at: stamp.at };
+        let task_guid = self.guid.dispatched_task_guid(number).ok();
+        let last = |task_guid| DispatchSummary { number, task_guid, key: dispatch.key.clone(), at: stamp.at };
         self.last = task_guid.map(last);
         if let Some(desired) = &self.desired {
             let definition = Arc::clone(&desired.definition);
             let (at, cause, dispatch) = (stamp.at, stamp.cause(), dispatch.clone());
-            self.queue.push_back(Arc::new(Waiting { number, at, cause, dispatch, definition }));
+            self.queue.push_back(Arc::new(QueuedDispatch { number, at, cause, dispatch, definition }));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The periodic task: launches a task at each due time of its schedule (docs/model.md, "Periodic tasks").
+//! The periodic task: launches a task at each due time of its schedule
+//! (docs/internals/model/periodic-tasks.md, "Periodic tasks").
 //!
 //! ```text
 //! (desire) ──▶ waits until `next` ──▶ launched ────────▶ waits until the next `next`
@@ -6,8 +7,9 @@
 //!               │   │          └────▶ queued ──────────▶   and launched when its tasks have ended
 //!             pause resume
 //! ```
-//! A launch is one event here and one desire of a task in the same log entry, so neither exists without the
-//! other. The next due time is part of the state and each launch advances it, so no launch is decided twice.
+//! A launch is one event of the periodic task and one desire of a task in the same log entry, so neither
+//! exists without the other. The next due time is part of the state. Each launch advances it, so no launch is
+//! decided twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,27 +27,27 @@ use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
 use crate::subject::Position;
 
-/// Minimum delay after the due time for which a launch counts as a catch-up.
-pub const LATE: Duration = Duration::from_secs(60);
+/// Delay after the due time from which a launch counts as a catch-up.
+pub const CATCH_UP_DELAY: Duration = Duration::from_secs(60);
 
 /// State of a periodic task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Periodic {
     pub guid: PeriodicGuid,
     pub domain: Domain,
-    /// Current epoch of the guid, which is also the time of the desire.
+    /// Current epoch of the guid. The epoch is also the time at which the periodic task was desired.
     pub epoch: Epoch,
     /// Number of decisions over all epochs.
     pub version: u64,
     /// Log position of the last decision; 0 before it is in the log.
     pub last_decision: Position,
-    /// Time of the last desire, update, pause, resume or removal.
+    /// Time at which the periodic task was last desired, updated, paused, resumed or removed.
     pub since: Timestamp,
-    /// Definition and schedule. `None` after removal, when only answers are remembered.
+    /// Definition and schedule. `None` after removal, when only the answers to requests are remembered.
     pub desired: Option<Arc<DesiredPeriodic>>,
     /// `true` while the schedule is paused.
     pub paused: bool,
-    /// Next due time. `None` while it is paused, or if the schedule has no further times.
+    /// Next due time. `None` while the periodic task is paused, or if the schedule has no further times.
     pub next: Option<Timestamp>,
     /// Due time of the launch that is queued until the running tasks have ended.
     pub waits: Option<Timestamp>,
@@ -57,7 +59,7 @@ pub struct Periodic {
     pub skipped: u64,
     /// Most recent requests with their answers.
     pub requests: Requests,
-    /// Decision that last desired, updated or resumed it.
+    /// Decision that last desired, updated or resumed the periodic task.
     pub cause: Cause,
 }
 
@@ -105,25 +107,27 @@ impl LaunchReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// A later launch was also due when the BBS could check the schedule again. The later one catches up.
+    /// A later launch was also due when the BBS could check the schedule again. Only the later launch
+    /// happens, as a catch-up.
     Missed,
     /// A task of an earlier launch was still PENDING or RUNNING.
     StillRuns,
-    /// Another launch was already waiting for an earlier task to end.
+    /// Another launch was already waiting for an earlier task to end, and only one launch can wait.
     OneWaits,
-    /// The launch had waited, and the periodic task was paused or its overlap is no longer `queued`.
+    /// The launch was waiting when the periodic task was paused, or when its overlap was changed from
+    /// `queued`.
     GivenUp,
 }
 
 impl SkipReason {
     /// Returns the reason as a phrase.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
-            Self::Missed => "missed, and a later one was due, too",
-            Self::StillRuns => "an earlier one still runs",
-            Self::OneWaits => "one waits already until an earlier one ends",
-            Self::GivenUp => "it waited for an earlier one to end, and was given up",
+            Self::Missed => "missed: a later launch was also due",
+            Self::StillRuns => "an earlier task is still running",
+            Self::OneWaits => "another launch is already waiting for an earlier task to end",
+            Self::GivenUp => "given up while waiting for an earlier task to end",
         }
     }
 }
@@ -132,15 +136,15 @@ impl SkipReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Desire(Box<DesiredPeriodic>),
-    /// Replaces the definition and the schedule from now on.
+    /// Replaces the definition and the schedule. The change applies to later launches.
     Update(Box<DesiredPeriodic>),
-    /// Stops launching until it is resumed.
+    /// Stops launching until the periodic task is resumed.
     Pause,
     /// Resumes launching.
     Resume,
-    /// Launches a task now, regardless of schedule, overlap and pause.
+    /// Launches a task now, regardless of the schedule, running tasks and a pause.
     Launch,
-    /// Removes it. Launched tasks keep running.
+    /// Removes the periodic task. Launched tasks keep running.
     Remove,
     /// Launches or skips the launches that are due.
     Converge,
@@ -158,10 +162,10 @@ pub enum Event {
     /// Replaces the definition and the schedule.
     Updated {
         desired: Box<DesiredPeriodic>,
-        /// Next due time. `None` also while it is paused.
+        /// Next due time. `None` also while the periodic task is paused.
         next: Option<Timestamp>,
     },
-    /// A task was launched, which the same entry desires.
+    /// A task was launched. The same log entry desires that task.
     Launched {
         /// Due time. A launch that a client requested is due at the time of the request.
         due: Timestamp,
@@ -171,11 +175,11 @@ pub enum Event {
     },
     /// Launches that were due did not happen.
     Skipped {
-        /// Due time of the first of them.
+        /// Due time of the first skipped launch.
         from: Timestamp,
-        /// Due time of the last of them.
+        /// Due time of the last skipped launch.
         until: Timestamp,
-        /// Number of skipped launches, at most [`crate::limits::MISSED_COUNTED`].
+        /// Number of skipped launches, at most [`crate::limits::MISSED_LAUNCHES`].
         count: u32,
         reason: SkipReason,
         next: Option<Timestamp>,
@@ -186,7 +190,7 @@ pub enum Event {
         due: Timestamp,
         next: Option<Timestamp>,
     },
-    /// Launching stops until it is resumed.
+    /// Launching stops until the periodic task is resumed.
     Paused {},
     /// Launching is resumed.
     Resumed {
@@ -202,13 +206,13 @@ pub struct Context<'a> {
     /// Returns `true` if a task that the periodic task launched is PENDING or RUNNING.
     pub runs: &'a dyn Fn(&PeriodicGuid) -> bool,
     /// Returns `true` if a task with this guid exists.
-    pub exists: &'a dyn Fn(&TaskGuid) -> bool,
+    pub task_exists: &'a dyn Fn(&TaskGuid) -> bool,
 }
 
 impl Periodic {
-    /// Returns `true` if it was removed and is only remembered.
+    /// Returns `true` if the periodic task was removed and is only remembered.
     #[must_use]
-    pub const fn is_gone(&self) -> bool {
+    pub const fn is_removed(&self) -> bool {
         self.desired.is_none()
     }
 
@@ -222,7 +226,8 @@ impl Periodic {
         }
     }
 
-    /// Returns the task of a launch, with the current definition. `None` if the periodic task was removed.
+    /// Returns the task of a launch, made from the current definition. `None` if the periodic task was
+    /// removed.
     #[must_use]
     pub fn task(&self, task_guid: TaskGuid) -> Option<DesiredTask> {
         let desired = self.desired.as_ref()?;
@@ -251,7 +256,7 @@ pub fn decide(
             Ok(vec![Event::Desired { desired: desired.clone(), next: desired.schedule.next_after(now) }])
         }
         (Command::Desire(_), Some((known, _))) => {
-            let why = format!("periodic task {} exists already", known.guid);
+            let why = format!("periodic task {} already exists", known.guid);
             Err(Refusal::new(Code::ResourceExists, why))
         }
         (Command::Converge, None) => Ok(vec![]),
@@ -262,7 +267,7 @@ pub fn decide(
         (Command::Pause, Some((known, _))) if known.paused => Ok(vec![]),
         (Command::Pause, Some((known, desired))) => {
             let mut events = launch_due(known, desired, context);
-            events.extend(given_up(known, &events, None));
+            events.extend(abandon_queued(known, &events, None));
             events.push(Event::Paused {});
             Ok(events)
         }
@@ -276,7 +281,7 @@ pub fn decide(
     }
 }
 
-/// Returns the origin of a decision, given the state before it.
+/// Returns the origin of a decision, given the state before the decision.
 #[must_use]
 pub fn origin(periodic: Option<&Periodic>, command: &Command) -> Origin {
     match command {
@@ -285,13 +290,13 @@ pub fn origin(periodic: Option<&Periodic>, command: &Command) -> Origin {
         | Command::Pause
         | Command::Resume
         | Command::Launch
-        | Command::Remove => Origin::Beginning,
+        | Command::Remove => Origin::Root,
         Command::Converge => periodic.map(|known| known.cause).into(),
     }
 }
 
-/// Decides an update. Launches that were already due still use the old definition, so that an update loses
-/// none.
+/// Decides an update. Launches that were already due still use the old definition, so that an update loses no
+/// launch.
 fn update(
     known: &Periodic,
     before: &DesiredPeriodic,
@@ -308,38 +313,42 @@ fn update(
     let mut events = launch_due(known, before, context);
     let next = if known.paused { None } else { desired.schedule.next_after(context.now) };
     if desired.overlap != Overlap::Queued {
-        events.extend(given_up(known, &events, next));
+        events.extend(abandon_queued(known, &events, next));
     }
     events.push(Event::Updated { desired: Box::new(desired.clone()), next });
     Ok(events)
 }
 
-/// Returns the event that gives up the launch which still waits after `events`, or `None` if none waits.
-fn given_up(known: &Periodic, events: &[Event], next: Option<Timestamp>) -> Option<Event> {
-    let waits = events.iter().fold(known.waits, waits_after);
+/// Returns the event that gives up the launch which is still waiting after `events`, or `None` if no launch
+/// is waiting.
+fn abandon_queued(known: &Periodic, events: &[Event], next: Option<Timestamp>) -> Option<Event> {
+    let waits = events.iter().fold(known.waits, queued_after);
     let skip = |due| Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::GivenUp, next };
     waits.map(skip)
 }
 
 fn launch_now(known: &Periodic, context: Context<'_>) -> Result<Vec<Event>, Refusal> {
     let due = context.now;
-    let task_guid =
-        known.guid.launch_now(due).map_err(|bad| Refusal::new(Code::InvalidRequest, bad.to_string()))?;
-    if (context.exists)(&task_guid) {
-        let why = format!("task {task_guid} exists already: somebody else launched it in this second");
+    let task_guid = known
+        .guid
+        .requested_task_guid(due)
+        .map_err(|bad| Refusal::new(Code::InvalidRequest, bad.to_string()))?;
+    if (context.task_exists)(&task_guid) {
+        let why = format!("task {task_guid} already exists: it was launched in the same second");
         return Err(Refusal::new(Code::ResourceExists, why));
     }
     Ok(vec![Event::Launched { due, task_guid, reason: LaunchReason::Asked, next: known.next }])
 }
 
 /// Returns the events for everything that is due: a launch that waited for an earlier task to end, and the
-/// latest due time of the schedule. Earlier due times that the BBS missed are skipped, so that a downtime
-/// ends with one launch instead of many.
+/// latest due time of the schedule. Earlier due times that the BBS missed are skipped, so that only one
+/// launch follows a downtime.
 fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>) -> Vec<Event> {
     let mut runs = (context.runs)(&known.guid);
     let (mut waits, mut events) = (known.waits, vec![]);
     let launched = |due, reason, next| {
-        let task_guid = known.guid.launch(due).ok().filter(|guid| !(context.exists)(guid))?;
+        let task_guid =
+            known.guid.scheduled_task_guid(due).ok().filter(|guid| !(context.task_exists)(guid))?;
         Some(Event::Launched { due, task_guid, reason, next })
     };
     if let Some(due) = waits.filter(|_| !runs)
@@ -350,7 +359,7 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
     }
     let Some(first) = known.next.filter(|next| *next <= context.now) else { return events };
     let next = desired.schedule.next_after(context.now);
-    let missed = desired.schedule.missed(first, context.now);
+    let missed = desired.schedule.due_times(first, context.now);
     let due = missed.latest;
     if let Some(earlier) = missed.earlier {
         let (until, count) = (earlier.until, earlier.count);
@@ -363,10 +372,10 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
         });
     }
     let skip = |reason| Event::Skipped { from: due, until: due, count: 1, reason, next };
-    let late = missed.earlier.is_some() || context.now.since(due) >= LATE;
+    let late = missed.earlier.is_some() || context.now.since(due) >= CATCH_UP_DELAY;
     let reason = if late { LaunchReason::CatchUp } else { LaunchReason::Due };
-    // Clients cannot choose the guid of a launch. If a task has it nevertheless, that task counts as an
-    // earlier launch.
+    // Clients cannot choose the guid of a launch. If a task has this guid nevertheless, the task counts as
+    // one of an earlier launch.
     let launch = || launched(due, reason, next).unwrap_or_else(|| skip(SkipReason::StillRuns));
     events.push(match (desired.overlap, runs, waits) {
         (Overlap::Allowed, _, _) | (Overlap::Skipped | Overlap::Queued, false, None) => launch(),
@@ -377,8 +386,8 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
     events
 }
 
-/// Returns the launch that waits after an event.
-const fn waits_after(waits: Option<Timestamp>, event: &Event) -> Option<Timestamp> {
+/// Returns the due time of the launch that is waiting after an event.
+const fn queued_after(waits: Option<Timestamp>, event: &Event) -> Option<Timestamp> {
     match event {
         Event::Queued { due, .. } => Some(*due),
         Event::Launched { reason: LaunchReason::Queued, .. }
@@ -435,7 +444,7 @@ fn evolve_one(periodic: Option<Periodic>, event: &Event, stamp: &Stamp) -> Optio
         });
     }
     let mut known = periodic?;
-    known.waits = waits_after(known.waits, event);
+    known.waits = queued_after(known.waits, event);
     match event {
         Event::Desired { .. } => {}
         Event::Updated { desired, next } => {

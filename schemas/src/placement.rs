@@ -15,7 +15,7 @@ pub struct Explanation {
     /// Number of cells that the auctioneer knew.
     pub cells: u32,
     /// Number of rejected cells by reason: `stack`, `tags`, `evacuating`, `unhealthy`, `memory`, `disk`,
-    /// `containers`, `refused`. Cells that only ranked below the winner are not counted.
+    /// `containers`, `refused`. Cells that could run the work and ranked below the winner are not counted.
     pub passed_over: BTreeMap<String, u32>,
     /// Best candidates, the winner first.
     pub best: Vec<Candidate>,
@@ -23,20 +23,21 @@ pub struct Explanation {
     pub eligibility: Option<Box<Eligibility>>,
 }
 
-/// Cell classes that an auction tried for work that it could not place. They show what would unblock the
-/// work: room on a cell of an eligible class, a cell of a class that was not tried, or, for constraints that
-/// escape classes, any change (Nomad, blocked evaluations).
+/// Cell classes that an auction tried for work that it could not place. They show which changes would allow
+/// the work to be placed: room on a cell of an eligible class, a cell of a class that was not tried, or any
+/// change if constraints escape classes (Nomad, blocked evaluations).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Eligibility {
-    /// Journal position up to which the auctioneer had read.
+    /// Journal position up to which the auctioneer had read when it judged the work.
     pub judged: Position,
     /// Classes whose cells may run the work once they have room, sorted, at most 24.
     pub eligible: Vec<CellClass>,
     /// Classes whose cells can never run the work, sorted, at most 24.
     pub ineligible: Vec<CellClass>,
-    /// Number of classes beyond those listed.
+    /// Number of classes beyond those that are listed.
     pub others: u32,
-    /// Constraints that cells of one class may meet differently, as the user wrote them, at most 4.
+    /// Constraints that cells of one class may meet differently, at most 4. They are written as the user
+    /// wrote them.
     pub escaped: Vec<String>,
 }
 
@@ -47,9 +48,9 @@ pub struct Candidate {
     pub cell_id: CellId,
     /// Zone of the cell.
     pub zone: Zone,
-    /// Spread score if the work is spread over attributes, otherwise 0; lower is better. It is the number of
-    /// instances that the process would have if the share of every attribute value were as full as this
-    /// cell's would be.
+    /// Spread score if the work is spread over attributes, otherwise 0; a lower score is better. Suppose that
+    /// every attribute value had reached its share to the same degree as the value of this cell. The score is
+    /// the number of instances that the process would then have.
     pub spread: u32,
     /// Sum of the weights of the affinities that the cell matches; higher is better.
     pub affinity: i32,
@@ -68,12 +69,12 @@ pub const NO_COMPATIBLE_CELLS: &str = "found no compatible cells";
 pub const INSUFFICIENT_RESOURCES: &str = "insufficient resources";
 /// Placement error if compatible cells exist but none can be reached.
 pub const UNREACHABLE_CELLS: &str = "unable to communicate to compatible cells";
-/// Suffix of the placement error of work for which preemption is making room, followed by the cell id.
-pub const AWAITS: &str = "; room is being made on ";
+/// Suffix of the placement error of work for which preemption is making room. The cell id follows the suffix.
+pub const ROOM_PENDING_SUFFIX: &str = "; room is being made on ";
 
-/// Returns the cell on which room is being made, as named by a placement error. `None` if the error names
-/// none.
+/// Returns the cell on which room is being made, as named by a placement error. `None` if the error names no
+/// cell.
 #[must_use]
 pub fn awaited_cell(error: &str) -> Option<CellId> {
-    CellId::new(error.split_once(AWAITS)?.1).ok()
+    CellId::new(error.split_once(ROOM_PENDING_SUFFIX)?.1).ok()
 }

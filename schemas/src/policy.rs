@@ -1,6 +1,6 @@
 //! Policies of a deployment: the rules by which its instances are replaced and restarted. They are not part
 //! of the definition, so changing them restarts nothing (SwarmKit orchestrators, "Update supervisor";
-//! docs/model.md, "Rollouts").
+//! docs/internals/model/definitions-and-rollouts.md, "Rollouts").
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,19 +18,20 @@ pub struct UpdatePolicy {
     pub parallelism: Parallelism,
     /// Delay between the replacement of an index and the turn of the next one, in milliseconds.
     pub delay_ms: u64,
-    /// Order of the two steps at an index: start of the new instance, stop of the old one.
+    /// Order of the two steps at an index: the start of the new instance and the stop of the old one.
     pub order: UpdateOrder,
     /// Reaction to a failing definition.
     pub failure_action: FailureAction,
     /// Time that a new instance has to be RUNNING before it counts as healthy and the old one is stopped, in
     /// milliseconds.
     pub monitor_ms: u64,
-    /// Fraction of the indices that may fail. `failure_action` is taken once more than this have failed.
+    /// Fraction of the indices that may fail. If more indices fail, `failure_action` is carried out.
     pub max_failure_ratio: Ratio,
-    /// Time that an index may take before the next one takes its turn, in milliseconds. It applies once the
-    /// definition is known to work. 0: no limit.
+    /// Time that the replacement of an index may take before the next index takes its turn, in milliseconds.
+    /// The limit applies only if the definition is known to work. 0: no limit.
     pub index_deadline_ms: u64,
-    /// Number of replaced indices after which the rollout pauses. If unset, it never pauses for this reason.
+    /// Number of replaced indices after which the rollout pauses. If unset, the rollout never pauses at such
+    /// a number.
     pub pause_after: Option<u32>,
 }
 
@@ -58,7 +59,7 @@ impl Parallelism {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Parallelism")]
-enum Written {
+enum ParallelismRepr {
     /// Absolute number of indices.
     Count(u32),
     /// Percentage of the instances, `"1%"` to `"100%"`.
@@ -66,13 +67,13 @@ enum Written {
 }
 
 impl Serialize for Parallelism {
-    /// Serializes to the clients' notation in human-readable formats. Binary formats get a flag (`true` for a
-    /// percentage) and the number.
+    /// Serializes to the clients' notation in human-readable formats. Binary formats contain a flag (`true`
+    /// for a percentage) followed by the number.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match (self, serializer.is_human_readable()) {
-            (Self::Count(count), true) => Written::Count(*count).serialize(serializer),
+            (Self::Count(count), true) => ParallelismRepr::Count(*count).serialize(serializer),
             (Self::Percent(percent), true) => {
-                Written::Percentage(format!("{percent}%")).serialize(serializer)
+                ParallelismRepr::Percentage(format!("{percent}%")).serialize(serializer)
             }
             (Self::Count(count), false) => (false, *count).serialize(serializer),
             (Self::Percent(percent), false) => (true, u32::from(*percent)).serialize(serializer),
@@ -82,11 +83,11 @@ impl Serialize for Parallelism {
 
 impl<'de> Deserialize<'de> for Parallelism {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bad = || D::Error::custom("is no percentage from 1 to 100");
+        let bad = || D::Error::custom("expected a percentage from 1% to 100%");
         if deserializer.is_human_readable() {
-            return match Written::deserialize(deserializer)? {
-                Written::Count(count) => Ok(Self::Count(count)),
-                Written::Percentage(text) => Self::percentage(&text).ok_or_else(bad),
+            return match ParallelismRepr::deserialize(deserializer)? {
+                ParallelismRepr::Count(count) => Ok(Self::Count(count)),
+                ParallelismRepr::Percentage(text) => Self::percentage(&text).ok_or_else(bad),
             };
         }
         match <(bool, u32)>::deserialize(deserializer)? {
@@ -98,11 +99,11 @@ impl<'de> Deserialize<'de> for Parallelism {
 
 impl JsonSchema for Parallelism {
     fn schema_name() -> Cow<'static, str> {
-        Written::schema_name()
+        ParallelismRepr::schema_name()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Written::json_schema(generator)
+        ParallelismRepr::json_schema(generator)
     }
 }
 
@@ -121,7 +122,7 @@ pub enum UpdateOrder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureAction {
-    /// The index is retried without limit, and everything else keeps running unchanged.
+    /// The failing index is retried without limit, and all other instances keep running unchanged.
     #[default]
     Hold,
     /// The rollout pauses, and the failing instances are stopped.
@@ -138,19 +139,19 @@ pub enum FailureAction {
 pub struct Ratio(u32);
 
 /// Denominator of a [`Ratio`].
-const WHOLE: u32 = 1_000_000;
+const MILLIONTHS: u32 = 1_000_000;
 
 impl Ratio {
     /// Returns `true` if `part / whole` is greater than this ratio.
     #[must_use]
     pub fn is_exceeded_by(self, part: u32, whole: u32) -> bool {
-        u64::from(part) * u64::from(WHOLE) > u64::from(self.0) * u64::from(whole)
+        u64::from(part) * u64::from(MILLIONTHS) > u64::from(self.0) * u64::from(whole)
     }
 }
 
 impl From<Ratio> for f64 {
     fn from(ratio: Ratio) -> Self {
-        Self::from(ratio.0) / Self::from(WHOLE)
+        Self::from(ratio.0) / Self::from(MILLIONTHS)
     }
 }
 
@@ -161,7 +162,7 @@ impl TryFrom<f64> for Ratio {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a million")]
     fn try_from(number: f64) -> Result<Self, Self::Error> {
         if (0.0..=1.0).contains(&number) {
-            Ok(Self((number * f64::from(WHOLE)).round() as u32))
+            Ok(Self((number * f64::from(MILLIONTHS)).round() as u32))
         } else {
             Err("must be a number from 0 to 1")
         }
@@ -179,11 +180,11 @@ impl JsonSchema for Ratio {
 }
 
 impl UpdatePolicy {
-    /// Returns the default policy for updates: one index at a time, start before stop, and a failing
-    /// definition leaves running instances unchanged (Updatable LRPs, "Further examples of behavioral
-    /// cases").
+    /// Returns the default policy for updates: one index at a time, and the new instance starts before the
+    /// old one stops. If the new definition fails, the running instances stay unchanged (Updatable LRPs,
+    /// "Further examples of behavioral cases").
     #[must_use]
-    pub const fn of_update() -> Self {
+    pub const fn default_update() -> Self {
         Self {
             parallelism: Parallelism::Count(1),
             delay_ms: 0,
@@ -196,16 +197,17 @@ impl UpdatePolicy {
         }
     }
 
-    /// Returns the default policy for rollbacks. It equals the one for updates, except that a failing
-    /// rollback pauses.
+    /// Returns the default policy for rollbacks. It equals the default policy for updates, except that a
+    /// failing rollback pauses.
     #[must_use]
-    pub const fn of_rollback() -> Self {
-        Self { failure_action: FailureAction::Pause, ..Self::of_update() }
+    pub const fn default_rollback() -> Self {
+        Self { failure_action: FailureAction::Pause, ..Self::default_update() }
     }
 
-    /// Returns the number of indices in replacement at once for this number of instances, at least one.
+    /// Returns the maximum number of indices that are replaced at once in a deployment with this number of
+    /// instances, at least one.
     #[must_use]
-    pub fn indices_at_once(&self, instances: u32) -> u32 {
+    pub fn max_parallel_indices(&self, instances: u32) -> u32 {
         match self.parallelism {
             Parallelism::Count(count) => count.max(1),
             Parallelism::Percent(percent) => {
@@ -223,19 +225,19 @@ impl UpdatePolicy {
 }
 
 /// Rules by which a crashed instance is restarted (SwarmKit orchestrators, "Restart supervisor";
-/// docs/model.md, "Crashes"). By default the crash policy decides. Lost cells and evacuations are not
+/// docs/internals/model/crashes.md, "Crashes"). By default the crash policy decides. Lost cells and evacuations are not
 /// crashes: their instances start elsewhere regardless of this policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RestartPolicy {
-    /// Crashes after which the instance is restarted at all.
+    /// Crashes after which the instance is restarted.
     pub condition: RestartCondition,
-    /// Delay of each restart, in milliseconds. If unset, the crash policy decides. An instance that crashes
-    /// before it is RUNNING waits at least as long as the crash policy demands.
+    /// Delay of each restart, in milliseconds. If unset, the crash policy determines the delay. If an
+    /// instance crashes before it is RUNNING, the delay of the crash policy is the minimum.
     pub delay_ms: Option<u32>,
-    /// Maximum number of restarts of an index with one definition. If unset, restarts are unlimited with
-    /// `delay_ms` and limited by the crash policy without it.
+    /// Maximum number of restarts of an index with one definition. If unset, the number of restarts is
+    /// unlimited with `delay_ms`, and limited by the crash policy without `delay_ms`.
     pub max_attempts: Option<u32>,
-    /// Period within which restarts are counted, in milliseconds. 0: all restarts are counted.
+    /// Period within which restarts are counted, in milliseconds. 0: the period is unlimited.
     pub window_ms: u32,
 }
 
@@ -262,7 +264,7 @@ impl RestartPolicy {
         }
         let Some(attempts) = self.max_attempts else {
             return Some(format!(
-                "is {window}, and nothing is counted: give max_attempts too, or leave it out"
+                "is {window}, but has no effect without max_attempts: set max_attempts, or omit window_ms"
             ));
         };
         let delay = self.delay_ms.unwrap_or(0);
@@ -275,7 +277,7 @@ impl RestartPolicy {
         })
     }
 
-    /// Returns the delay of each restart. `None` if the crash policy decides.
+    /// Returns the delay of each restart. `None` if the crash policy determines the delay.
     #[must_use]
     pub fn delay(&self) -> Option<Duration> {
         self.delay_ms.map(|delay| Duration::from_millis(delay.into()))
@@ -289,8 +291,8 @@ pub struct Policies {
     pub update: UpdatePolicy,
     /// Rules for rollbacks.
     pub rollback: UpdatePolicy,
-    /// Minimum number of instances that a rollout leaves RUNNING. If unset: all of them with start-first, and
-    /// all except those in replacement with stop-first.
+    /// Minimum number of instances that a rollout leaves RUNNING. If unset, a start-first rollout leaves all
+    /// instances RUNNING, and a stop-first rollout all except those that are being replaced.
     pub min_running: Option<u32>,
     /// Number of ended containers per index that queries can show. If unset, the limit of the cluster
     /// applies. No other behaviour depends on it.
@@ -302,22 +304,22 @@ pub struct Policies {
 impl Policies {
     /// Returns the policy for a rollout of this kind.
     #[must_use]
-    pub const fn of(&self, kind: Kind) -> &UpdatePolicy {
+    pub const fn for_kind(&self, kind: Kind) -> &UpdatePolicy {
         match kind {
             Kind::Update => &self.update,
             Kind::Rollback => &self.rollback,
         }
     }
 
-    /// Returns the minimum number of instances that a rollout with the policy `rolls` leaves RUNNING, of
-    /// `instances` desired ones.
+    /// Returns the minimum number of instances that a rollout with the policy `rolls` leaves RUNNING, out of
+    /// `instances` desired instances.
     #[must_use]
-    pub fn running_at_least(&self, rolls: &UpdatePolicy, instances: u32) -> u32 {
-        let usual = match rolls.order {
+    pub fn required_running(&self, rolls: &UpdatePolicy, instances: u32) -> u32 {
+        let default_value = match rolls.order {
             UpdateOrder::StartFirst => instances,
-            UpdateOrder::StopFirst => instances.saturating_sub(rolls.indices_at_once(instances)),
+            UpdateOrder::StopFirst => instances.saturating_sub(rolls.max_parallel_indices(instances)),
         };
-        self.min_running.unwrap_or(usual)
+        self.min_running.unwrap_or(default_value)
     }
 
     /// Returns the problem with `min_running` for this number of desired instances, or `None` if it is valid.
@@ -327,8 +329,8 @@ impl Policies {
         let all = instances > 0 && self.min_running.is_some_and(|least| least >= instances);
         (stops_first && all).then(|| {
             format!(
-                "is as many as the {instances} instances, so no instance could ever be stopped first: use less, or \
-                 order start-first"
+                "lets stop-first stop none of the {instances} instances: use a smaller number, or order \
+                 start-first"
             )
         })
     }
@@ -337,8 +339,8 @@ impl Policies {
 impl Default for Policies {
     fn default() -> Self {
         Self {
-            update: UpdatePolicy::of_update(),
-            rollback: UpdatePolicy::of_rollback(),
+            update: UpdatePolicy::default_update(),
+            rollback: UpdatePolicy::default_rollback(),
             min_running: None,
             history_limit: None,
             restart: RestartPolicy::default(),
@@ -351,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_exceeded_only_by_more() {
+    fn ratio_is_exceeded_only_by_a_greater_fraction() {
         let quarter = Ratio::try_from(0.25).expect("a ratio");
         assert_eq!([0, 1, 2].map(|failed| quarter.is_exceeded_by(failed, 4)), [false, false, true]);
         let less = Ratio::try_from(0.24).expect("a ratio");
@@ -361,11 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_is_of_the_instances_and_at_least_one() {
+    fn percentage_of_instances_is_at_least_one() {
         let policy = |percent| UpdatePolicy {
             parallelism: Parallelism::Percent(percent),
-            ..UpdatePolicy::of_update()
+            ..UpdatePolicy::default_update()
         };
-        assert_eq!([1, 10, 25, 100].map(|percent| policy(percent).indices_at_once(20)), [1, 2, 5, 20]);
+        assert_eq!([1, 10, 25, 100].map(|percent| policy(percent).max_parallel_indices(20)), [1, 2, 5, 20]);
     }
 }

@@ -1,4 +1,4 @@
-//! Preemption: less urgent work is stopped so that waiting work has room (docs/model.md, "Preemption").
+//! Preemption: less urgent work is stopped so that waiting work has room (docs/internals/model/preemption.md, "Preemption").
 
 use std::fmt;
 
@@ -14,18 +14,19 @@ use crate::refusal::{Code, Refusal};
 use crate::rollout::Rollout;
 use crate::task::{State, Task};
 
-/// Minimum difference in priority between a victim and the work that it is stopped for.
-pub const LOWER_BY: u8 = 10;
-/// Prefix of the reason of a preemption, and so of the failure reason of a preempted task.
-pub const PREEMPTED: &str = "preempted by ";
+/// Minimum difference in priority between a victim and the work for which it is stopped.
+pub const MIN_PRIORITY_GAP: u8 = 10;
+/// Prefix of the reason of a preemption. The failure reason of a preempted task therefore begins with it,
+/// too.
+pub const PREEMPTED_PREFIX: &str = "preempted by ";
 
-/// Request by an auctioneer to stop work so that other work has room. It is valid only while everything that
-/// it names is unchanged since the auctioneer judged it.
+/// Request by an auctioneer to stop work so that other work has room. The request is valid only while
+/// everything that it names is unchanged since the auctioneer judged it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
     /// Work to stop, with its epoch.
     pub victim: WorkKey,
-    /// Container of the victim, on the cell where it makes room.
+    /// Container of the victim. Room is made on the cell of this container.
     pub by: Instance,
     /// Work that gets the room.
     pub preemptor: Preemptor,
@@ -36,55 +37,56 @@ pub struct Eviction {
 pub struct Preemptor {
     /// Waiting work, with its epoch.
     pub work: WorkKey,
-    /// The `since` of the judged record, which identifies the attempt to place it.
+    /// Value of `since` in the record that the auctioneer judged. It identifies the attempt to place the
+    /// work.
     pub attempt: Timestamp,
-    /// Priority of the work at that time.
+    /// Priority of the work when the auctioneer judged it.
     pub priority: Priority,
 }
 
 impl fmt::Display for Preemptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREEMPTED}{} (priority {})", self.work, self.priority)
+        write!(f, "{PREEMPTED_PREFIX}{} (priority {})", self.work, self.priority)
     }
 }
 
 /// Returns `true` if work of one priority may be stopped for work of the other.
 #[must_use]
-pub fn may_give_way(priority: Priority, to: Priority) -> bool {
-    u8::from(priority).saturating_add(LOWER_BY) <= u8::from(to)
+pub fn is_preemptible_by(priority: Priority, to: Priority) -> bool {
+    u8::from(priority).saturating_add(MIN_PRIORITY_GAP) <= u8::from(to)
 }
 
 /// Returns `true` if this is the failure reason of a preempted task.
 #[must_use]
 pub fn is_preempted(reason: &str) -> bool {
-    reason.starts_with(PREEMPTED)
+    reason.starts_with(PREEMPTED_PREFIX)
 }
 
-/// Work that a victim was stopped for.
+/// Work for which a victim was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoppedFor {
+pub enum PreemptedBy {
     /// Instance of a process, with its index.
     Instance(ProcessGuid, u32),
     Task(TaskGuid),
 }
 
-/// Parses the work that a victim was stopped for from the reason of a decision, as [`Preemptor`] formats it.
-/// `None` if the reason names none.
+/// Parses the work for which a victim was stopped from the reason of a decision. The reason has the form in
+/// which [`Preemptor`] is formatted. `None` if the reason names no such work.
 #[must_use]
-pub fn stopped_for(reason: &str) -> Option<StoppedFor> {
-    let (work, _) = reason.strip_prefix(PREEMPTED)?.rsplit_once(" (priority ")?;
+pub fn parse_preemptor(reason: &str) -> Option<PreemptedBy> {
+    let (work, _) = reason.strip_prefix(PREEMPTED_PREFIX)?.rsplit_once(" (priority ")?;
     if let Some(guid) = work.strip_prefix("task ") {
-        return TaskGuid::new(guid).ok().map(StoppedFor::Task);
+        return TaskGuid::new(guid).ok().map(PreemptedBy::Task);
     }
     let (guid, index) = work.rsplit_once('/')?;
-    Some(StoppedFor::Instance(ProcessGuid::new(guid).ok()?, index.parse().ok()?))
+    Some(PreemptedBy::Instance(ProcessGuid::new(guid).ok()?, index.parse().ok()?))
 }
 
 impl Preemptor {
     /// Returns `true` if the preemptor is an instance of this process. A process never preempts its own
     /// instances.
     #[must_use]
-    pub fn is_of(&self, guid: &ProcessGuid) -> bool {
+    pub fn belongs_to(&self, guid: &ProcessGuid) -> bool {
         match &self.work {
             WorkKey::Lrp { key, .. } => key.process_guid == *guid,
             WorkKey::Task { .. } => false,
@@ -96,32 +98,33 @@ impl Preemptor {
     /// # Errors
     /// `ResourceConflict` if its priority is too high.
     pub(crate) fn check(&self, priority: Priority) -> Result<(), Refusal> {
-        if may_give_way(priority, self.priority) {
+        if is_preemptible_by(priority, self.priority) {
             return Ok(());
         }
         let why = format!(
-            "its priority is {priority}: only what is lower than {} by {LOWER_BY} or more is preempted",
+            "its priority is {priority}: only work at least {MIN_PRIORITY_GAP} below priority {} is \
+             preempted",
             self.priority
         );
         Err(Refusal::new(Code::ResourceConflict, why))
     }
 }
 
-/// Returns the container at a slot if it may be preempted. The instance must be desired, must not be
-/// stopping, evacuating or in replacement by a rollout, and must be the only one at its index.
+/// Returns the container at a slot if it may be preempted. The instance must be desired and the only one at
+/// its index. It must not be stopping, evacuating, or being replaced by a rollout.
 #[must_use]
-pub fn instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance> {
+pub fn preemptible_instance<'a>(process: &'a Process, place: &Place) -> Option<&'a Instance> {
     let by = process.actual(place).filter(|lrp| !lrp.is_stopping())?.holder()?;
     let alone = process.slots_at(place.index).count() == 1;
     let evacuates = process.slot(place).is_some_and(|slot| slot.evacuating.is_some());
-    let rollout = process.rollout.as_deref().and_then(Rollout::under_way);
-    let replaced = rollout.is_some_and(|rollout| rollout.in_replacement(place.index).is_some());
-    (alone && !evacuates && !replaced && process.wants(place)).then_some(by)
+    let rollout = process.rollout.as_deref().and_then(Rollout::active);
+    let replaced = rollout.is_some_and(|rollout| rollout.replacement_step(place.index).is_some());
+    (alone && !evacuates && !replaced && process.is_desired(place)).then_some(by)
 }
 
 /// Returns the container of a task if it may be preempted: the task must be RUNNING.
 #[must_use]
-pub const fn task(task: &Task) -> Option<&Instance> {
+pub const fn preemptible_task(task: &Task) -> Option<&Instance> {
     match &task.state {
         Some(State::Running { by }) => Some(by),
         Some(State::Pending { .. } | State::Completed(_) | State::Resolving(_)) | None => None,
@@ -129,11 +132,11 @@ pub const fn task(task: &Task) -> Option<&Instance> {
 }
 
 /// Returns the refusal of an eviction that names work which has changed since the auctioneer judged it.
-pub(crate) fn changed(what: impl fmt::Display) -> Refusal {
+pub(crate) fn stale_eviction(what: impl fmt::Display) -> Refusal {
     Refusal::new(Code::StaleRecord, format!("{what} has changed since the auctioneer judged it"))
 }
 
 /// Returns the name of a task for a refusal.
-pub(crate) fn named(guid: &TaskGuid) -> String {
+pub(crate) fn task_label(guid: &TaskGuid) -> String {
     format!("task {guid}")
 }

@@ -2,12 +2,14 @@
 //! evaluations.
 //!
 //! The invariants of an LRP (one RUNNING instance per index, the delta between desired and actual, one
-//! pending evaluation) are invariants of the process, so one decision sees all of it. The process combines
-//! the state machines [`desired`], [`actual`], [`evacuating`], [`crash`] and [`evaluation`].
+//! pending evaluation) are invariants of the process, so each decision sees the state of the whole process.
+//! The process combines the state machines [`desired`], [`actual`], [`evacuating`], [`crash`] and
+//! [`evaluation`].
 //!
-//! This file defines the state, the origin of decisions, and the fold of events. `draft` combines the state
-//! machines. `report`, `converge` and `rolling` handle the input of reps, of time and of rollouts. `places`
-//! determines the desired slots, and `cells` the cells of a global process.
+//! This file defines the state of a process, the origin of each decision, and how events change the state.
+//! `draft` combines the state machines. `report` handles the reports of reps and auctioneers, `converge`
+//! carries out what is due, and `rolling` handles rollouts. `places` determines the desired slots, and
+//! `cells` the cells of a global process.
 
 mod cells;
 mod converge;
@@ -24,17 +26,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::actual::{self, Actual, Ended, Unclaimed};
+use crate::actual::{self, Actual, StopReason, UnclaimReason};
 use crate::cause::{Cause, Origin};
 use crate::cell::Cell;
 use crate::container::{Epoch, Instance};
 use crate::crash;
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
-use crate::ended::{self, EndedInstance, Life};
+use crate::ended::{self, EndedInstance, ProcessEpoch};
 use crate::entry::{Event, Stamp};
-use crate::evacuating::{self, Evacuating, Gone};
-use crate::evaluation::{self, Duty, Evaluation, Evaluations, Moved};
+use crate::evacuating::{self, Evacuating, RemovalReason};
+use crate::evaluation::{self, Duty, Evaluation, Evaluations, WorkResult};
 use crate::exec::Exec;
 use crate::indices::Indices;
 use crate::key::Place;
@@ -43,13 +45,13 @@ use crate::placement::Explanation;
 use crate::preemption::Eviction;
 use crate::refusal::Refusal;
 use crate::request::Requests;
-use crate::rollout::{self, Rollout, Seen};
+use crate::rollout::{self, IndexView, Rollout};
 use crate::subject::Position;
 
 pub use self::slots::Slots;
 
 use self::draft::Draft;
-use self::places::Wanted;
+use self::places::DesiredDefinitions;
 
 /// State of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,9 +65,11 @@ pub struct Process {
     pub last_decision: Position,
     /// Time of the last decision.
     pub changed_at: Timestamp,
-    /// Time at which a slot last lost its records; 0 if none did as far as is remembered.
+    /// Time at which a slot of the process last lost its records. 0 if the process does not remember such a
+    /// loss.
     pub emptied_at: Timestamp,
-    /// Desired state. `None` if the process is not desired: remaining instances are stopped, or are orphans.
+    /// Desired state. `None` if the process is not desired. Instances that remain are then being stopped, or
+    /// are orphans.
     pub desired: Option<Box<Desired>>,
     /// Current or last rollout. `None` if this epoch had none.
     pub rollout: Option<Box<Rollout>>,
@@ -81,8 +85,8 @@ pub struct Process {
     pub evaluations: Evaluations,
     /// Most recent requests with their answers.
     pub requests: Requests,
-    /// Decision that last set the number of desired instances. `None` if none is remembered, so the instances
-    /// are containers that reps reported.
+    /// Decision that last set the number of desired instances. `None` if the process remembers no such
+    /// decision. In that case its instances are known only because reps reported their containers.
     pub asked: Option<Cause>,
 }
 
@@ -94,11 +98,12 @@ pub struct Slot {
     pub actual: Option<Actual>,
     /// Record of the evacuating instance.
     pub evacuating: Option<Box<Evacuating>>,
-    /// Time of the last change of a record, as far as it matters to reps: a placement error does not count.
+    /// Time of the last change of a record that matters to reps. A placement error does not count as such a
+    /// change.
     pub changed_at: Timestamp,
-    /// Version of the process after the last decision that changed the rows of the slot.
+    /// Version of the process after the last decision that changed what clients see of the slot.
     pub version: u64,
-    /// Decision that last made work for the slot or asked its instance to stop.
+    /// Decision that last created work for the slot, or that requested the stop of its instance.
     pub cause: Cause,
 }
 
@@ -118,7 +123,7 @@ pub enum Command {
     Update(DesiredLrpUpdate),
     /// Rolls out another definition to every instance. May change everything else, too.
     Deploy {
-        /// Other changes.
+        /// Changes other than the definition.
         update: DesiredLrpUpdate,
         /// Id of the new definition.
         definition_id: DefinitionId,
@@ -131,13 +136,13 @@ pub enum Command {
     /// Replaces every instance by one with the same definition.
     Restart(Purpose),
     /// Controls the rollout.
-    Steer(Steer),
+    Steer(RolloutControl),
     Remove,
     /// Stops one instance. It starts again if it is still desired.
     Retire {
         index: u32,
-        /// Definition of the instance. `None` selects the only instance of the index, or the one of the
-        /// active definition.
+        /// Definition of the instance. `None` selects the only instance at the index. If there are several,
+        /// it selects the one of the active definition.
         definition_id: Option<DefinitionId>,
     },
     /// Runs a program in the container of an instance.
@@ -150,7 +155,7 @@ pub enum Command {
     },
     /// Stops an instance so that more urgent work has its room. Sent by the auctioneer.
     Evict(Box<Eviction>),
-    /// Reports one container. Either all steps are carried out or none. Sent by a rep.
+    /// Reports one container. Either all steps of the report are carried out or none. Sent by a rep.
     Report(Report),
     /// Reports instances that could not be placed. Sent by the auctioneer.
     Fail(Outcome),
@@ -162,7 +167,8 @@ pub enum Command {
     },
     /// Retries an evaluation now, at the request of a client.
     Retry(EvaluationId),
-    /// Carries out everything that is due: lost cells; missing, extra, crashed or expired instances.
+    /// Carries out everything that is due: handles instances on lost cells, and missing, excess, crashed and
+    /// expired instances.
     Converge,
 }
 
@@ -179,7 +185,7 @@ pub enum Purpose {
 impl Purpose {
     /// Returns the purpose as clients write it.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Restart => "restart",
             Self::Rebalance => "rebalance",
@@ -198,16 +204,16 @@ impl Purpose {
 
 /// Control of a rollout by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Steer {
-    /// No further index takes its turn.
+pub enum RolloutControl {
+    /// Pauses the rollout: no further index takes its turn to be replaced.
     Pause,
-    /// Indices take their turns again.
+    /// Resumes the rollout: indices take their turns again.
     Resume,
-    /// The process returns to the definition that was healthy when the rollout started.
+    /// Returns the process to the definition that was healthy when the rollout started.
     RollBack,
 }
 
-/// Report of a rep on the records of one slot, decided as a whole.
+/// Report of a rep about the records of one slot. The report is accepted or refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub domain: Domain,
@@ -216,8 +222,9 @@ pub struct Report {
     /// Epoch that the container belongs to.
     pub epoch: Epoch,
     pub by: Instance,
-    /// Time of the last change of the records that the rep judged (see [`Process::changed_at`]). If they have
-    /// changed since, the report is refused, so that a late or duplicated report cannot undo later changes.
+    /// Time of the last change of the records on which the rep based its report (see
+    /// [`Process::changed_at`]). If the records have changed since then, the report is refused, so that a
+    /// late or duplicated report cannot undo later changes.
     pub judged: Timestamp,
     /// Steps in order. If one is refused, the whole report is refused.
     pub steps: Vec<ReportStep>,
@@ -226,9 +233,9 @@ pub struct Report {
 /// One step of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReportStep {
-    /// Concerns the instance.
+    /// Step for the record of the instance.
     Actual(actual::Command),
-    /// Concerns the evacuating instance.
+    /// Step for the record of the evacuating instance.
     Evacuating(evacuating::Command),
 }
 
@@ -237,7 +244,7 @@ pub enum ReportStep {
 pub struct Outcome {
     pub evaluation: EvaluationId,
     pub unplaced: Vec<Unplaced>,
-    /// `true` if the attempts of the evaluation are exhausted because reps refused it too often.
+    /// `true` if the evaluation has no attempts left because reps refused its work too often.
     pub used_up: bool,
     /// Explanation per cell for the last instance that could not be placed.
     pub explanation: Option<Box<Explanation>>,
@@ -247,7 +254,8 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
     pub place: Place,
-    /// `since` of the UNCLAIMED record that was judged. The outcome applies only if the record is unchanged.
+    /// Value of `since` in the UNCLAIMED record that the auctioneer judged. The outcome applies only if the
+    /// record has not changed since then.
     pub attempt: Timestamp,
     /// Placement error, as shown to users.
     pub error: String,
@@ -258,18 +266,18 @@ pub struct Unplaced {
 pub struct Context<'a> {
     pub now: Timestamp,
     /// `true` if the domain of the process is fresh.
-    pub fresh: bool,
+    pub is_fresh: bool,
     /// Returns `true` if the cell is present.
     pub present: &'a dyn Fn(&CellId) -> bool,
-    /// Returns `true` if the cell is known. The log no longer holds the reason for the absence of a forgotten
-    /// cell.
+    /// Returns `true` if the cell is remembered. For a forgotten cell, the log no longer holds the reason for
+    /// its absence.
     pub known: &'a dyn Fn(&CellId) -> bool,
     /// Calls the visitor for every cell that has an ordinal.
-    pub numbered: &'a dyn Fn(Visit<'_>),
+    pub for_each_cell: &'a dyn Fn(CellVisitor<'_>),
 }
 
 /// Visitor of a cell, called with the cell's ordinal, id and state.
-pub type Visit<'a> = &'a mut dyn FnMut(u32, &CellId, &Cell);
+pub type CellVisitor<'a> = &'a mut dyn FnMut(u32, &CellId, &Cell);
 
 impl Process {
     /// Creates a process without any state besides its name.
@@ -295,8 +303,8 @@ impl Process {
         }
     }
 
-    /// Returns `true` if the process is not desired and has no instances: only its name and its answers are
-    /// remembered.
+    /// Returns `true` if the process is not desired and has no instances. Only its name and its answers to
+    /// requests are then remembered.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.desired.is_none() && self.slots.is_empty()
@@ -308,15 +316,16 @@ impl Process {
         self.slots.get(place)
     }
 
-    /// Returns the records of every slot at an index. There are several during a rollout, and while one
-    /// instance replaces another.
+    /// Returns the records of every slot at an index. An index has several slots with records during a
+    /// rollout, and while one instance replaces another.
     pub fn slots_at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
         self.slots.at(index)
     }
 
     /// Returns the records that a request refers to. If the request names no definition and several slots
-    /// match, an instance takes precedence over an evacuating one, and the active definition over others
-    /// (Updatable LRPs, "Corresponding changes to ActualLRPs").
+    /// match, a slot with an instance takes precedence over one with only an evacuating instance. After that,
+    /// the active definition takes precedence over other definitions (Updatable LRPs, "Corresponding changes
+    /// to ActualLRPs").
     #[must_use]
     pub fn find(&self, index: u32, definition_id: Option<&DefinitionId>) -> Option<&Slot> {
         let active = self.desired.as_ref().map(|desired| &desired.active_definition_id);
@@ -336,38 +345,41 @@ impl Process {
         self.slots_at(index).filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
     }
 
-    /// Returns the containers that stay: they are not stopping, and no rollout is about to replace them. They
-    /// count when instances are spread over cells and zones.
-    pub fn staying(&self) -> impl Iterator<Item = &Instance> {
-        self.staying_of(self.slots.iter())
+    /// Returns the containers that stay: they are not stopping, and no rollout is about to replace them. The
+    /// auction counts these containers when it spreads instances over cells and zones.
+    pub fn retained_containers(&self) -> impl Iterator<Item = &Instance> {
+        self.retained_containers_of(self.slots.iter())
     }
 
-    /// Returns the containers of an index that stay: see [`Self::staying`].
-    pub fn staying_at(&self, index: u32) -> impl Iterator<Item = &Instance> {
-        self.staying_of(self.slots_at(index))
+    /// Returns the containers of an index that stay: see [`Self::retained_containers`].
+    pub fn retained_containers_at(&self, index: u32) -> impl Iterator<Item = &Instance> {
+        self.retained_containers_of(self.slots_at(index))
     }
 
-    fn staying_of<'a>(&'a self, slots: impl Iterator<Item = &'a Slot>) -> impl Iterator<Item = &'a Instance> {
+    fn retained_containers_of<'a>(
+        &'a self,
+        slots: impl Iterator<Item = &'a Slot>,
+    ) -> impl Iterator<Item = &'a Instance> {
         let stays = |slot: &&Slot| !self.is_replaced(&slot.place);
         let lrps = slots.filter(stays).filter_map(|slot| slot.actual.as_ref());
         lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
     }
 
-    /// Returns `true` if the rollout has created an instance that replaces this one and is either UNCLAIMED
-    /// or on a cell.
+    /// Returns `true` if the rollout is replacing the instance of this slot: the new instance exists, is not
+    /// stopping, and is either UNCLAIMED or on a cell.
     fn is_replaced(&self, place: &Place) -> bool {
-        let rollout = self.rollout.as_deref().and_then(Rollout::under_way);
-        let rollout = rollout.filter(|rollout| rollout.in_replacement(place.index).is_some());
+        let rollout = self.rollout.as_deref().and_then(Rollout::active);
+        let rollout = rollout.filter(|rollout| rollout.replacement_step(place.index).is_some());
         let target = rollout.map(|rollout| &rollout.target).filter(|target| **target != place.definition_id);
         let others = target.and_then(|target| self.actual(&Place::new(place.index, target.clone())));
         others.is_some_and(|new| !new.is_stopping() && (new.is_unclaimed() || new.holder().is_some()))
     }
 
-    /// Returns the time of the last change of a slot's records. A slot without records uses the time at which
-    /// any slot of the process last lost its records.
+    /// Returns the time of the last change of a slot's records. For a slot without records, this is the time
+    /// at which any slot of the process last lost its records. If the slot has no instance, the changes of
+    /// the other slots at its index count as well.
     ///
-    /// Decisions about one process never have the same time, so the time identifies a decision. If the slot
-    /// has no instance, the changes of the other slots at its index count as well.
+    /// Two decisions about one process never have the same time, so the time identifies a decision.
     #[must_use]
     pub fn changed_at(&self, place: &Place) -> Timestamp {
         let slot = self.slot(place);
@@ -379,87 +391,90 @@ impl Process {
 
     /// Returns `true` if an instance is desired at a slot.
     #[must_use]
-    pub fn wants(&self, place: &Place) -> bool {
+    pub fn is_desired(&self, place: &Place) -> bool {
         self.wanted(place.index).has(&place.definition_id)
     }
 
     /// Returns the definitions that are desired at an index.
-    fn wanted(&self, index: u32) -> Wanted<'_> {
-        let Some(desired) = self.desired.as_deref() else { return Wanted::default() };
+    fn wanted(&self, index: u32) -> DesiredDefinitions<'_> {
+        let Some(desired) = self.desired.as_deref() else { return DesiredDefinitions::default() };
         let evacuates = self.slots_at(index).any(|slot| slot.evacuating.is_some());
         let (rollout, there) = (self.rollout.as_deref(), self.actuals_at(index));
         places::Index { desired, rollout, index, there, evacuates }.wanted()
     }
 
-    /// Returns the origin of a decision about a slot: the cell, if given, or else the last decision that made
-    /// work for the slot or asked its instance to stop. A slot without records uses the cause of the last
-    /// changed slot at its index. A slot that is not desired falls back to the decision that set the number
-    /// of instances.
+    /// Returns the origin of a decision about a slot: the cell, if given, together with the cause, or else
+    /// the cause alone. The cause is the last decision that created work for the slot, or that requested the
+    /// stop of its instance. If the slot has no records, the cause of the last changed slot at the same index
+    /// is used. If there is no such slot either and the slot is not desired, the cause is the decision that
+    /// set the number of instances.
     fn origin(&self, place: &Place, cell: Option<&CellId>) -> Origin {
         let newest = || self.slots_at(place.index).max_by_key(|slot| slot.changed_at);
         let slot = self.slot(place).or_else(newest);
-        let cause = slot.map(|slot| slot.cause).or_else(|| self.asked.filter(|_| !self.wants(place)));
+        let cause = slot.map(|slot| slot.cause).or_else(|| self.asked.filter(|_| !self.is_desired(place)));
         cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
     }
 
     /// Returns the open evaluation with this duty.
     #[must_use]
     pub fn open_evaluation(&self, duty: Duty) -> Option<Evaluation> {
-        evaluation::open(self.evaluations.iter(), duty)
+        evaluation::find_open(self.evaluations.iter(), duty)
     }
 
     /// Returns the open evaluation of an instance, or `None` if the instance waits for nothing.
     #[must_use]
-    pub fn evaluation_of(&self, lrp: &Actual) -> Option<Evaluation> {
+    pub fn evaluation_for(&self, lrp: &Actual) -> Option<Evaluation> {
         self.open_evaluation(lrp.duty()?)
     }
 
-    /// Returns the next time at which convergence has something to do, apart from changes of cells and of
-    /// freshness.
+    /// Returns the next time at which convergence has something to do. Changes of cells, or of the freshness
+    /// of the domain, may require convergence earlier.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        let of_slots = self.slots.iter().filter_map(|slot| self.due_of(slot));
+        let of_slots = self.slots.iter().filter_map(|slot| self.slot_due(slot));
         of_slots.chain(self.rollout_due()).min()
     }
 
     /// Returns the next time at which convergence has something to do for one slot.
     #[must_use]
-    pub fn due_of(&self, slot: &Slot) -> Option<Timestamp> {
-        let wanted = slot.actual.as_ref().filter(|_| self.wants(&slot.place));
+    pub fn slot_due(&self, slot: &Slot) -> Option<Timestamp> {
+        let wanted = slot.actual.as_ref().filter(|_| self.is_desired(&slot.place));
         let restart = wanted.and_then(|lrp| self.restart_at(&slot.place, lrp));
         let expiry = slot.evacuating.as_ref().map(|twin| twin.expires_at);
         let proof = wanted.and_then(|lrp| self.proven_at(&slot.place, lrp));
         restart.into_iter().chain(expiry).chain(proof).min()
     }
 
-    /// Returns the time at which a CRASHED instance restarts. A rollout never gives up an instance that it
-    /// starts (Updatable LRPs, "Failing new LRP definition"): if the restart policy declined the restart, the
-    /// crash policy decides, with at most its longest wait.
+    /// Returns the time at which a CRASHED instance restarts. `None` if it does not restart. An instance that
+    /// a rollout is starting always restarts (Updatable LRPs, "Failing new LRP definition"): if the restart
+    /// policy declined the restart, the crash policy determines the time, and its longest delay applies if
+    /// the crash policy sets no time.
     fn restart_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         lrp.restart_at().or_else(|| {
             let starts = self.rollout.as_deref().is_some_and(|rollout| rollout.starts(place));
-            let declined = lrp.declined().filter(|_| starts);
-            declined
-                .map(|_| crash::due(lrp.crash_count, lrp.since).unwrap_or(lrp.since + crash::LONGEST_WAIT))
+            let declined = lrp.no_restart_reason().filter(|_| starts);
+            declined.map(|_| {
+                crash::restart_due(lrp.crash_count, lrp.since).unwrap_or(lrp.since + crash::MAX_DELAY)
+            })
         })
     }
 
-    /// Returns the time at which an instance survives its monitor. `None` if its definition is already known
-    /// to work.
+    /// Returns the time at which an instance will have survived its monitor. `None` if its definition is
+    /// already known to work, is not the active one, or if the instance is not RUNNING.
     fn proven_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         let desired = self.desired.as_deref()?;
         let open = desired.active_definition_id == place.definition_id
             && desired.healthy_definition_id.as_ref() != Some(&place.definition_id);
         let monitor = monitor(desired, self.rollout.as_deref());
-        (open && lrp.runs_on()).then(|| lrp.since + monitor)
+        (open && lrp.keeps_running()).then(|| lrp.since + monitor)
     }
 
-    /// Returns the next time at which the rollout advances because of the time alone.
+    /// Returns the next time at which the rollout advances without any other change.
     #[must_use]
     pub fn rollout_due(&self) -> Option<Timestamp> {
-        let rollout = self.rollout.as_deref()?.under_way()?;
+        let rollout = self.rollout.as_deref()?.active()?;
         let desired = self.desired.as_deref()?;
-        let see = |index| Seen::of(&rollout.target, self.actuals_at(index));
+        let see = |index| IndexView::from_instances(&rollout.target, self.actuals_at(index));
         let healthy = desired.healthy_definition_id.as_ref();
         let mut due = rollout.due(healthy, see);
         due.sort_unstable();
@@ -502,8 +517,9 @@ pub fn decide(
     Ok(draft.finish())
 }
 
-/// Returns the origin of a decision, given the state before it. A decision about several indices has the
-/// origin of the first instance among its events. Convergence makes one decision for each origin.
+/// Returns the origin of a decision, given the state before the decision. If the decision concerns several
+/// indices, it has the origin of the first instance among its events. Convergence makes one decision for each
+/// origin.
 #[must_use]
 pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
     match command {
@@ -516,24 +532,25 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Remove
         | Command::Retire { .. }
         | Command::Enter { .. }
-        // The caller replaces this by the cause of the work that gets the room.
+        // The caller replaces this origin by the cause of the work that gets the room.
         | Command::Evict(_)
-        | Command::Retry(_) => Origin::Beginning,
+        | Command::Retry(_) => Origin::Root,
         Command::Unanswered { evaluation, .. } => {
             let mut known = process.into_iter().flat_map(|process| process.evaluations.iter());
             known.find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
         Command::Report(_) | Command::Fail(_) | Command::Converge => {
-            // If an evacuating instance is lost or expires, the origin is that loss, or the decision that
-            // made or moved the evacuating instance. The same origin covers the instances that replace it,
-            // regardless of others at their index.
+            // If the decision removes an evacuating instance because its cell is lost, the origin is that
+            // loss. If it removes an expired one, the origin is the decision that created or moved it. The
+            // instances that replace the evacuating instance get the same origin, regardless of other
+            // instances at their index.
             let is_origin = |event: &&Event| {
                 matches!(
                     event,
                     Event::Rollout(_)
                         | Event::Desired(_)
                         | Event::Evacuating(evacuating::Event::Removed {
-                            cause: Gone::CellLost | Gone::Expired,
+                            cause: RemovalReason::CellLost | RemovalReason::Expired,
                             ..
                         })
                 )
@@ -541,19 +558,22 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
             let first = events.first().filter(is_origin);
             let of_instance = || events.iter().find(|event| matches!(event, Event::Actual(_)));
             let event = first.or_else(of_instance).or_else(|| events.first());
-            process.zip(event).map_or(Origin::Beginning, |(process, event)| origin_of(process, event))
+            process.zip(event).map_or(Origin::Root, |(process, event)| event_origin(process, event))
         }
     }
 }
 
-fn origin_of(process: &Process, event: &Event) -> Origin {
+fn event_origin(process: &Process, event: &Event) -> Origin {
     match event {
         Event::Actual(event) => {
-            let Some(place) = event.places().iter().next() else { return Origin::Beginning };
+            let Some(place) = event.places().iter().next() else { return Origin::Root };
             let by_cell = match event {
-                actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }
-                | actual::Event::Removed { cause: Ended::CellLost, .. } => true,
-                actual::Event::Unclaimed { cause: Unclaimed::Crash | Unclaimed::Restart, .. }
+                actual::Event::Unclaimed {
+                    cause: UnclaimReason::CellLost | UnclaimReason::Evacuation,
+                    ..
+                }
+                | actual::Event::Removed { cause: StopReason::CellLost, .. } => true,
+                actual::Event::Unclaimed { cause: UnclaimReason::Crash | UnclaimReason::Restart, .. }
                 | actual::Event::Removed { .. }
                 | actual::Event::Created { .. }
                 | actual::Event::Claimed { .. }
@@ -571,14 +591,14 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
         }
         Event::Evacuating(evacuating::Event::Removed { place, cause }) => {
             let twin = process.slot(place).and_then(|slot| slot.evacuating.as_ref());
-            let lost = twin.filter(|_| *cause == Gone::CellLost);
+            let lost = twin.filter(|_| *cause == RemovalReason::CellLost);
             process.origin(place, lost.map(|twin| &twin.by.cell_id))
         }
         Event::Desired(desired::Event::CellsChanged { cells, left }) => {
             let of = |index| process.desired.as_ref().and_then(|desired| desired.only_cell(index));
             let joined = cells.first().map(|(_, cell)| &cell.cell_id);
             let cell = joined.or_else(|| of(left.iter().next()?));
-            cell.cloned().map_or(Origin::Beginning, Origin::News)
+            cell.cloned().map_or(Origin::Root, Origin::CellChange)
         }
         Event::Rollout(_)
         | Event::Desired(desired::Event::HealthyChanged { .. } | desired::Event::Pruned { .. }) => {
@@ -597,12 +617,12 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
         | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
-        | Event::Cluster(_) => Origin::Beginning,
+        | Event::Cluster(_) => Origin::Root,
     }
 }
 
-/// Applies the events of one decision to the process, and returns the containers that ended with it. Never
-/// fails, because events in the log are facts.
+/// Applies the events of one decision to the process, and returns the containers that these events ended.
+/// Never fails, because events in the log are facts.
 pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<EndedInstance> {
     let mut ended = vec![];
     for event in events {
@@ -612,7 +632,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
                     process.epoch = Epoch(stamp.at);
                     process.domain = lrp.domain.clone();
                 }
-                if event.says_how_many() {
+                if event.sets_instance_count() {
                     process.asked = Some(stamp.cause());
                 }
                 let (desired, rollout) = (process.desired.take(), process.rollout.take());
@@ -632,7 +652,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
             Event::Actual(event) => evolve_actual(process, event, stamp, &mut ended),
             Event::Evacuating(event) => evolve_evacuating(process, event, stamp, &mut ended),
             Event::Evaluation(event) => {
-                process.evaluations.change(|all| evaluation::evolve(all, event, stamp));
+                process.evaluations.modify(|all| evaluation::evolve(all, event, stamp));
             }
             Event::Task(_)
             | Event::Periodic(_)
@@ -647,19 +667,19 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
     if let Some(request) = &stamp.request {
         process.requests.remember(request.clone(), process.version);
     }
-    ended::settled(process, ended)
+    ended::finally_ended(process, ended)
 }
 
 /// Returns the time that an instance has to be RUNNING before it counts as healthy. The policy of the current
 /// rollout decides, if there is one.
 fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
     rollout
-        .and_then(Rollout::under_way)
+        .and_then(Rollout::active)
         .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
-/// Applies a change of the desired state. The rollout ends with the epoch, follows changes of scale and
-/// cells, and keeps the definition that its rollback needs.
+/// Applies a change of the desired state, and adapts the rollout to it. The rollout ends together with its
+/// epoch, follows changes of the scale and of the cells, and keeps the definition that its rollback needs.
 #[must_use]
 pub fn evolve_desired(
     desired: Option<Desired>,
@@ -694,35 +714,35 @@ fn evolve_actual(
     stamp: &Stamp,
     ended: &mut Vec<EndedInstance>,
 ) {
-    let (at, version, life) = (stamp.at, process.version + 1, Life::of(process, stamp.at));
+    let (at, version, life) = (stamp.at, process.version + 1, ProcessEpoch::new(process, stamp.at));
     if let actual::Event::Created { places } = event {
         process.slots.reserve(usize::try_from(places.indices.len()).unwrap_or(0));
     }
     let shows = !matches!(event, actual::Event::Entered { .. });
     let changes = shows && !matches!(event, actual::Event::PlacementFailed { .. });
-    let causes = event.makes_work() || matches!(event, actual::Event::StopRequested { .. });
+    let causes = event.creates_work() || matches!(event, actual::Event::StopRequested { .. });
     for place in event.places().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
         let (mut waited, mut waits, mut moved) = (None, None, None);
         with_slot(process, &place, stamp, |slot| {
-            let held = ended::held(slot);
+            let held = ended::recorded_containers(slot);
             let before = slot.actual.take();
             let duty = before.as_ref().and_then(Actual::duty);
             unclaimed -= i64::from(before.as_ref().is_some_and(Actual::is_unclaimed));
-            unplaced -= i64::from(before.as_ref().is_some_and(Actual::is_unplaced));
-            waited = before.as_ref().and_then(Actual::waits_until);
+            unplaced -= i64::from(before.as_ref().is_some_and(Actual::has_placement_error));
+            waited = before.as_ref().and_then(Actual::delayed_until);
             slot.actual = actual::evolve(before, event, at);
-            waits = slot.actual.as_ref().and_then(Actual::waits_until);
-            moved = duty.map(|duty| (duty, moved_to(duty, slot.actual.as_ref())));
+            waits = slot.actual.as_ref().and_then(Actual::delayed_until);
+            moved = duty.map(|duty| (duty, work_outcome(duty, slot.actual.as_ref())));
             slot.changed_at = if changes { at } else { slot.changed_at };
             slot.version = if shows { version } else { slot.version };
             slot.cause = if causes { stamp.cause() } else { slot.cause };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
-            unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
-            ended.extend(ended::by_instance(held, slot, event, &life));
+            unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::has_placement_error));
+            ended.extend(ended::ended_by_instance(held, slot, event, &life));
         });
         if let Some((duty, moved)) = moved {
-            process.evaluations.change(|all| evaluation::count(all, duty, moved));
+            process.evaluations.modify(|all| evaluation::count_work(all, duty, moved));
         }
         if let Some(at) = waited {
             process.waits.remove(&(at, place.clone()));
@@ -734,13 +754,14 @@ fn evolve_actual(
     }
 }
 
-/// Returns the fate of work that an evaluation covered.
-fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
+/// Returns what an event did for work that an open evaluation covers. `after` is the instance after the
+/// event.
+fn work_outcome(duty: Duty, after: Option<&Actual>) -> WorkResult {
     match (duty, after) {
-        // Work that waited for its restart does not count as placed if it runs.
-        (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
-        (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
-        (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
+        // An instance that only waited for its restart does not count as placed, even if it is now on a cell.
+        (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => WorkResult::Placed,
+        (Duty::Place, Some(lrp)) if lrp.has_placement_error() => WorkResult::Queued,
+        (Duty::Place | Duty::Unblock | Duty::Restart, _) => WorkResult::Unchanged,
     }
 }
 
@@ -750,22 +771,22 @@ fn evolve_evacuating(
     stamp: &Stamp,
     ended: &mut Vec<EndedInstance>,
 ) {
-    let (at, version, life) = (stamp.at, process.version + 1, Life::of(process, stamp.at));
+    let (at, version, life) = (stamp.at, process.version + 1, ProcessEpoch::new(process, stamp.at));
     let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
     let mut twin = evacuating::evolve(event, at).map(Box::new);
     with_slot(process, place, stamp, |slot| {
-        let held = ended::held(slot);
+        let held = ended::recorded_containers(slot);
         if let Some(twin) = &mut twin {
             twin.started_at = ended::started_at(&held, &twin.by).unwrap_or(at);
         }
         slot.evacuating = twin;
         slot.changed_at = at;
         slot.version = version;
-        ended.extend(ended::by_twin(held, slot, event, &life));
+        ended.extend(ended::ended_by_evacuating(held, slot, event, &life));
     });
 }
 
-/// Changes the record of a slot. Creates the record if it is missing, and removes it if it is empty
+/// Changes the records of a slot. Creates the slot if it is missing, and removes it if it has no records
 /// afterwards.
 fn with_slot(process: &mut Process, place: &Place, stamp: &Stamp, change: impl FnOnce(&mut Slot)) {
     let (actual, evacuating, changed_at, cause) = (None, None, Timestamp(0), stamp.cause());

@@ -1,5 +1,5 @@
-//! JSON Schemas for external programs: a self-contained schema for each event and each command. They are cut
-//! out of the schema files in the repository, which tests compare with the types.
+//! JSON Schemas for external programs: a self-contained schema for each event and each command. The schemas
+//! are taken from the schema files in the repository. Tests compare these files with the Rust types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const DEFS: &str = "#/$defs/";
 /// Kind of message that a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Described {
+pub enum SchemaKind {
     /// Entry of the journal, with everything that it may contain.
     Entry,
     /// Content of an event: the `data` of its `CloudEvent`.
@@ -38,7 +38,7 @@ pub struct SchemaRow {
     /// `lrp.desire`.
     pub name: String,
     /// Kind of message that the schema describes.
-    pub describes: Described,
+    pub describes: SchemaKind,
     /// Description of the message.
     pub meaning: String,
 }
@@ -58,30 +58,34 @@ pub struct ShowSchema {
 
 /// Published schemas by name.
 #[derive(Clone, Debug)]
-pub struct Published(BTreeMap<String, (Described, Value)>);
+pub struct PublishedSchemas(BTreeMap<String, (SchemaKind, Value)>);
 
-impl Published {
+impl PublishedSchemas {
     /// Parses the built-in schemas.
     ///
     /// # Panics
     /// Never: a test parses them.
     #[must_use]
     pub fn new() -> Self {
-        let read = |text| serde_json::from_str::<Value>(text).expect("a schema that is checked in is JSON");
+        let read = |text| serde_json::from_str::<Value>(text).expect("the included schema is JSON");
         let (entries, asked) = (read(ENTRIES), read(COMMANDS));
         let mut all = BTreeMap::new();
         let defs = &entries["$defs"];
-        all.extend(events(&entries).map(|cut| (cut.name.clone(), (Described::Event, alone(&cut, defs)))));
+        all.extend(
+            events(&entries).map(|cut| (cut.name.clone(), (SchemaKind::Event, standalone(&cut, defs)))),
+        );
         let defs = &asked["$defs"];
-        all.extend(commands(&asked).map(|cut| (cut.name.clone(), (Described::Command, alone(&cut, defs)))));
-        all.insert("entry".to_owned(), (Described::Entry, entries));
+        all.extend(
+            commands(&asked).map(|cut| (cut.name.clone(), (SchemaKind::Command, standalone(&cut, defs)))),
+        );
+        all.insert("entry".to_owned(), (SchemaKind::Entry, entries));
         Self(all)
     }
 
     /// Returns a summary of every schema, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<SchemaRow> {
-        let row = |(name, (describes, schema)): (&String, &(Described, Value))| SchemaRow {
+        let row = |(name, (describes, schema)): (&String, &(SchemaKind, Value))| SchemaRow {
             name: name.clone(),
             describes: *describes,
             meaning: schema["description"].as_str().unwrap_or_default().to_owned(),
@@ -96,44 +100,54 @@ impl Published {
     pub fn show(&self, name: &str) -> Result<&Value, Refusal> {
         self.0.get(name).map(|(_, schema)| schema).ok_or_else(|| {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            let near = nearest(name, &names)
-                .map_or_else(|| "schema.list names all".to_owned(), |near| format!("did you mean {near}?"));
-            let name = crate::limits::cut(name, 100);
-            Refusal::new(Code::ResourceNotFound, format!("there is no schema {name}: {near}"))
+            let near = nearest(name, &names).map_or_else(
+                || {
+                    "schema.list returns \
+                                 all names"
+                        .to_owned()
+                },
+                |near| format!("did you mean {near}?"),
+            );
+            let name = crate::limits::truncate(name, 100);
+            Refusal::new(Code::ResourceNotFound, format!("schema {name} does not exist: {near}"))
         })
     }
 }
 
-impl Default for Published {
+impl Default for PublishedSchemas {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Part of a schema that becomes a schema of its own.
-struct Cut<'a> {
+/// Part of a schema that is published as a schema of its own.
+struct SchemaPart<'a> {
     name: String,
     meaning: &'a Value,
     schema: &'a Value,
 }
 
 /// Returns the schema of every event, named by the event's type.
-fn events(entries: &Value) -> impl Iterator<Item = Cut<'_>> {
+fn events(entries: &Value) -> impl Iterator<Item = SchemaPart<'_>> {
     let defs = &entries["$defs"];
     variants(&defs["Event"]).flat_map(move |(machine, _, events)| {
-        let cut = move |(event, meaning, schema)| Cut { name: format!("{machine}.{event}"), meaning, schema };
+        let cut = move |(event, meaning, schema)| SchemaPart {
+            name: format!("{machine}.{event}"),
+            meaning,
+            schema,
+        };
         variants(definition(events).map_or(&Value::Null, |name| &defs[name])).map(cut)
     })
 }
 
 /// Returns the schema of every command, named by noun and verb.
-fn commands(all: &Value) -> impl Iterator<Item = Cut<'_>> {
+fn commands(all: &Value) -> impl Iterator<Item = SchemaPart<'_>> {
     let (defs, commands) = (&all["$defs"], all["commands"].as_object());
     commands.into_iter().flatten().map(move |(name, command)| {
         let schema = &command["request"];
         let body = definition(&schema["properties"]["body"]);
         let meaning = body.map_or(&Value::Null, |body| &defs[body]["description"]);
-        Cut { name: name.clone(), meaning, schema }
+        SchemaPart { name: name.clone(), meaning, schema }
     })
 }
 
@@ -151,9 +165,9 @@ fn definition(schema: &Value) -> Option<&str> {
 }
 
 /// Returns a self-contained schema that includes every definition it needs.
-fn alone(cut: &Cut<'_>, defs: &Value) -> Value {
+fn standalone(cut: &SchemaPart<'_>, defs: &Value) -> Value {
     let mut needed = BTreeSet::new();
-    need(cut.schema, defs, &mut needed);
+    collect_definitions(cut.schema, defs, &mut needed);
     let needed = needed.into_iter().map(|name| (name.to_owned(), defs[name].clone()));
     let mut whole = Map::new();
     whole.insert("$schema".into(), DIALECT.into());
@@ -167,15 +181,15 @@ fn alone(cut: &Cut<'_>, defs: &Value) -> Value {
 }
 
 /// Adds the definitions that a schema refers to, directly or indirectly.
-fn need<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTreeSet<&'a str>) {
+fn collect_definitions<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTreeSet<&'a str>) {
     if let Some(name) = definition(schema)
         && needed.insert(name)
     {
-        need(&defs[name], defs, needed);
+        collect_definitions(&defs[name], defs, needed);
     }
     match schema {
-        Value::Object(inner) => inner.values().for_each(|inner| need(inner, defs, needed)),
-        Value::Array(inner) => inner.iter().for_each(|inner| need(inner, defs, needed)),
+        Value::Object(inner) => inner.values().for_each(|inner| collect_definitions(inner, defs, needed)),
+        Value::Array(inner) => inner.iter().for_each(|inner| collect_definitions(inner, defs, needed)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -188,22 +202,22 @@ mod tests {
 
     #[test]
     fn every_event_and_every_command_has_a_schema() {
-        let list = Published::new().list();
+        let list = PublishedSchemas::new().list();
         let named =
             |describes| list.iter().filter(move |row| row.describes == describes).map(|row| &row.name);
         let events: BTreeSet<String> = stored::Event::TYPES.iter().map(ToString::to_string).collect();
-        assert_eq!(named(Described::Event).cloned().collect::<BTreeSet<_>>(), events);
+        assert_eq!(named(SchemaKind::Event).cloned().collect::<BTreeSet<_>>(), events);
         let of_clients = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
         let verbs = of_clients.chain(OperatorVerb::ALL.map(OperatorVerb::noun_and_verb));
         let commands: BTreeSet<String> = verbs.map(|(noun, verb)| format!("{noun}.{verb}")).collect();
-        assert_eq!(named(Described::Command).cloned().collect::<BTreeSet<_>>(), commands);
-        assert_eq!(named(Described::Entry).collect::<Vec<_>>(), ["entry"]);
+        assert_eq!(named(SchemaKind::Command).cloned().collect::<BTreeSet<_>>(), commands);
+        assert_eq!(named(SchemaKind::Entry).collect::<Vec<_>>(), ["entry"]);
         assert!(list.iter().all(|row| row.meaning.ends_with('.')), "{list:#?}");
     }
 
     #[test]
-    fn what_is_not_there_is_refused_with_what_may_be_meant() {
-        let refusal = Published::new().show("actual.claimed").unwrap_err();
+    fn unknown_schema_error_suggests_a_similar_name() {
+        let refusal = PublishedSchemas::new().show("actual.claimed").unwrap_err();
         assert_eq!(refusal.code, Code::ResourceNotFound);
         assert!(refusal.message.contains("did you mean actual.claimed.v1?"), "{refusal}");
     }

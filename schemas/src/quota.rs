@@ -1,4 +1,4 @@
-//! Quotas of domains (docs/model.md, "Quotas").
+//! Quotas of domains (docs/internals/model/domains-and-quotas.md, "Quotas").
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,10 @@ use crate::request;
 /// Definition of one quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Name of its field in [`Quotas`].
+    /// Name of the field of this quota in [`Quotas`].
     pub name: &'static str,
-    /// Value for a domain whose quotas no operator has set. Each is far above what applications and their pipelines use.
+    /// Value for a domain whose quotas no operator has set. Each default is far above what applications and
+    /// their pipelines use.
     pub default: u32,
     /// Usage that the quota limits, as a phrase.
     pub limits: &'static str,
@@ -46,7 +47,7 @@ pub const EXEC_SESSIONS: Quota = Quota {
 /// Definitions of the quotas, in the order of the fields of [`Quotas`].
 pub const ALL: [Quota; 4] = [INSTANCES, PROCESSES_AND_TASKS, COMMANDS_PER_SECOND, EXEC_SESSIONS];
 
-/// Quotas of a domain. A quota limits growth: a value below the present use stops nothing.
+/// Quotas of a domain. A quota limits growth: if a quota is set below the present use, nothing is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quotas {
     /// Desired instances of all processes.
@@ -100,16 +101,16 @@ pub struct LimitDomain {
 }
 
 impl LimitDomain {
-    /// Returns the digest by which a repeated request is recognised.
+    /// Returns the digest of the command. A repeated request is recognised by this digest.
     #[must_use]
     pub fn digest(&self) -> String {
         request::digest(OperatorVerb::DomainLimit.noun_and_verb(), &format!("{self:?}"))
     }
 
-    /// Returns the quotas of a domain with `quotas` after this command.
+    /// Returns the quotas of the domain after this command, if it had `quotas` before.
     ///
     /// # Errors
-    /// `InvalidRequest` if the domain could send no command at all.
+    /// `InvalidRequest` if the new quotas would not allow the domain to send any command.
     pub fn apply(&self, quotas: Quotas) -> Result<Quotas, Refusal> {
         if self.commands_per_second == Some(0) {
             let (field, problem) = ("body.commands_per_second".to_owned(), "must be at least 1".to_owned());
@@ -125,7 +126,7 @@ impl LimitDomain {
 }
 
 impl Usage {
-    /// Returns the sum of both.
+    /// Returns the sum of both usages.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -134,7 +135,7 @@ impl Usage {
         }
     }
 
-    /// Returns the remainder without `other`, which is a part of it.
+    /// Returns the usage that remains without `other`, which is a part of this usage.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl Quota {
 }
 
 impl Quotas {
-    /// Checks that a domain which uses `used` may use `more`.
+    /// Checks that a domain which uses `used` may use `more` in addition.
     ///
     /// # Errors
     /// `QuotaExceeded`, with the quota, its value, and the use.

@@ -1,5 +1,5 @@
 //! Order in which an auction places waiting work (Diego Dev Notes, "Auction Work Prioritization";
-//! docs/model.md, "The auction").
+//! docs/internals/model/auction.md, "Auction").
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -24,14 +24,14 @@ impl Priority {
     /// Returns the priority, or `None` if the number is out of range.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
-        (limits::LEAST_PRIORITY..=limits::GREATEST_PRIORITY).contains(&number).then_some(Self(number))
+        (limits::MIN_PRIORITY..=limits::MAX_PRIORITY).contains(&number).then_some(Self(number))
     }
 }
 
 impl Default for Priority {
     /// Returns the priority of work that specifies none.
     fn default() -> Self {
-        Self(limits::USUAL_PRIORITY)
+        Self(limits::DEFAULT_PRIORITY)
     }
 }
 
@@ -45,8 +45,8 @@ impl TryFrom<u8> for Priority {
     type Error = String;
 
     fn try_from(number: u8) -> Result<Self, Self::Error> {
-        let (least, greatest) = (limits::LEAST_PRIORITY, limits::GREATEST_PRIORITY);
-        Self::new(number).ok_or_else(|| format!("{number} is no priority from {least} to {greatest}"))
+        let (least, greatest) = (limits::MIN_PRIORITY, limits::MAX_PRIORITY);
+        Self::new(number).ok_or_else(|| format!("invalid priority {number}: expected {least} to {greatest}"))
     }
 }
 
@@ -56,7 +56,7 @@ impl JsonSchema for Priority {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let (least, greatest) = (limits::LEAST_PRIORITY, limits::GREATEST_PRIORITY);
+        let (least, greatest) = (limits::MIN_PRIORITY, limits::MAX_PRIORITY);
         json_schema!({"type": "integer", "minimum": least, "maximum": greatest})
     }
 }
@@ -73,13 +73,13 @@ impl fmt::Display for Priority {
 pub struct Rank {
     /// Higher priority first.
     pub priority: Reverse<Priority>,
-    /// Index 0, then tasks, then index 1, index 2 and so on. Every process gets one instance before any gets
-    /// its second.
+    /// Index 0 comes first, then tasks, then index 1, index 2 and so on. Every process thus gets one instance
+    /// before any process gets its second.
     pub turn: u32,
-    /// Larger memory first: small work fits into the room that large work leaves, but not the other way
-    /// round.
+    /// Work with more memory comes first. Small work fits into the room that large work leaves, but large
+    /// work rarely fits into the room that small work leaves.
     pub memory_mb: Reverse<u64>,
-    /// Oldest first.
+    /// Work that has waited longest comes first.
     pub since: Timestamp,
     /// Tie-breaker that makes the order total.
     pub key: WorkKey,
@@ -93,21 +93,21 @@ impl Rank {
         Self { priority: Reverse(priority), turn, memory_mb: Reverse(memory_mb), since, key }
     }
 
-    /// Returns the rank of an instance that waits for a cell. `None` if the instance does not exist, does not
-    /// wait, or is not desired.
+    /// Returns the rank of an instance that waits for a cell. `None` if the instance does not exist, is not
+    /// waiting, or is not desired.
     #[must_use]
-    pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
+    pub fn for_instance(process: &Process, place: &Place) -> Option<Self> {
         let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed())?;
-        let desired = process.desired.as_ref().filter(|_| process.wants(place))?;
+        let desired = process.desired.as_ref().filter(|_| process.is_desired(place))?;
         let memory_mb = desired.definition(&place.definition_id)?.memory_mb;
         let key = ActualLrpKey::new(process.guid.clone(), place.clone());
         let key = WorkKey::Lrp { key, epoch: process.epoch };
         Some(Self::new(desired.priority, memory_mb, lrp.since, key))
     }
 
-    /// Returns the rank of a task that waits for a cell. `None` if it does not wait.
+    /// Returns the rank of a task that waits for a cell. `None` if the task is not waiting.
     #[must_use]
-    pub fn of_task(task: &Task) -> Option<Self> {
+    pub fn for_task(task: &Task) -> Option<Self> {
         let key = WorkKey::Task { task_guid: task.guid.clone(), epoch: task.epoch };
         let TaskDefinition { priority, memory_mb, .. } = *task.definition;
         task.is_pending().then(|| Self::new(priority, memory_mb, task.epoch.0, key))

@@ -1,5 +1,5 @@
-//! Reaches: all subjects of one kind, as permissions name them. A permission for a reach covers every message
-//! on these subjects, including those of later versions.
+//! Reaches. A reach is the set of all subjects of one kind, in the form in which permissions name them. A
+//! permission for a reach covers every message on these subjects, including the messages of later versions.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum Reach {
     /// Queries of one caller.
     Queries(Caller),
     /// Queries that one BBS forwards to another.
-    QueriesOf,
+    ForwardedQueries,
     /// Entries of the journal.
     Events,
     /// Replies to one inbox.
@@ -42,7 +42,7 @@ impl fmt::Display for Reach {
             Self::Orders(verb) => write!(f, "{ROOT}.cell.*.rep.{}", verb.as_str()),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.>"),
             Self::Queries(caller) => write!(f, "{ROOT}.query.{caller}.>"),
-            Self::QueriesOf => write!(f, "{ROOT}.query-of.>"),
+            Self::ForwardedQueries => write!(f, "{ROOT}.query-of.>"),
             Self::Events => write!(f, "{EVENT_ROOT}>"),
             Self::Inbox(inbox) => write!(f, "{inbox}.>"),
             Self::Inboxes(kind) => write!(f, "{INBOX_ROOT}{}.>", kind.as_str()),

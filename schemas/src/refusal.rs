@@ -18,7 +18,7 @@ pub enum Code {
     ResourceConflict,
     /// The state of the record does not allow the command.
     InvalidStateTransition,
-    /// The command would grow its domain beyond a quota.
+    /// The command would make its domain exceed a quota.
     QuotaExceeded,
     /// The instance is claimed or running elsewhere, has crashed, is not desired, or must not run on this
     /// cell.
@@ -27,47 +27,47 @@ pub enum Code {
     /// The instance runs elsewhere, or its index belongs to another cell.
     #[serde(rename = "ActualLRPCannotBeStarted")]
     ActualLrpCannotBeStarted,
-    /// The record names another container than the reporting one.
+    /// The record names a different container than the reporting one.
     #[serde(rename = "ActualLRPCannotBeCrashed")]
     ActualLrpCannotBeCrashed,
-    /// The record names another container than the reporting one, or none.
+    /// The record names a different container than the reporting one, or no container.
     #[serde(rename = "ActualLRPCannotBeRemoved")]
     ActualLrpCannotBeRemoved,
     /// The record does not exist, or does not name the reporting container.
     #[serde(rename = "ActualLRPCannotBeUnclaimed")]
     ActualLrpCannotBeUnclaimed,
-    /// The evacuating record belongs to another cell, or an evacuating instance is not allowed here.
+    /// The evacuating record belongs to another cell, or the slot must not have an evacuating instance.
     #[serde(rename = "ActualLRPCannotBeEvacuated")]
     ActualLrpCannotBeEvacuated,
     /// The task runs on another cell.
     RunningOnDifferentCell,
     /// The command refers to another epoch of the guid.
     StaleEpoch,
-    /// The report refers to a record that has changed since.
+    /// The report refers to a record that has changed since the reporting program read it.
     StaleRecord,
     /// The command comes from a leader of a lower term.
     StaleTerm,
     /// The cell is not present.
     CellAbsent,
-    /// Another rep with a data folder of its own represents the cell.
+    /// Another rep, with a different data folder, represents the cell.
     CellTaken,
     /// The command is malformed. Every invalid field is listed.
     InvalidRequest,
-    /// The command waited for the whole of its `patience_ms`.
+    /// The command waited in the BBS longer than its `patience_ms`.
     DeadlinePassed,
     /// The client used the same request id for another command, or the same key for another dispatch.
     RequestIdReused,
-    /// The command names another domain or cell than its subject or its object.
+    /// The command names a different domain or cell than its subject or its object.
     Forbidden,
     /// Too many commands are waiting. The client should try again.
     Overloaded,
-    /// The position that a cursor names is no longer held. The client has to list from the beginning.
+    /// The position that a cursor names is no longer kept. The client has to list from the beginning.
     Expired,
     /// The program cannot answer now: it does not lead, it is starting, or the log accepts no entries. The
-    /// client should try again with the same request id. The message states whether nothing was stored or the
-    /// outcome is unknown.
+    /// client should try again with the same request id. The message states whether nothing was stored, or
+    /// whether the outcome is unknown.
     Unavailable,
-    /// The message has another schema. The client should send it again as JSON.
+    /// The program cannot read the schema of the message. The client should send the message again as JSON.
     Unreadable,
 }
 
@@ -78,9 +78,10 @@ pub enum Class {
     NotFound,
     /// The current state or another request conflicts with the command.
     Conflict,
-    /// The command was not judged. The client may send it again later, or to another program.
-    NotNow,
-    /// The command is wrong as it is, whenever it is sent.
+    /// The program did not decide about the command. The client may send it again later, or to another
+    /// program.
+    Retryable,
+    /// The command itself is wrong. It would be refused at any time.
     Invalid,
 }
 
@@ -114,7 +115,7 @@ impl Code {
         Self::Unreadable,
     ];
 
-    /// Returns the class of the code. No other place classifies codes.
+    /// Returns the class of the code. Only this function classifies codes.
     #[must_use]
     pub const fn class(self) -> Class {
         match self {
@@ -138,7 +139,7 @@ impl Code {
             | Self::Unavailable
             | Self::Overloaded
             | Self::DeadlinePassed
-            | Self::Unreadable => Class::NotNow,
+            | Self::Unreadable => Class::Retryable,
             Self::StaleTerm | Self::InvalidRequest | Self::Expired | Self::Forbidden => Class::Invalid,
         }
     }
@@ -202,7 +203,7 @@ impl Refusal {
     /// Creates a refusal. The message is cut to a fixed length.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: limits::cut(&message.into(), limits::REASON_BYTES), fields: vec![] }
+        Self { code, message: limits::truncate(&message.into(), limits::REASON_BYTES), fields: vec![] }
     }
 
     /// Creates the refusal of a malformed request, with every invalid field.
@@ -217,7 +218,7 @@ impl Refusal {
     /// Creates the refusal of a command for an epoch that this BBS has not read yet.
     #[must_use]
     pub fn behind() -> Self {
-        Self::new(Code::Unavailable, "this BBS has not heard of that life of the guid yet: try again")
+        Self::new(Code::Unavailable, "this BBS has not read that epoch of the guid yet: try again")
     }
 
     /// Creates the refusal of a command for an object that does not exist.

@@ -1,9 +1,9 @@
-//! Requests that changed an aggregate. The aggregate remembers them, so that a repeated request is carried
-//! out only once.
+//! Requests that changed an aggregate. The aggregate remembers these requests, so that a repeated request is
+//! carried out only once.
 //!
-//! The actor and the request id identify a request. The verb and the body are remembered as a digest, so that
-//! a request id which is reused for another command is refused. Refused requests are not remembered: they
-//! changed nothing and may be sent again.
+//! The actor and the request id identify a request. The verb and the body are remembered as a digest. If an
+//! id is reused for another command, the digests differ and the request is refused. Refused requests are not
+//! remembered: they changed nothing and may be sent again.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,12 +31,12 @@ pub fn digest((noun, verb): (&str, &str), body: &str) -> String {
     format!("{noun}.{verb}#{:016x}", crate::subject::fnv_1a(body))
 }
 
-/// Most recent requests, the oldest first, each with the version that it made.
+/// Most recent requests, the oldest first. Each is stored with the version of the aggregate that it produced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests(Packed<(Identity, u64)>);
 
 impl Requests {
-    /// Returns the version that a request made, or `None` if the request is not remembered.
+    /// Returns the version that a request produced, or `None` if the request is not remembered.
     ///
     /// # Errors
     /// `RequestIdReused` if the sender used the same id for another command.
@@ -52,7 +52,8 @@ impl Requests {
                 };
                 let (id, was, is) = (&request.id, verb(&known), verb(request));
                 let why = format!(
-                    "request id {id} was given to another command ({was}) and now comes with {is}: give each an id of its own"
+                    "request id {id} was used for another command ({was}) and cannot be reused for {is}: \
+                     use a new id for each command"
                 );
                 Err(Refusal::new(Code::RequestIdReused, why))
             }
@@ -71,9 +72,9 @@ impl Requests {
         self.0.is_empty()
     }
 
-    /// Remembers a request. If this makes more than 32, the oldest one is forgotten.
+    /// Remembers a request. If more than 32 requests are remembered then, the oldest one is forgotten.
     pub fn remember(&mut self, request: Identity, version: u64) {
-        self.0.change(|all| {
+        self.0.modify(|all| {
             if all.len() >= REMEMBERED_REQUESTS {
                 all.remove(0);
             }

@@ -1,5 +1,5 @@
-//! Resources and constraints of work, and whether a cell meets them. Contains the only definition of "fits on
-//! this cell".
+//! Resources and constraints of work, and the check whether a cell meets them. The only code that decides if
+//! work fits on a cell.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::attributes::Offer;
 use crate::checksum::crc64;
-use crate::isolation::Wall;
+use crate::isolation::IsolationLayer;
 use crate::names::{PlacementTag, Stack};
 use crate::rules::{Rule, Rules};
 
-/// Memory, disk, containers and host ports that a cell has or has free, or that work uses.
+/// Memory, disk, containers and host ports. Describes what a cell has, what is free on it, or what work uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {
     /// Memory in MiB.
@@ -31,7 +31,7 @@ pub struct Resources {
 /// Resource that a cell can lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Lack {
+pub enum Shortage {
     /// Too few containers are free.
     Containers,
     /// Too little disk is free.
@@ -42,7 +42,7 @@ pub enum Lack {
     Ports,
 }
 
-impl Lack {
+impl Shortage {
     /// Every resource that a cell can lack, in the order of placement errors.
     pub const ALL: [Self; 4] = [Self::Containers, Self::Disk, Self::Memory, Self::Ports];
 
@@ -61,18 +61,18 @@ impl Lack {
 impl Resources {
     /// Returns the resources of one container with this memory and disk, and this number of host ports.
     #[must_use]
-    pub const fn of_container(memory_mb: u64, disk_mb: u64, ports: u32) -> Self {
+    pub const fn for_container(memory_mb: u64, disk_mb: u64, ports: u32) -> Self {
         Self { memory_mb, disk_mb, containers: 1, ports }
     }
 
-    /// Returns the resources that are too small for `work`; none if it fits. Auction and rep both use this
-    /// function.
-    pub fn lacks(self, work: Self) -> impl Iterator<Item = Lack> {
+    /// Returns the resources of which too little is free for `work`; none if the work fits. The auction and
+    /// the rep both use this function.
+    pub fn shortages(self, work: Self) -> impl Iterator<Item = Shortage> {
         [
-            (self.containers < work.containers, Lack::Containers),
-            (self.disk_mb < work.disk_mb, Lack::Disk),
-            (self.memory_mb < work.memory_mb, Lack::Memory),
-            (self.ports < work.ports, Lack::Ports),
+            (self.containers < work.containers, Shortage::Containers),
+            (self.disk_mb < work.disk_mb, Shortage::Disk),
+            (self.memory_mb < work.memory_mb, Shortage::Memory),
+            (self.ports < work.ports, Shortage::Ports),
         ]
         .into_iter()
         .filter_map(|(lacking, what)| lacking.then_some(what))
@@ -115,11 +115,11 @@ impl Resources {
 pub struct Constraint {
     /// Stack that the cell has to offer. `None` accepts every cell.
     pub stack: Option<Stack>,
-    /// Tags that the cell has to carry. It must carry all of them and no others.
+    /// Tags of the cell. The cell must carry exactly these tags.
     pub placement_tags: BTreeSet<PlacementTag>,
     /// Isolation layers that the cell's containers must have.
     #[serde(default)]
-    pub walls: BTreeSet<Wall>,
+    pub walls: BTreeSet<IsolationLayer>,
     /// Further rules. `None` for most definitions.
     pub rules: Option<Box<Rules>>,
 }
@@ -133,7 +133,7 @@ pub enum Mismatch<'a> {
     Tags,
     /// The cell's containers lack a required isolation layer.
     Isolation,
-    /// The cell does not meet this rule, given with its position.
+    /// The cell does not meet this rule. The number is the position of the rule.
     Rule(usize, &'a Rule),
 }
 
@@ -167,7 +167,7 @@ impl Constraint {
         if !self.walls.is_empty() && !offer.isolation().has_all(&self.walls) {
             return Some(Mismatch::Isolation);
         }
-        let unmet = self.rules.as_ref().and_then(|rules| rules.unmet(offer));
+        let unmet = self.rules.as_ref().and_then(|rules| rules.first_unmet(offer));
         unmet.map(|(at, rule)| Mismatch::Rule(at, rule))
     }
 
@@ -181,8 +181,8 @@ impl Constraint {
 
 /// Class of cells that are equivalent for every constraint that does not [escape](Constraint::escapes).
 ///
-/// The class is a hash of the stack, the tags, the zone and the attributes that are not unique. It is the
-/// same in every program and at any time. As text it has 16 hexadecimal digits, because some JSON parsers
+/// The class is a hash of the stack, the tags, the zone and the attributes that are not unique. The hash is
+/// the same in every program and at any time. As text it has 16 hexadecimal digits, because some JSON parsers
 /// lose digits of such a large number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellClass(pub u64);
@@ -210,7 +210,12 @@ impl<'de> Deserialize<'de> for CellClass {
         }
         let text = String::deserialize(deserializer)?;
         let number = u64::from_str_radix(&text, 16).ok().map(Self).filter(|class| class.to_string() == text);
-        number.ok_or_else(|| D::Error::custom(format!("{text:?} is no class: it has 16 hexadecimal digits")))
+        number.ok_or_else(|| {
+            D::Error::custom(format!(
+                "invalid class {text:?}: expected 16 \
+            hexadecimal digits"
+            ))
+        })
     }
 }
 
@@ -221,7 +226,8 @@ impl JsonSchema for CellClass {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "What cells share that are alike for every constraint that doesn't escape classes.",
+            "description": "Class of cells that are equivalent for every constraint that does not escape \
+                            classes.",
             "type": "string",
             "pattern": "^[0-9a-f]{16}$",
         })
@@ -231,7 +237,7 @@ impl JsonSchema for CellClass {
 impl CellClass {
     /// Returns the class of a cell.
     #[must_use]
-    pub fn of(offer: &Offer<'_>) -> Self {
+    pub fn from_offer(offer: &Offer<'_>) -> Self {
         let mut words = vec![offer.stack.as_str(), offer.zone.as_str()];
         words.extend(offer.placement_tags.iter().map(PlacementTag::as_str));
         let shared = offer.attributes.iter().filter(|(name, _)| !name.is_unique());

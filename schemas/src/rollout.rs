@@ -1,5 +1,6 @@
 //! The rollout: one transition of a deployment to a definition, index by index (Updatable LRPs,
-//! "`UpdateLRPDeployment`"; SwarmKit orchestrators, "Update supervisor"; docs/model.md, "Rollouts").
+//! "`UpdateLRPDeployment`"; SwarmKit orchestrators, "Update supervisor";
+//! docs/internals/model/definitions-and-rollouts.md, "Rollouts").
 //!
 //! ```text
 //!             begin                 runs, survived its monitor          the old one is gone
@@ -8,11 +9,12 @@
 //!    └───── retry ── (stalled)
 //! ```
 //! The diagram shows the stages of one index. The rollout as a whole is `Rolling` until every index runs the
-//! target, and then `Completed`. A client or too many failures make it `Paused`. Another rollout may
-//! supersede it at any time.
+//! target definition, and then `Completed`. A client or too many failures make it `Paused`. Another rollout
+//! may supersede it at any time.
 //!
-//! [`next`] returns the next event that follows from the state, until none follows. It depends only on the
-//! log and the time, so every leader finds the same events and no event follows twice.
+//! [`next`] returns the next event that follows from the state, or `None` once no event follows. The result
+//! depends only on the log and the time. Every leader therefore finds the same events, and no event is
+//! decided twice.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +35,9 @@ use crate::key::Place;
 use crate::names::DefinitionId;
 use crate::policy::{FailureAction, UpdateOrder, UpdatePolicy};
 
-/// Time that an index waits for room for its new instance beside the old one. After that it falls back to
-/// stop-first, if enough other instances run.
-pub const NO_ROOM: Duration = Duration::from_secs(30);
+/// Time that an index waits for room to start its new instance while the old one still runs. After this time
+/// the index falls back to stop-first, if enough other instances run.
+pub const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One transition of a deployment to a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +45,13 @@ pub struct Rollout {
     /// Number of the rollout in the epoch of the process, from 1.
     pub number: u32,
     pub kind: Kind,
-    /// Definition that every index has to run.
+    /// Definition that every index has to run when the rollout is completed.
     pub target: DefinitionId,
-    /// Definition that was healthy when the rollout started, to which a rollback returns. `None` if none was.
+    /// Definition to which a rollback returns: the one that was healthy when the rollout started. `None` if
+    /// no definition was healthy.
     pub rollback_to: Option<DefinitionId>,
     /// Content of `rollback_to` after the process has dropped that definition, so that a rollback can add it
-    /// again. `None` while the process has it, and after the rollout.
+    /// again. `None` while the process still has the definition, and after the rollout.
     pub rollback_definition: Option<Arc<Definition>>,
     /// Policy as it was when the rollout started.
     pub policy: UpdatePolicy,
@@ -60,16 +63,17 @@ pub struct Rollout {
     pub since: Timestamp,
     /// Decision that started the rollout.
     pub cause: Option<Cause>,
-    /// Number of indices to replace: those at the start, and those that were added since.
+    /// Number of indices to replace: the indices at the start of the rollout, and the indices added since
+    /// then.
     pub total: u32,
-    /// Number of indices replaced so far.
+    /// Number of indices that have been replaced.
     pub replaced: u32,
-    /// First index that has not had its turn.
+    /// Index after the highest one that has had its turn.
     pub cursor: u32,
-    /// Indices in replacement.
+    /// Indices that are being replaced, with their progress.
     pub steps: BTreeMap<u32, Step>,
-    /// Indices that are given up for now.
-    pub stalled: BTreeMap<u32, Stalled>,
+    /// Indices that the rollout has given up for now.
+    pub stalled: BTreeMap<u32, StalledIndex>,
     /// Indices at which an instance failed.
     pub failed: BTreeSet<u32>,
 }
@@ -78,9 +82,9 @@ pub struct Rollout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// To a definition that a client requested.
+    /// Rollout to a definition that a client requested.
     Update,
-    /// Back to the definition that was healthy before.
+    /// Return to the definition that was healthy before.
     Rollback,
 }
 
@@ -96,7 +100,7 @@ pub enum Phase {
     Completed,
 }
 
-/// Progress of an index in replacement.
+/// Progress of an index that is being replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// Time at which the index took its turn.
@@ -107,31 +111,31 @@ pub struct Step {
     pub stage: Stage,
 }
 
-/// Stage of an index in replacement.
+/// Stage of an index that is being replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The new instance has to be placed, to start and to survive its monitor.
+    /// The index waits for the new instance to be placed, to start and to survive its monitor.
     Starting,
-    /// The old instance has to stop.
+    /// The index waits for the old instance to stop.
     Leaving,
-    /// The index is replaced. Another one takes its turn at this time.
+    /// The index is replaced. The next index may take its turn at this time.
     Resting(Timestamp),
 }
 
-/// Index that is given up for now.
+/// Index that the rollout has given up for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Stalled {
-    /// Earliest time of the next attempt, which also waits until all other indices have had their turn.
+pub struct StalledIndex {
+    /// Earliest time of the next attempt. The attempt also waits until all other indices have had their turn.
     pub retry_at: Timestamp,
-    /// Number of times that the index was given up.
+    /// Number of times that the rollout has given up the index.
     pub times: u32,
 }
 
 /// Reason for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Pause {
+pub enum PauseReason {
     /// A client paused the rollout.
     Asked,
     /// The number of replaced indices has reached `pause_after` of the policy.
@@ -147,7 +151,7 @@ pub enum Event {
     Started {
         kind: Kind,
         target: DefinitionId,
-        /// Definition to which a rollback returns.
+        /// Definition to which a rollback returns. `None` if no definition was healthy.
         rollback_to: Option<DefinitionId>,
         /// Number of indices to replace.
         total: u32,
@@ -155,9 +159,9 @@ pub enum Event {
         /// Reason, as shown to users.
         reason: String,
     },
-    /// Indices take their turn.
+    /// Indices take their turn: their replacement starts.
     Begun { indices: Indices },
-    /// Both instances of an index do not fit, so the old one stops first.
+    /// The new instance of an index does not fit beside the old one, so the old one stops first.
     FellBack { index: u32 },
     /// The new instance of an index runs and has survived its monitor, so the old one has to stop.
     TookOver { index: u32 },
@@ -167,9 +171,10 @@ pub enum Event {
         /// Time at which the next index may take its turn.
         rests_until: Timestamp,
     },
-    /// The new instance of an index failed. Recorded once for each index, until the rollout is resumed.
+    /// The new instance of an index failed. The event is recorded only once for each index, until the rollout
+    /// is resumed.
     Failed { index: u32, reason: String },
-    /// An index is given up for now.
+    /// The rollout gives up an index for now.
     Stalled {
         index: u32,
         /// Earliest time of the next attempt.
@@ -178,7 +183,7 @@ pub enum Event {
     },
     /// No further index takes its turn.
     Paused {
-        cause: Pause,
+        cause: PauseReason,
         /// Reason, as shown to users.
         reason: String,
     },
@@ -204,16 +209,17 @@ impl Event {
     }
 }
 
-/// Instances of an index, from the point of view of a rollout.
+/// Instances of an index, as a rollout distinguishes them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen<'a> {
-    /// Instance of the target.
+pub struct IndexView<'a> {
+    /// Instance of the target definition. `None` if the index has none.
     pub target: Option<&'a Actual>,
-    /// `true` if an instance of another definition exists, including one that is stopping.
+    /// `true` if the index has an instance of another definition, including one that is stopping.
     pub other: bool,
-    /// `true` if such an instance is RUNNING and was not asked to stop.
+    /// `true` if an instance of another definition is RUNNING and was not asked to stop.
     pub other_runs: bool,
-    /// `true` if such an instance has ended and the condition of its restart policy keeps it down.
+    /// `true` if an instance of another definition has ended and the condition of its restart policy keeps it
+    /// down.
     pub done: bool,
 }
 
@@ -239,17 +245,20 @@ impl<'a> Context<'a> {
     }
 }
 
-impl<'a> Seen<'a> {
-    /// Returns the view of an index with these instances.
-    pub fn of(target: &DefinitionId, there: impl Iterator<Item = (&'a Place, &'a Actual)>) -> Self {
+impl<'a> IndexView<'a> {
+    /// Returns the view of an index that has these instances.
+    pub fn from_instances(
+        target: &DefinitionId,
+        there: impl Iterator<Item = (&'a Place, &'a Actual)>,
+    ) -> Self {
         let mut seen = Self::default();
         for (place, lrp) in there {
             if place.definition_id == *target {
                 seen.target = Some(lrp);
             } else {
                 seen.other = true;
-                seen.other_runs |= lrp.runs_on();
-                seen.done |= lrp.is_done();
+                seen.other_runs |= lrp.keeps_running();
+                seen.done |= lrp.is_kept_down();
             }
         }
         seen
@@ -258,27 +267,28 @@ impl<'a> Seen<'a> {
     /// Returns `true` if the new instance is RUNNING and was not asked to stop.
     #[must_use]
     pub fn target_runs(&self) -> bool {
-        self.target.is_some_and(Actual::runs_on)
+        self.target.is_some_and(Actual::keeps_running)
     }
 
-    /// Returns `true` if the index counts as running: an instance runs, or has ended and stays down by its
-    /// restart policy.
+    /// Returns `true` if the index counts as running: one of its instances runs, or has ended and its restart
+    /// policy keeps it down.
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.target_runs() || self.other_runs || self.done || self.target.is_some_and(Actual::is_done)
+        self.target_runs() || self.other_runs || self.done || self.target.is_some_and(Actual::is_kept_down)
     }
 
-    /// Returns `true` if only the target is left at the index, and its instance runs. If the target is known
-    /// to work, an instance that the restart policy declined to restart is sufficient.
+    /// Returns `true` if the index has no instance of another definition, and its instance of the target
+    /// runs. If the target is known to work, an instance that the restart policy declined to restart is
+    /// sufficient.
     fn is_replaced(&self, proven: bool) -> bool {
-        let declined = self.target.is_some_and(|lrp| lrp.declined().is_some());
+        let declined = self.target.is_some_and(|lrp| lrp.no_restart_reason().is_some());
         !self.other && (self.target_runs() || proven && declined)
     }
 
-    /// Returns `true` if only the target is left at the index, and its instance runs. If the target is known
-    /// to work, any instance of it is sufficient, because its restarts are then a matter of the restart
-    /// policy.
-    pub(crate) fn is_there(&self, proven: bool) -> bool {
+    /// Returns `true` if the index has no instance of another definition, and its instance of the target
+    /// runs. If the target is known to work, an instance of it in any state is sufficient, because the
+    /// restart policy then decides whether it restarts.
+    pub(crate) fn is_on_target(&self, proven: bool) -> bool {
         !self.other && if proven { self.target.is_some() } else { self.target_runs() }
     }
 }
@@ -293,23 +303,24 @@ impl Rollout {
         }
     }
 
-    /// Returns the rollout unless it is completed.
+    /// Returns the rollout, or `None` if it is completed.
     #[must_use]
-    pub fn under_way(&self) -> Option<&Self> {
+    pub fn active(&self) -> Option<&Self> {
         (!self.is_over()).then_some(self)
     }
 
-    /// Returns the progress of an index that waits for its new instance, or for the end of its old one.
+    /// Returns the progress of an index that waits for its new instance to be healthy, or for its old one to
+    /// end. `None` for any other index.
     #[must_use]
-    pub fn in_replacement(&self, index: u32) -> Option<&Step> {
+    pub fn replacement_step(&self, index: u32) -> Option<&Step> {
         self.steps.get(&index).filter(|step| match step.stage {
             Stage::Starting | Stage::Leaving => true,
             Stage::Resting(_) => false,
         })
     }
 
-    /// Returns `true` if the new instance of an index has not survived its monitor yet. Until then the
-    /// rollout controls its restarts.
+    /// Returns `true` if the index waits for its new instance to survive its monitor. Until then the rollout
+    /// controls the restarts of that instance.
     #[must_use]
     pub fn is_starting(&self, index: u32) -> bool {
         self.steps.get(&index).is_some_and(|step| step.stage == Stage::Starting)
@@ -334,29 +345,39 @@ impl Rollout {
         }
     }
 
-    /// Returns the times at which the rollout may advance because of the time alone.
-    pub fn due<'a>(&self, healthy: Option<&DefinitionId>, see: impl Fn(u32) -> Seen<'a>) -> Vec<Timestamp> {
+    /// Returns the times at which the rollout may advance without any other change.
+    pub fn due<'a>(
+        &self,
+        healthy: Option<&DefinitionId>,
+        see: impl Fn(u32) -> IndexView<'a>,
+    ) -> Vec<Timestamp> {
         let steps = self.steps.iter().filter_map(|(index, step)| self.step_due(step, see(*index), healthy));
         steps.chain(self.stalled.values().map(|stalled| stalled.retry_at)).collect()
     }
 
-    fn step_due(&self, step: &Step, seen: Seen<'_>, healthy: Option<&DefinitionId>) -> Option<Timestamp> {
+    fn step_due(
+        &self,
+        step: &Step,
+        seen: IndexView<'_>,
+        healthy: Option<&DefinitionId>,
+    ) -> Option<Timestamp> {
         match step.stage {
             Stage::Resting(until) => Some(until),
             Stage::Leaving => None,
             Stage::Starting => match seen.target.filter(|_| seen.target_runs()) {
                 Some(lrp) => Some(lrp.since + self.policy.monitor()),
                 None => {
-                    let no_room = (step.order == UpdateOrder::StartFirst).then_some(step.begun_at + NO_ROOM);
-                    let unplaced = seen.target.is_some_and(Actual::is_unplaced);
+                    let no_room =
+                        (step.order == UpdateOrder::StartFirst).then_some(step.begun_at + ROOM_TIMEOUT);
+                    let unplaced = seen.target.is_some_and(Actual::has_placement_error);
                     no_room.filter(|_| unplaced).into_iter().chain(self.deadline(step, healthy)).min()
                 }
             },
         }
     }
 
-    /// Returns the time at which an index stalls because it is late. `None` if the target is not known to
-    /// work, or without a deadline.
+    /// Returns the time at which an index stalls because its replacement takes too long. `None` if the target
+    /// is not known to work, or if the policy sets no deadline.
     fn deadline(&self, step: &Step, healthy: Option<&DefinitionId>) -> Option<Timestamp> {
         let proven = healthy == Some(&self.target);
         let deadline = Duration::from_millis(self.policy.index_deadline_ms);
@@ -365,18 +386,18 @@ impl Rollout {
 
     fn retry_at(&self, index: u32, now: Timestamp) -> Timestamp {
         let times = self.stalled.get(&index).map_or(0, |stalled| stalled.times);
-        now + (crash::WAIT * 2_u32.pow(times.min(16))).min(crash::LONGEST_WAIT)
+        now + (crash::BASE_DELAY * 2_u32.pow(times.min(16))).min(crash::MAX_DELAY)
     }
 }
 
-/// Returns the next event that follows from the state, or `None` if none does.
+/// Returns the next event that follows from the state, or `None` if no event follows.
 ///
 /// `see` returns the instances of an index. `running` returns the number of desired indices that count as
-/// running ([`Seen::serves`]).
+/// running ([`IndexView::serves`]).
 pub fn next<'a>(
     rollout: &Rollout,
     context: Context<'_>,
-    see: impl Fn(u32) -> Seen<'a>,
+    see: impl Fn(u32) -> IndexView<'a>,
     running: impl Fn() -> u32,
 ) -> Option<Event> {
     if rollout.is_over() {
@@ -385,22 +406,22 @@ pub fn next<'a>(
     let of_steps = rollout
         .steps
         .iter()
-        .find_map(|(index, step)| next_of_step(rollout, *index, step, see(*index), context, &running));
+        .find_map(|(index, step)| next_step_event(rollout, *index, step, see(*index), context, &running));
     if of_steps.is_some() || rollout.phase == Phase::Paused {
         return of_steps;
     }
     if let Some(after) = rollout.policy.pause_after.filter(|after| rollout.replaced >= *after) {
-        let reason = format!("paused after {after} replaced, as the policy says");
-        return Some(Event::Paused { cause: Pause::Canary, reason });
+        let reason = format!("paused after {after} replaced, as set by pause_after");
+        return Some(Event::Paused { cause: PauseReason::Canary, reason });
     }
-    next_turn(rollout, context, &see, &running).or_else(|| completed(rollout, context, &see))
+    next_begun(rollout, context, &see, &running).or_else(|| completed(rollout, context, &see))
 }
 
-fn next_of_step(
+fn next_step_event(
     rollout: &Rollout,
     index: u32,
     step: &Step,
-    seen: Seen<'_>,
+    seen: IndexView<'_>,
     context: Context<'_>,
     running: impl Fn() -> u32,
 ) -> Option<Event> {
@@ -416,12 +437,12 @@ fn next_of_step(
                 let reason = format!("not RUNNING after {} s", rollout.policy.index_deadline_ms / 1000);
                 return Some(Event::Stalled { index, retry_at, reason });
             }
-            // If the old instance evacuates, `seen.other` is `false`: a stop would make no room, and the
-            // instance may come back.
-            let no_room = seen.target.is_some_and(Actual::is_unplaced)
+            // If the old instance is evacuating, `seen.other` is `false`. A stop of that instance would make
+            // no room, and the instance may come back.
+            let no_room = seen.target.is_some_and(Actual::has_placement_error)
                 && seen.other
                 && step.order == UpdateOrder::StartFirst
-                && step.begun_at + NO_ROOM <= now;
+                && step.begun_at + ROOM_TIMEOUT <= now;
             (no_room && may_stop(seen, context, running)).then_some(Event::FellBack { index })
         }
         Stage::Leaving if !seen.other => {
@@ -433,22 +454,23 @@ fn next_of_step(
 }
 
 /// Returns `true` if the old instance of an index may stop before the new one runs.
-fn may_stop(seen: Seen<'_>, context: Context<'_>, running: impl Fn() -> u32) -> bool {
+fn may_stop(seen: IndexView<'_>, context: Context<'_>, running: impl Fn() -> u32) -> bool {
     !seen.other_runs || running() > context.min_running
 }
 
-/// Returns the event for the index that takes its turn: the lowest one without a turn, or else a stalled one
-/// whose next attempt is due.
-fn next_turn<'a>(
+/// Returns the event for the index that takes its turn next. Waiting indices that are not stalled come first,
+/// beginning at the cursor. After them come stalled indices whose next attempt is due.
+fn next_begun<'a>(
     rollout: &Rollout,
     context: Context<'_>,
-    see: impl Fn(u32) -> Seen<'a>,
+    see: impl Fn(u32) -> IndexView<'a>,
     running: impl Fn() -> u32,
 ) -> Option<Event> {
     let proven = context.healthy() == Some(&rollout.target);
-    let waits = |index: &u32| rollout.in_replacement(*index).is_none() && !see(*index).is_there(proven);
+    let waits = |index: &u32| rollout.replacement_step(*index).is_none() && !see(*index).is_on_target(proven);
     let fresh = |index: &u32| waits(index) && !rollout.stalled.contains_key(index);
-    // No definition is known to work, so an index without a running instance has nothing to protect.
+    // If no definition is known to work, indices without a running instance take their turns at once, because
+    // the rollout has nothing to protect there.
     if context.healthy().is_none() {
         let idle = |index: &u32| fresh(index) && !see(*index).other_runs;
         let indices: Indices =
@@ -460,11 +482,12 @@ fn next_turn<'a>(
     let rested = |step: &Step| matches!(step.stage, Stage::Resting(until) if until <= context.now);
     let busy = rollout.steps.values().filter(|step| !rested(step)).count();
     if busy
-        >= usize::try_from(rollout.policy.indices_at_once(context.desired.instances)).unwrap_or(usize::MAX)
+        >= usize::try_from(rollout.policy.max_parallel_indices(context.desired.instances))
+            .unwrap_or(usize::MAX)
     {
         return None;
     }
-    // Even if too few instances run, an index without a running instance takes its turn.
+    // An index without a running instance takes its turn even if too few other instances run.
     let starts_first = rollout.policy.order == UpdateOrder::StartFirst;
     let counted = OnceCell::new();
     let running = || *counted.get_or_init(&running);
@@ -480,8 +503,12 @@ fn next_turn<'a>(
     Some(Event::Begun { indices: index.into() })
 }
 
-/// Returns the final event if every index runs the target and nothing else.
-fn completed<'a>(rollout: &Rollout, context: Context<'_>, see: impl Fn(u32) -> Seen<'a>) -> Option<Event> {
+/// Returns the final event if every index runs only the target definition.
+fn completed<'a>(
+    rollout: &Rollout,
+    context: Context<'_>,
+    see: impl Fn(u32) -> IndexView<'a>,
+) -> Option<Event> {
     let busy = rollout.steps.values().any(|step| match step.stage {
         Stage::Starting | Stage::Leaving => true,
         Stage::Resting(_) => false,
@@ -580,7 +607,7 @@ impl Rollout {
             Event::Stalled { index, retry_at, .. } => {
                 self.steps.remove(index);
                 let times = self.stalled.get(index).map_or(0, |stalled| stalled.times).saturating_add(1);
-                self.stalled.insert(*index, Stalled { retry_at: *retry_at, times });
+                self.stalled.insert(*index, StalledIndex { retry_at: *retry_at, times });
             }
             Event::Paused { reason, .. } => self.enter(Phase::Paused, reason, at),
             Event::Resumed {} => {
@@ -609,9 +636,9 @@ impl Rollout {
         self.since = at;
     }
 
-    /// Keeps the content of the definition that a rollback needs when the process drops it.
+    /// If the process drops the definition that a rollback needs, keeps the content of that definition.
     pub(crate) fn keep_pruned(&mut self, desired: &Desired, pruned: &[DefinitionId]) {
-        let needed = self.under_way().and_then(|rollout| rollout.rollback_to.as_ref());
+        let needed = self.active().and_then(|rollout| rollout.rollback_to.as_ref());
         if let Some(definition) =
             needed.filter(|id| pruned.contains(id)).and_then(|id| desired.definition(id))
         {
@@ -619,8 +646,8 @@ impl Rollout {
         }
     }
 
-    /// Adapts the rollout to another set of indices: drops those that are no longer part of it, and counts
-    /// the new ones.
+    /// Adapts the rollout to another set of indices: drops the indices that are no longer part of it, and
+    /// adds the new ones to the total.
     pub(crate) fn resize(&mut self, before: &Indices, after: &Indices) {
         self.steps.retain(|index, _| after.contains(*index));
         self.stalled.retain(|index, _| after.contains(*index));

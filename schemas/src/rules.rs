@@ -1,5 +1,5 @@
 //! Placement rules of definitions about the attributes of cells: constraints, affinities and spread
-//! (docs/model.md, "Constraints").
+//! (docs/internals/model/auction.md, "Constraints").
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,10 +19,10 @@ mod version;
 
 pub use version::{BadRange, Range, Version};
 
-/// Reason that rules about several instances have no effect on a global process.
-pub const ONE_ON_EACH_CELL: &str = "a global process has one instance on each cell that fits";
+/// Explanation of why rules about several instances have no effect on a global process.
+pub const ONE_PER_CELL: &str = "a global process has one instance on each cell that fits";
 
-/// Placement rules of a definition besides stack and tags. Most definitions have none.
+/// Placement rules of a definition, apart from stack and tags. Most definitions have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Rules {
     /// Rules that a cell has to meet.
@@ -33,12 +33,12 @@ pub struct Rules {
     pub spread: Vec<Spread>,
 }
 
-/// Rule about one attribute, or about the number of instances per cell or attribute value.
+/// Rule about one attribute of cells, or about the number of instances per cell or attribute value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
-    /// Attribute that is compared. `None` if the rule is about cells.
+    /// Attribute that the rule is about. `None` if the rule is about cells.
     pub attribute: Option<AttributeName>,
-    /// Kind of comparison.
+    /// Comparison that the rule makes.
     pub operator: Operator,
     /// Text that the attribute is compared with; empty if the operator needs none.
     pub value: Operand,
@@ -47,29 +47,29 @@ pub struct Rule {
 /// Comparison of an attribute with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
-    /// The attribute is equal. This operator and the next five compare two numbers as numbers, and everything
-    /// else as text.
+    /// The attribute is equal to the value. This operator and the next five compare two numbers as numbers,
+    /// and everything else as text.
     #[serde(rename = "=")]
     Equal,
-    /// The attribute is not equal, or the cell does not have it.
+    /// The attribute is not equal to the value, or the cell does not have the attribute.
     #[serde(rename = "!=")]
     NotEqual,
-    /// The attribute is less.
+    /// The attribute is less than the value.
     #[serde(rename = "<")]
     Less,
-    /// The attribute is less or equal.
+    /// The attribute is less than or equal to the value.
     #[serde(rename = "<=")]
     AtMost,
-    /// The attribute is greater.
+    /// The attribute is greater than the value.
     #[serde(rename = ">")]
     Greater,
-    /// The attribute is greater or equal.
+    /// The attribute is greater than or equal to the value.
     #[serde(rename = ">=")]
     AtLeast,
-    /// The attribute is a version in a range such as `>= 1.2, < 2`.
+    /// The attribute is a version that lies in a range such as `>= 1.2, < 2`.
     #[serde(rename = "version")]
     Version,
-    /// A regular expression matches somewhere in the attribute.
+    /// The regular expression matches some part of the attribute.
     #[serde(rename = "regexp")]
     Regexp,
     /// The attribute is a comma-separated list that has every member of the given list.
@@ -81,11 +81,11 @@ pub enum Operator {
     /// The cell does not have the attribute.
     #[serde(rename = "is_not_set")]
     IsNotSet,
-    /// At most this number of instances of the process are on one cell.
+    /// Each cell has at most this number of instances of the process.
     #[serde(rename = "distinct_cell")]
     DistinctCell,
-    /// At most this number of instances of the process are on cells with the same value of the attribute, and
-    /// none on cells without it.
+    /// Each group of cells with the same value of the attribute has at most this number of instances of the
+    /// process. Cells without the attribute have none.
     #[serde(rename = "distinct_attribute")]
     DistinctAttribute,
 }
@@ -128,8 +128,8 @@ impl Operator {
         }
     }
 
-    /// Returns `true` if the operator limits the instances per cell or attribute value. A cell alone cannot
-    /// check such a rule.
+    /// Returns `true` if the operator limits the instances per cell or attribute value. Such a rule cannot be
+    /// checked with the attributes of one cell alone.
     #[must_use]
     pub const fn is_distinct(self) -> bool {
         matches!(self, Self::DistinctCell | Self::DistinctAttribute)
@@ -151,17 +151,18 @@ impl Operand {
         &self.text
     }
 
-    /// Returns the text as a regular expression. `None` if it does not compile, so it matches nothing.
+    /// Returns the text as a regular expression. `None` if the text does not compile; a rule with such a text
+    /// matches nothing.
     fn pattern(&self) -> Option<&Regex> {
-        self.pattern.get_or_init(|| pattern(&self.text).ok()).as_ref()
+        self.pattern.get_or_init(|| compile_pattern(&self.text).ok()).as_ref()
     }
 }
 
-/// Compiles a regular expression within the limits on its size.
+/// Compiles a regular expression, within limits on its size.
 ///
 /// # Errors
-/// Returns the error of the compiler.
-pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
+/// The error of the regular expression compiler.
+pub fn compile_pattern(text: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(text).size_limit(limits::PATTERN_BYTES).dfa_size_limit(limits::PATTERN_BYTES).build()
 }
 
@@ -229,8 +230,8 @@ pub struct Spread {
     pub attribute: AttributeName,
     /// Weight relative to other spreads, 1 to 100.
     pub weight: u8,
-    /// Desired percentage of the instances for each value. The values that are not listed share the rest
-    /// evenly.
+    /// Desired percentage of the instances for each value. Values that are not listed share the remaining
+    /// instances evenly.
     pub targets: BTreeMap<String, u8>,
 }
 
@@ -241,9 +242,10 @@ impl Rules {
         self.constraints.is_empty() && self.affinities.is_empty() && self.spread.is_empty()
     }
 
-    /// Returns the first constraint that a cell alone does not meet, with its position.
+    /// Returns the first constraint that the cell does not meet, with its position. Limits on instances are
+    /// not checked, because they depend on more than the cell.
     #[must_use]
-    pub fn unmet(&self, offer: &Offer<'_>) -> Option<(usize, &Rule)> {
+    pub fn first_unmet(&self, offer: &Offer<'_>) -> Option<(usize, &Rule)> {
         self.constraints.iter().enumerate().find(|(_, rule)| !rule.holds(offer))
     }
 
@@ -258,9 +260,9 @@ impl Rules {
         self.constraints.iter().enumerate().filter_map(|(at, rule)| Some((at, rule.distinct()?)))
     }
 
-    /// Returns the rules about several instances as invalid fields, for a process that has a single instance
-    /// per cell.
-    pub fn about_several(&self) -> impl Iterator<Item = BadField> {
+    /// Returns the rules about several instances as invalid fields. Used for a process that has a single
+    /// instance per cell.
+    pub fn multi_instance_rules(&self) -> impl Iterator<Item = BadField> {
         let distinct = self.constraints.iter().enumerate().filter(|(_, rule)| rule.operator.is_distinct());
         let distinct = distinct.map(|(at, rule)| BadField {
             field: format!("constraints[{at}].operator"),
@@ -283,13 +285,13 @@ impl Rules {
 pub enum Distinct<'a> {
     /// Limit per cell.
     Cell { most: u32 },
-    /// Limit per value of an attribute. Cells without the attribute may have no instance.
+    /// Limit per value of an attribute. Cells without the attribute must have no instance.
     Attribute { attribute: &'a AttributeName, most: u32 },
 }
 
 impl Rule {
-    /// Returns `true` if a cell alone meets the rule. A limit on instances holds wherever an instance may run
-    /// at all.
+    /// Returns `true` if the cell meets the rule. Limits on instances are not checked, because they depend on
+    /// more than the cell. Such a rule is met by every cell that may run an instance at all.
     #[must_use]
     pub fn holds(&self, offer: &Offer<'_>) -> bool {
         let is = self.attribute.as_ref().and_then(|name| offer.attribute(name.as_str()));
@@ -336,7 +338,7 @@ impl Rule {
         }
     }
 
-    /// Returns `true` if cells of one class may differ for the rule.
+    /// Returns `true` if cells of the same class may differ in whether they meet the rule.
     #[must_use]
     pub fn escapes(&self) -> bool {
         self.operator.is_distinct() || self.attribute.as_ref().is_some_and(AttributeName::is_unique)

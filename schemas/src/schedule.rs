@@ -1,4 +1,4 @@
-//! Schedules: the due times of a periodic task (docs/model.md, "Periodic tasks").
+//! Schedules: the due times of a periodic task (docs/internals/model/periodic-tasks.md, "Periodic tasks").
 //!
 //! Evaluation is pure: the time is an input, and the rules of all time zones are part of the program, so
 //! every machine gets the same result. Events record due times as timestamps. Replaying a log therefore never
@@ -24,11 +24,11 @@ use jiff::tz::{AmbiguousOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
 use crate::fields::nearest;
-use crate::limits::{self, MISSED_COUNTED};
+use crate::limits::{self, MISSED_LAUNCHES};
 use crate::{Timestamp, cron};
 
-/// Distances into the past at which the search for the latest due time starts, tried in this order.
-const LOOKS_BACK: [Duration; 4] = [
+/// Intervals before the present at which the search for the latest due time starts, tried in this order.
+const SEARCH_DISTANCES: [Duration; 4] = [
     Duration::from_secs(3_600),
     Duration::from_secs(26 * 3_600),
     Duration::from_secs(32 * 86_400),
@@ -49,26 +49,26 @@ pub enum BadSchedule {
     #[error("{0:?} is not a valid cron expression of five fields: {1}")]
     Cron(String, String),
     /// The expression names a time that never occurs.
-    #[error("{0:?} names a time that never comes")]
+    #[error("{0:?} names a time that never occurs")]
     Never(String),
     /// The time zone is not known.
-    #[error("{0:?} is no time zone of the IANA database: {1}")]
+    #[error("{0:?} is not a time zone of the IANA database: {1}")]
     TimeZone(String, String),
 }
 
 /// Due times of a schedule that have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missed {
+pub struct DueTimes {
     /// Latest due time.
     pub latest: Timestamp,
     /// Due times before the latest one. `None` if there were none.
-    pub earlier: Option<Earlier>,
+    pub earlier: Option<EarlierDueTimes>,
 }
 
-/// Due times before the latest one.
+/// Summary of the due times before the latest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Earlier {
-    /// Number of due times, at most [`MISSED_COUNTED`].
+pub struct EarlierDueTimes {
+    /// Number of due times, at most [`MISSED_LAUNCHES`].
     pub count: u32,
     /// Last of these due times.
     pub until: Timestamp,
@@ -81,8 +81,8 @@ impl Schedule {
     /// # Errors
     /// Returns the invalid part, with a valid example or a suggestion.
     pub fn new(cron: &str, time_zone: &str) -> Result<Self, BadSchedule> {
-        let shown = |text: &str| limits::cut(text, 60);
-        let example = "write minute hour day month weekday, as 30 3 * * MON-FRI, or @daily";
+        let shown = |text: &str| limits::truncate(text, 60);
+        let example = "use minute hour day month weekday, such as 30 3 * * MON-FRI, or @daily";
         let parsed = parse(cron).map_err(|error| {
             BadSchedule::Cron(shown(cron), format!("{}; {example}", error.trim_end_matches('.')))
         })?;
@@ -123,34 +123,34 @@ impl Schedule {
     /// Returns the first due time after `after`, or `None` if none follows before the year 5000.
     #[must_use]
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
-        Rules::of(self)?.next_after(after)
+        ParsedSchedule::from_schedule(self)?.next_after(after)
     }
 
-    /// Returns the due times from `first` to `now`. The first one counts even if the rules do not include it,
-    /// because the log has recorded it as due.
+    /// Returns the due times from `first` to `now`. The time `first` counts even if the rules do not include
+    /// it, because the log has recorded it as due.
     #[must_use]
-    pub fn missed(&self, first: Timestamp, now: Timestamp) -> Missed {
-        let alone = Missed { latest: first, earlier: None };
-        let Some(rules) = Rules::of(self) else { return alone };
+    pub fn due_times(&self, first: Timestamp, now: Timestamp) -> DueTimes {
+        let alone = DueTimes { latest: first, earlier: None };
+        let Some(rules) = ParsedSchedule::from_schedule(self) else { return alone };
         let Some(latest) = rules.latest(first, now) else { return alone };
         let (mut count, mut last) = (1, first);
-        while let Some(next) = rules.next_after(last).filter(|next| *next < latest && count < MISSED_COUNTED)
+        while let Some(next) = rules.next_after(last).filter(|next| *next < latest && count < MISSED_LAUNCHES)
         {
             (count, last) = (count + 1, next);
         }
         let until = rules.latest(first, Timestamp(latest.0.saturating_sub(1))).unwrap_or(first);
-        Missed { latest, earlier: Some(Earlier { count, until }) }
+        DueTimes { latest, earlier: Some(EarlierDueTimes { count, until }) }
     }
 }
 
 /// Parsed schedule.
-struct Rules {
+struct ParsedSchedule {
     cron: Cron,
     zone: TimeZone,
 }
 
-impl Rules {
-    fn of(schedule: &Schedule) -> Option<Self> {
+impl ParsedSchedule {
+    fn from_schedule(schedule: &Schedule) -> Option<Self> {
         Some(Self { cron: parse(&schedule.cron).ok()?, zone: zone(&schedule.time_zone)? })
     }
 
@@ -159,7 +159,8 @@ impl Rules {
         let mut wall = self.zone.to_datetime(moment);
         loop {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
-            // In the second pass of a repeated local time, its due time was in the first pass.
+            // In the second pass of a repeated local time, the due time was already reached in the first
+            // pass.
             let due = self.moment(wall)?;
             if due > after {
                 return Some(due);
@@ -169,7 +170,7 @@ impl Rules {
 
     /// Returns the latest due time after `first` and up to `now`.
     fn latest(&self, first: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        let starts = LOOKS_BACK.into_iter().map(|back| (now - back).max(first)).chain([first]);
+        let starts = SEARCH_DISTANCES.into_iter().map(|back| (now - back).max(first)).chain([first]);
         let mut found = starts.filter_map(|from| self.next_after(from)).find(|due| *due <= now)?;
         while let Some(next) = self.next_after(found).filter(|next| *next <= now) {
             found = next;
@@ -183,8 +184,8 @@ impl Rules {
         let moment = match at.offset() {
             AmbiguousOffset::Unambiguous { .. } => at.unambiguous().ok()?,
             AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok()?,
-            // With the offset from before the change, a skipped local time is a moment after the change. The
-            // last transition before that moment is the change.
+            // The offset from before the change turns a skipped local time into a point in time after the
+            // change. The last transition before that point is the change.
             AmbiguousOffset::Gap { before, .. } => {
                 let would_be = before.to_timestamp(wall).ok()?;
                 let just_behind = would_be.checked_add(jiff::SignedDuration::from_secs(1)).ok()?;
@@ -199,7 +200,7 @@ fn parse(cron: &str) -> Result<Cron, String> {
     if cron.len() > limits::CRON_BYTES {
         return Err(format!("it has {} bytes, more than {}", cron.len(), limits::CRON_BYTES));
     }
-    let numbers = cron::in_numbers(cron)?;
+    let numbers = cron::to_numeric(cron)?;
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     parser.parse(&numbers).map_err(|error| error.to_string())
 }

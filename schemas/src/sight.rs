@@ -1,6 +1,7 @@
-//! Read scopes: the domains whose environments a caller may read. Every caller may read the rest of the
-//! desired state. The values of environment variables, and the URLs for callbacks and downloads, are visible
-//! only within their domain (docs/operations.md, "What a client sees of others").
+//! Read scopes: the domains whose environments a caller may read. Environments here include the values of
+//! environment variables, and the URLs of callbacks and downloads. They are visible only to callers whose
+//! scope includes their domain. Every caller may read the rest of the desired state
+//! (docs/reference/permissions.md, "Read scope").
 
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use crate::action::{Action, Sealed, Secret, Variable};
 use crate::definition::{Definition, Sandbox, TaskDefinition};
 use crate::entry::{Aggregate, Entry, Event};
 use crate::names::Domain;
-use crate::secret::{Slot, in_action};
+use crate::secret::{ActionValue, visit_values};
 use crate::{desired, parameterised, periodic, task};
 
-/// Key name of a value that exists and is not shown.
-pub const HIDDEN: &str = "hidden";
+/// Key name that stands for a value which exists but is not shown.
+pub const HIDDEN_KEY: &str = "hidden";
 
 /// Read scope: the domains whose environments a caller may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sight {
+pub enum ReadScope {
     /// Every domain.
     Everything,
     /// One domain.
@@ -28,10 +29,10 @@ pub enum Sight {
     Nothing,
 }
 
-impl Sight {
+impl ReadScope {
     /// Returns `true` if the scope includes a domain.
     #[must_use]
-    pub fn reaches(&self, domain: &Domain) -> bool {
+    pub fn includes(&self, domain: &Domain) -> bool {
         match self {
             Self::Everything => true,
             Self::Domain(own) => own == domain,
@@ -39,49 +40,49 @@ impl Sight {
         }
     }
 
-    /// Hides the values of a process's definition unless the scope includes its domain.
-    pub fn of_definition(&self, domain: &Domain, definition: &mut Definition) {
-        if !self.reaches(domain) {
+    /// Hides the values in a process's definition unless the scope includes its domain.
+    pub fn redact_definition(&self, domain: &Domain, definition: &mut Definition) {
+        if !self.includes(domain) {
             hide_definition(definition);
         }
     }
 
-    /// Hides the values of a task's definition unless the scope includes its domain.
-    pub fn of_task(&self, domain: &Domain, definition: &mut TaskDefinition) {
-        if !self.reaches(domain) {
+    /// Hides the values in a task's definition unless the scope includes its domain.
+    pub fn redact_task(&self, domain: &Domain, definition: &mut TaskDefinition) {
+        if !self.includes(domain) {
             hide_task(definition);
         }
     }
 
     /// Hides the values of an entry that are outside of the scope.
-    pub fn of_entry(&self, entry: &mut Entry) {
+    pub fn redact_entry(&self, entry: &mut Entry) {
         for decision in &mut entry.decisions {
             if let Some(domain) = domain_of(&decision.aggregate)
-                && !self.reaches(domain)
+                && !self.includes(domain)
             {
                 decision.events.iter_mut().for_each(hide_event);
             }
         }
     }
 
-    /// Hides the values of a shared entry that are outside of the scope. Copies the entry only if it has such
-    /// values.
+    /// Hides the values of a shared entry that are outside of the scope. The entry is copied only if it
+    /// contains such values.
     #[must_use]
-    pub fn of_shared(&self, entry: Arc<Entry>) -> Arc<Entry> {
+    pub fn redact_shared_entry(&self, entry: Arc<Entry>) -> Arc<Entry> {
         let hides = entry.decisions.iter().any(|decision| {
-            domain_of(&decision.aggregate).is_some_and(|domain| !self.reaches(domain))
-                && decision.events.iter().any(tells_values)
+            domain_of(&decision.aggregate).is_some_and(|domain| !self.includes(domain))
+                && decision.events.iter().any(has_hideable_values)
         });
         if !hides {
             return entry;
         }
         let mut copy = Entry::clone(&entry);
-        self.of_entry(&mut copy);
+        self.redact_entry(&mut copy);
         Arc::new(copy)
     }
 }
 
-/// Returns the domain of an aggregate. `None` if it has neither a domain nor an environment.
+/// Returns the domain of an aggregate. `None` if the aggregate has neither a domain nor an environment.
 const fn domain_of(aggregate: &Aggregate) -> Option<&Domain> {
     match aggregate {
         Aggregate::Process { domain, .. }
@@ -95,7 +96,7 @@ const fn domain_of(aggregate: &Aggregate) -> Option<&Domain> {
 fn hide(value: &mut Secret) {
     match value {
         Secret::Plain(_) | Secret::Open(_) => {
-            *value = Secret::Sealed(Box::new(Sealed { key: HIDDEN.to_owned(), data: String::new() }));
+            *value = Secret::Sealed(Box::new(Sealed { key: HIDDEN_KEY.to_owned(), data: String::new() }));
         }
         // A sealed value is unreadable without its key.
         Secret::Sealed(_) => {}
@@ -103,9 +104,9 @@ fn hide(value: &mut Secret) {
 }
 
 fn hide_action(action: &mut Action) {
-    in_action(action, &mut |slot| match slot {
-        Slot::Variable(Variable { value, .. }) => hide(value),
-        Slot::Url(_, url) => hide(url),
+    visit_values(action, &mut |slot| match slot {
+        ActionValue::Variable(Variable { value, .. }) => hide(value),
+        ActionValue::Url(_, url) => hide(url),
     });
 }
 
@@ -170,7 +171,7 @@ fn hide_event(event: &mut Event) {
 }
 
 /// Returns `true` if an event may have values to hide.
-const fn tells_values(event: &Event) -> bool {
+const fn has_hideable_values(event: &Event) -> bool {
     matches!(
         event,
         Event::Desired(desired::Event::Desired(_) | desired::Event::DefinitionAdded { .. })

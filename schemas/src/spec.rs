@@ -33,21 +33,21 @@ use crate::definition::{
     DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic,
     DesiredTask, Mode, Placement, Routes, Sandbox, TaskDefinition,
 };
-use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
+use crate::fields::{Field, Fields, Problems, check_document, read_json_unbounded};
 use crate::limits;
 use crate::names::{DefinitionId, Domain, PlacementTag};
 use crate::rank::Priority;
 use crate::refusal::Refusal;
 use crate::resources::Constraint;
-use crate::rules::ONE_ON_EACH_CELL;
+use crate::rules::ONE_PER_CELL;
 use crate::secret;
 
-pub use commands::{ClientCommand, PeriodicAsk, client_command};
+pub use commands::{ClientCommand, PeriodicAction, client_command};
 pub use parameterised::payload;
 pub use sealing::{item, item_to_json, to_seal};
 
 /// Fields of Diego's LRPs and tasks that Muster does not support, with the reason or the alternative.
-const NOT_HONOURED: &[(&str, &str)] = &[
+const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("certificate_properties", "containers get no certificates"),
     ("check_definition", "use monitor"),
     ("image_layers", "use cached_dependencies, or a download in setup"),
@@ -56,13 +56,13 @@ const NOT_HONOURED: &[(&str, &str)] = &[
     ("log_rate_limit", "a log is limited by its size"),
     ("max_pids", "a cell limits the processes of each container"),
     ("metric_tags", ""),
-    ("privileged", "no container has rights on its host"),
+    ("privileged", "containers have no rights on their host"),
     ("sidecars", "use codependent"),
     ("start_timeout_s", "use start_timeout_ms"),
-    ("trusted_system_certificates_path", "a container sees those of its file system"),
+    ("trusted_system_certificates_path", "a container uses those of its file system"),
     ("update_strategy", "use policies"),
     ("volume_mounted_files", "no files are mounted into a container"),
-    ("volume_mounts", "there are no volumes"),
+    ("volume_mounts", "containers have no volumes"),
 ];
 
 /// An item of a file.
@@ -86,8 +86,8 @@ pub enum Item {
 /// `InvalidRequest` with every bad field.
 pub fn lrp(value: Value) -> Result<DesiredLrp, Refusal> {
     let problems = Problems::default();
-    let lrp = open(value, &problems).and_then(|root| take_lrp(root, Usual::None));
-    problems.settle(lrp)
+    let lrp = open(value, &problems).and_then(|root| take_lrp(root, DefaultDomain::None));
+    problems.into_result(lrp)
 }
 
 /// Parses a task.
@@ -96,8 +96,8 @@ pub fn lrp(value: Value) -> Result<DesiredLrp, Refusal> {
 /// `InvalidRequest` with every bad field.
 pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
     let problems = Problems::default();
-    let task = open(value, &problems).and_then(|root| take_task(root, Usual::None));
-    problems.settle(task)
+    let task = open(value, &problems).and_then(|root| take_task(root, DefaultDomain::None));
+    problems.into_result(task)
 }
 
 /// Parses a periodic task.
@@ -106,8 +106,8 @@ pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
 /// `InvalidRequest` with every bad field.
 pub fn periodic(value: Value) -> Result<DesiredPeriodic, Refusal> {
     let problems = Problems::default();
-    let periodic = open(value, &problems).and_then(|root| periodic::take(root, Usual::None));
-    problems.settle(periodic)
+    let periodic = open(value, &problems).and_then(|root| periodic::take(root, DefaultDomain::None));
+    problems.into_result(periodic)
 }
 
 /// Parses a parameterised task.
@@ -116,8 +116,8 @@ pub fn periodic(value: Value) -> Result<DesiredPeriodic, Refusal> {
 /// `InvalidRequest` with every bad field.
 pub fn parameterised(value: Value) -> Result<DesiredParameterised, Refusal> {
     let problems = Problems::default();
-    let read = open(value, &problems).and_then(|root| parameterised::take(root, Usual::None));
-    problems.settle(read)
+    let read = open(value, &problems).and_then(|root| parameterised::take(root, DefaultDomain::None));
+    problems.into_result(read)
 }
 
 /// Parses the JSON text of a file as strictly as a message: trailing text and duplicate keys are errors.
@@ -126,8 +126,8 @@ pub fn parameterised(value: Value) -> Result<DesiredParameterised, Refusal> {
 /// `InvalidRequest` with every duplicate key, or with the syntax error.
 pub fn json(text: &[u8]) -> Result<Value, Refusal> {
     let problems = Problems::default();
-    let value = read_json_of_any_size(text, &problems)?;
-    problems.settle(Some(value))
+    let value = read_json_unbounded(text, &problems)?;
+    problems.into_result(Some(value))
 }
 
 /// Parses a file. A file contains one of these:
@@ -145,7 +145,7 @@ pub fn json(text: &[u8]) -> Result<Value, Refusal> {
 pub fn document(value: Value) -> Result<Vec<Item>, Refusal> {
     let problems = Problems::default();
     let items = open(value, &problems).and_then(take_document);
-    problems.settle(items)
+    problems.into_result(items)
 }
 
 /// Converts a DesiredLRP to JSON that [`lrp`] can parse. Default policies are omitted.
@@ -172,7 +172,7 @@ pub fn to_json(lrp: &DesiredLrp) -> Value {
 
 /// Converts a DesiredLRP to JSON, including policies that have their default values.
 #[must_use]
-pub fn whole_to_json(lrp: &DesiredLrp) -> Value {
+pub fn to_full_json(lrp: &DesiredLrp) -> Value {
     let mut value = to_json(lrp);
     if let Value::Object(object) = &mut value {
         object.extend(policies::all_to_json(&lrp.policies));
@@ -186,7 +186,7 @@ fn definition_to_json(definition: &Definition) -> Value {
     compact(json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
-        "isolation": sandbox::walls_to_json(&definition.constraint.walls),
+        "isolation": sandbox::isolation_to_json(&definition.constraint.walls),
         "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
         "network": sandbox::network_of(definition.sandbox.as_deref()),
         "cached_dependencies": dependencies,
@@ -240,7 +240,7 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
     json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
-        "isolation": sandbox::walls_to_json(&definition.constraint.walls),
+        "isolation": sandbox::isolation_to_json(&definition.constraint.walls),
         "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
         "network": sandbox::network_of(definition.sandbox.as_deref()),
         "cached_dependencies": dependencies,
@@ -295,22 +295,25 @@ fn compact(mut value: Value) -> Value {
 
 /// Returns the root of a document, if its structure can be parsed.
 fn open(value: Value, problems: &Problems) -> Option<Field<'_>> {
-    look_over(&value, "", problems).then(|| Field::new(value, String::new(), problems))
+    check_document(&value, "", problems).then(|| Field::new(value, String::new(), problems))
 }
 
 fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     let mut fields = match &root.value {
         Value::Object(object) if object.contains_key("process_guid") => {
-            return Some(vec![Item::Lrp(Box::new(take_lrp(root, Usual::None)?))]);
+            return Some(vec![Item::Lrp(Box::new(take_lrp(root, DefaultDomain::None)?))]);
         }
         Value::Object(object) if object.contains_key("task_guid") => {
-            return Some(vec![Item::Task(Box::new(take_task(root, Usual::None)?))]);
+            return Some(vec![Item::Task(Box::new(take_task(root, DefaultDomain::None)?))]);
         }
         Value::Object(object) if object.contains_key("periodic_guid") => {
-            return Some(vec![Item::Periodic(Box::new(periodic::take(root, Usual::None)?))]);
+            return Some(vec![Item::Periodic(Box::new(periodic::take(root, DefaultDomain::None)?))]);
         }
         Value::Object(object) if object.contains_key("parameterised_guid") => {
-            return Some(vec![Item::Parameterised(Box::new(parameterised::take(root, Usual::None)?))]);
+            return Some(vec![Item::Parameterised(Box::new(parameterised::take(
+                root,
+                DefaultDomain::None,
+            )?))]);
         }
         Value::Object(_)
         | Value::Null
@@ -321,13 +324,13 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     };
     let problems = fields.problems();
     let named: Option<Domain>;
-    let (usual, domains) = match fields.take("domain") {
-        None => (Usual::None, Some(vec![])),
+    let (default_value, domains) = match fields.take("domain") {
+        None => (DefaultDomain::None, Some(vec![])),
         Some(field) if field.value.is_string() => {
             named = field.name();
-            (named.as_ref().map_or(Usual::Bad, Usual::Domain), Some(vec![]))
+            (named.as_ref().map_or(DefaultDomain::Bad, DefaultDomain::Domain), Some(vec![]))
         }
-        Some(field) => (Usual::None, one_or_more(field)),
+        Some(field) => (DefaultDomain::None, one_or_more(field)),
     };
     let lrps = fields.take("lrp").map_or(Some(vec![]), one_or_more);
     let tasks = fields.take("task").map_or(Some(vec![]), one_or_more);
@@ -336,20 +339,23 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     fields.finish(&[]);
     let mut items = vec![];
     items.extend(domains?.into_iter().map(take_domain));
-    let lrp = |field| take_lrp(field, usual).map(|lrp| Item::Lrp(Box::new(lrp)));
+    let lrp = |field| take_lrp(field, default_value).map(|lrp| Item::Lrp(Box::new(lrp)));
     items.extend(lrps?.into_iter().map(lrp));
-    let task = |field| take_task(field, usual).map(|task| Item::Task(Box::new(task)));
+    let task = |field| take_task(field, default_value).map(|task| Item::Task(Box::new(task)));
     items.extend(tasks?.into_iter().map(task));
-    let periodic = |field| periodic::take(field, usual).map(|periodic| Item::Periodic(Box::new(periodic)));
+    let periodic =
+        |field| periodic::take(field, default_value).map(|periodic| Item::Periodic(Box::new(periodic)));
     items.extend(periodics?.into_iter().map(periodic));
-    let template = |field| parameterised::take(field, usual).map(|one| Item::Parameterised(Box::new(one)));
+    let template =
+        |field| parameterised::take(field, default_value).map(|one| Item::Parameterised(Box::new(one)));
     items.extend(parameterised?.into_iter().map(template));
     if items.is_empty() {
-        let names = "no process_guid, task_guid, periodic_guid or parameterised_guid, and no list lrp, task, periodic, parameterised or domain";
-        problems.note("message", format!("holds {names}"));
+        let names = "process_guid, task_guid, periodic_guid or parameterised_guid, or a list lrp, task, \
+                     periodic, parameterised or domain";
+        problems.add("message", format!("defines nothing: expected {names}"));
     }
     let items = items.into_iter().collect::<Option<Vec<Item>>>()?;
-    note_doubles(&items, problems);
+    report_duplicates(&items, problems);
     Some(items)
 }
 
@@ -359,7 +365,7 @@ fn one_or_more(field: Field<'_>) -> Option<Vec<Field<'_>>> {
 }
 
 /// Reports items that a file names twice, because only one of the two could apply.
-fn note_doubles(items: &[Item], problems: &Problems) {
+fn report_duplicates(items: &[Item], problems: &Problems) {
     let mut seen = BTreeSet::new();
     for item in items {
         let (kind, name) = match item {
@@ -370,7 +376,7 @@ fn note_doubles(items: &[Item], problems: &Problems) {
             Item::Domain { domain, .. } => ("domain", domain.as_str()),
         };
         if !seen.insert((kind, name)) {
-            problems.note(kind, format!("{name} is given twice"));
+            problems.add(kind, format!("{name} is given twice"));
         }
     }
 }
@@ -383,15 +389,15 @@ fn take_domain(field: Field<'_>) -> Option<Item> {
 /// Parses a domain and the duration in milliseconds for which it is fresh.
 fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
     let mut fields = field.object()?;
-    let domain = fields.must("domain", Field::name);
-    let ttl_ms = fields.may("ttl_ms", |field| field.number(0..=limits::DURATION_MS));
+    let domain = fields.required("domain", Field::name);
+    let ttl_ms = fields.optional("ttl_ms", |field| field.number(0..=limits::DURATION_MS));
     fields.finish(&[]);
     Some((domain?, ttl_ms?))
 }
 
 /// Default domain of the items in a file.
 #[derive(Clone, Copy)]
-enum Usual<'a> {
+enum DefaultDomain<'a> {
     /// The file names no default domain.
     None,
     /// The file names an invalid domain, which has already been reported.
@@ -399,36 +405,37 @@ enum Usual<'a> {
     Domain(&'a Domain),
 }
 
-fn must_domain(fields: &mut Fields<'_>, usual: Usual<'_>) -> Option<Domain> {
-    match usual {
-        Usual::None => fields.must("domain", Field::name),
-        Usual::Bad => fields.may("domain", Field::name).flatten(),
-        Usual::Domain(usual) => fields.or("domain", usual.clone(), Field::name),
+fn must_domain(fields: &mut Fields<'_>, default_domain: DefaultDomain<'_>) -> Option<Domain> {
+    match default_domain {
+        DefaultDomain::None => fields.required("domain", Field::name),
+        DefaultDomain::Bad => fields.optional("domain", Field::name).flatten(),
+        DefaultDomain::Domain(domain) => fields.with_default("domain", domain.clone(), Field::name),
     }
 }
 
-fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
+fn take_lrp(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredLrp> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
     let mut fields = root.object()?;
-    let process_guid = fields.must("process_guid", Field::name);
-    let domain = must_domain(&mut fields, usual);
-    let mode = fields.or("mode", Mode::Replicated, |field| policies::take_word(field, &MODES));
+    let process_guid = fields.required("process_guid", Field::name);
+    let domain = must_domain(&mut fields, default_domain);
+    let mode = fields.with_default("mode", Mode::Replicated, |field| policies::take_word(field, &MODES));
     let instances = take_instances_of(mode, &mut fields);
-    let priority = fields.or("priority", Priority::default(), take_priority);
-    let routes = fields.or("routes", Routes::new(), take_routes);
-    let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
+    let priority = fields.with_default("priority", Priority::default(), take_priority);
+    let routes = fields.with_default("routes", Routes::new(), take_routes);
+    let annotation =
+        fields.with_default("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
     let policies = policies::take(&mut fields);
-    let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
+    let definition_id = fields.optional("definition_id", Field::name::<DefinitionId>);
     let definition = take_definition(&mut fields);
     let rules = definition.as_ref().and_then(|definition| definition.constraint.rules.as_deref());
     if let (Some(Mode::Global), Some(rules)) = (mode, rules) {
-        rules::check_alone(rules, ONE_ON_EACH_CELL, &fields);
+        rules::check_single_instance(rules, ONE_PER_CELL, &fields);
     }
     if let (Some(policies), Some(instances)) = (&policies, instances) {
         policies::check(policies, instances, &fields);
     }
-    fields.finish(NOT_HONOURED);
+    fields.finish(UNSUPPORTED_FIELDS);
     let process_guid: crate::names::ProcessGuid = process_guid?;
     let lrp = DesiredLrp {
         domain: domain?,
@@ -450,19 +457,25 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
 fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
     let constraint = take_constraint(fields);
     let environment_variables = take_environment(fields);
-    let setup = fields.may("setup", actions::take);
-    let action = fields.must("action", actions::take);
-    let monitor = fields.may("monitor", actions::take);
-    let start_timeout_ms = fields.or("start_timeout_ms", 0, |field| field.number(0..=limits::DURATION_MS));
-    let memory_mb = fields.or("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
-    let disk_mb = fields.or("disk_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
-    let cpu_weight = fields.or("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
-    let ports = fields.or("ports", vec![], take_ports);
+    let setup = fields.optional("setup", actions::take);
+    let action = fields.required("action", actions::take);
+    let monitor = fields.optional("monitor", actions::take);
+    let start_timeout_ms =
+        fields.with_default("start_timeout_ms", 0, |field| field.number(0..=limits::DURATION_MS));
+    let memory_mb = fields.with_default("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let disk_mb = fields.with_default("disk_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let cpu_weight = fields.with_default("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
+    let ports = fields.with_default("ports", vec![], take_ports);
     let grace_period_ms = take_grace(fields);
     let (sandbox, setup, action, monitor) = (sandbox::take(fields), setup?, action?, monitor?);
     let actions = setup.iter().chain([&action]).chain(&monitor);
     Some(Definition {
-        constraint: Arc::new(sandbox::walled(constraint?, sandbox.as_ref()?.as_ref(), actions, false)),
+        constraint: Arc::new(sandbox::with_derived_constraints(
+            constraint?,
+            sandbox.as_ref()?.as_ref(),
+            actions,
+            false,
+        )),
         environment_variables: environment_variables?,
         setup: setup.map(Arc::new),
         action: Arc::new(action),
@@ -477,14 +490,14 @@ fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
     })
 }
 
-fn take_task(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredTask> {
+fn take_task(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredTask> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
     let mut fields = root.object()?;
-    let task_guid = fields.must("task_guid", periodic::take_task_guid);
-    let domain = must_domain(&mut fields, usual);
+    let task_guid = fields.required("task_guid", periodic::take_task_guid);
+    let domain = must_domain(&mut fields, default_domain);
     let definition = take_task_definition(&mut fields);
-    fields.finish(NOT_HONOURED);
+    fields.finish(UNSUPPORTED_FIELDS);
     let task = DesiredTask { task_guid: task_guid?, domain: domain?, definition: Arc::new(definition?) };
     check_event(&task, &path, problems);
     Some(task)
@@ -493,22 +506,23 @@ fn take_task(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredTask> {
 fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
     let constraint = take_constraint(fields);
     if let Some(rules) = constraint.as_ref().and_then(|constraint| constraint.rules.as_deref()) {
-        rules::check_alone(rules, "a task has one instance", fields);
+        rules::check_single_instance(rules, "a task has one instance", fields);
     }
     let environment_variables = take_environment(fields);
-    let action = fields.must("action", actions::take);
-    let memory_mb = fields.or("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
-    let disk_mb = fields.or("disk_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
-    let cpu_weight = fields.or("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
-    let result_file = fields.or("result_file", String::new(), take_result_file);
-    let completion_callback_url = fields.may("completion_callback_url", take_url);
-    let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
-    let priority = fields.or("priority", Priority::default(), take_priority);
-    let placement = fields.or("placement", Placement::Fail, take_placement);
+    let action = fields.required("action", actions::take);
+    let memory_mb = fields.with_default("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let disk_mb = fields.with_default("disk_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let cpu_weight = fields.with_default("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
+    let result_file = fields.with_default("result_file", String::new(), take_result_file);
+    let completion_callback_url = fields.optional("completion_callback_url", take_url);
+    let annotation =
+        fields.with_default("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
+    let priority = fields.with_default("priority", Priority::default(), take_priority);
+    let placement = fields.with_default("placement", Placement::Fail, take_placement);
     let grace_period_ms = take_grace(fields);
     let (sandbox, action) = (sandbox::take(fields), action?);
     Some(TaskDefinition {
-        constraint: sandbox::walled(
+        constraint: sandbox::with_derived_constraints(
             constraint?,
             sandbox.as_ref()?.as_ref(),
             [&action],
@@ -530,19 +544,19 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
 }
 
 fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
-    let stack = fields.may("stack", Field::name);
-    let placement_tags = fields.or("placement_tags", BTreeSet::new(), take_tags);
-    let walls = fields.or("isolation", BTreeSet::new(), sandbox::take_walls);
+    let stack = fields.optional("stack", Field::name);
+    let placement_tags = fields.with_default("placement_tags", BTreeSet::new(), take_tags);
+    let walls = fields.with_default("isolation", BTreeSet::new(), sandbox::take_isolation);
     let rules = rules::take(fields);
     Some(Constraint { stack: stack?, placement_tags: placement_tags?, walls: walls?, rules: rules? })
 }
 
 fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
     let mut set = BTreeSet::new();
-    field.each(limits::PLACEMENT_TAGS, |field| {
+    field.list_of(limits::PLACEMENT_TAGS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         if !set.insert(field.name::<PlacementTag>()?) {
-            problems.note(path, "is given twice");
+            problems.add(path, "is given twice");
         }
         Some(())
     })?;
@@ -553,17 +567,17 @@ fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
 fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
     // Both fields are taken before either is checked. Otherwise an error in one would make the other an
     // unknown field.
-    let long = fields.may("environment_variables", actions::take_variables);
-    let short = fields.may("env", actions::take_variables);
+    let long = fields.optional("environment_variables", actions::take_variables);
+    let short = fields.optional("env", actions::take_variables);
     let (long, short) = (long?, short?);
     if long.is_some() && short.is_some() {
-        fields.bad("env", "is the short name of environment_variables: give one of them");
+        fields.bad("env", "is the short name of environment_variables: set only one of them");
     }
     Some(long.or(short).unwrap_or_default())
 }
 
 fn take_grace(fields: &mut Fields<'_>) -> Option<u64> {
-    fields.or("grace_period_ms", DEFAULT_GRACE_MS, |field| field.number(0..=limits::GRACE_MS))
+    fields.with_default("grace_period_ms", DEFAULT_GRACE_MS, |field| field.number(0..=limits::GRACE_MS))
 }
 
 const MODES: [(&str, Mode); 2] = [("replicated", Mode::Replicated), ("global", Mode::Global)];
@@ -571,11 +585,11 @@ const MODES: [(&str, Mode); 2] = [("replicated", Mode::Replicated), ("global", M
 /// Parses the number of desired instances. For a global process it is 0, because the cells determine the
 /// number.
 fn take_instances_of(mode: Option<Mode>, fields: &mut Fields<'_>) -> Option<u32> {
-    let given = fields.may("instances", take_instances)?;
+    let given = fields.optional("instances", take_instances)?;
     match (mode, given) {
         (Some(Mode::Global), Some(_)) => {
             fields
-                .bad("instances", "can't be set with mode global: one instance runs on each cell that fits");
+                .bad("instances", "cannot be set with mode global: one instance runs on each cell that fits");
             None
         }
         (Some(Mode::Global), None) => Some(0),
@@ -588,17 +602,17 @@ fn take_instances(field: Field<'_>) -> Option<u32> {
 }
 
 fn take_priority(field: Field<'_>) -> Option<Priority> {
-    let number = field.number(limits::LEAST_PRIORITY.into()..=limits::GREATEST_PRIORITY.into())?;
+    let number = field.number(limits::MIN_PRIORITY.into()..=limits::MAX_PRIORITY.into())?;
     u8::try_from(number).ok().and_then(Priority::new)
 }
 
 fn take_ports(field: Field<'_>) -> Option<Vec<u16>> {
     let mut seen = BTreeSet::new();
-    field.each(limits::PORTS, |field| {
+    field.list_of(limits::PORTS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let port = u16::try_from(field.number(1..=65_535)?).ok()?;
         if !seen.insert(port) {
-            problems.note(path, format!("{port} is given twice"));
+            problems.add(path, format!("{port} is given twice"));
         }
         Some(port)
     })
@@ -610,7 +624,7 @@ fn take_routes(field: Field<'_>) -> Option<Routes> {
     let routes: Routes = entries.into_iter().map(|(name, data)| (name, data.value.to_string())).collect();
     let bytes: usize = routes.iter().map(|(name, text)| name.len() + text.len()).sum();
     if bytes > limits::ROUTES_BYTES {
-        problems.note(path, format!("has {bytes} bytes, more than {}", limits::ROUTES_BYTES));
+        problems.add(path, format!("has {bytes} bytes, more than {}", limits::ROUTES_BYTES));
         return None;
     }
     Some(routes)
@@ -618,16 +632,16 @@ fn take_routes(field: Field<'_>) -> Option<Routes> {
 
 /// Folders that may hold a result file with an absolute path. Only containers with their own file system can
 /// have one.
-const RESULTS: [&str; 3] = ["/tmp/", "/var/tmp/", "/home/vcap/"];
+const RESULT_FOLDERS: [&str; 3] = ["/tmp/", "/var/tmp/", "/home/vcap/"];
 
 /// Parses the path of a result file. The container must be able to write it, so that no other file of the
 /// cell can be read as a result.
 fn take_result_file(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let file = field.text(limits::PATH_BYTES)?;
-    let is_elsewhere = file.starts_with('/') && !RESULTS.iter().any(|folder| file.starts_with(folder));
+    let is_elsewhere = file.starts_with('/') && !RESULT_FOLDERS.iter().any(|folder| file.starts_with(folder));
     if is_elsewhere || file.split('/').any(|part| part == "..") {
-        problems.note(
+        problems.add(
             path,
             "must be relative to the work directory, or in /tmp or /home/vcap, and not lead out of it",
         );
@@ -640,7 +654,7 @@ fn take_result_file(field: Field<'_>) -> Option<String> {
 /// mark it as one.
 fn take_url(field: Field<'_>) -> Option<Secret> {
     actions::take_value(field, take_url_text).map(|url| match url {
-        Secret::Plain(url) if secret::tells_a_secret(&url) => Secret::Open(url),
+        Secret::Plain(url) if secret::contains_secret(&url) => Secret::Open(url),
         Secret::Plain(_) | Secret::Open(_) | Secret::Sealed(_) => url,
     })
 }
@@ -651,7 +665,7 @@ fn take_url_text(field: Field<'_>) -> Option<String> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
     if host.is_empty() || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        problems.note(path, "must be a URL that starts with http:// or https://");
+        problems.add(path, "must be a URL that starts with http:// or https://");
         return None;
     }
     Some(url)
@@ -665,9 +679,9 @@ fn take_placement(field: Field<'_>) -> Option<Placement> {
         };
     }
     let mut fields = field.object()?;
-    let placement = fields.must("queue", |field| {
+    let placement = fields.required("queue", |field| {
         let mut queue = field.object()?;
-        let deadline_ms = queue.must("deadline_ms", |field| field.number(1..=limits::DURATION_MS));
+        let deadline_ms = queue.required("deadline_ms", |field| field.number(1..=limits::DURATION_MS));
         queue.finish(&[]);
         Some(Placement::Queue { deadline_ms: deadline_ms? })
     });
@@ -677,11 +691,11 @@ fn take_placement(field: Field<'_>) -> Option<Placement> {
 
 /// Parses changes to a process. The process guid is parsed separately.
 fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
-    let instances = fields.may("instances", take_instances);
-    let priority = fields.may("priority", take_priority);
-    let routes = fields.may("routes", take_routes);
-    let annotation = fields.may("annotation", |field| field.text(limits::ANNOTATION_BYTES));
-    let policies = fields.may("policies", policies::take_all);
+    let instances = fields.optional("instances", take_instances);
+    let priority = fields.optional("priority", take_priority);
+    let routes = fields.optional("routes", take_routes);
+    let annotation = fields.optional("annotation", |field| field.text(limits::ANNOTATION_BYTES));
+    let policies = fields.optional("policies", policies::take_object);
     Some(DesiredLrpUpdate {
         instances: instances?,
         priority: priority?,
@@ -693,13 +707,13 @@ fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
 
 /// Parses the definition of an update and its id. The id defaults to one that is derived from the content.
 fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, Arc<Definition>)>> {
-    let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
-    let definition = fields.may("definition", |field| {
+    let definition_id = fields.optional("definition_id", Field::name::<DefinitionId>);
+    let definition = fields.optional("definition", |field| {
         check_size(&field);
         let (path, problems) = (field.path.clone(), field.problems);
         let mut fields = field.object()?;
         let definition = take_definition(&mut fields);
-        fields.finish(NOT_HONOURED);
+        fields.finish(UNSUPPORTED_FIELDS);
         let definition = definition?;
         check_event(&definition, &path, problems);
         Some(Arc::new(definition))
@@ -709,7 +723,7 @@ fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, 
         (Some(id), Some(definition)) => Some(Some((id, definition))),
         (None, Some(definition)) => Some(Some((content_id(&definition)?, definition))),
         (Some(_), None) => {
-            fields.bad("definition_id", "names no definition: give it too, or activate one that is there");
+            fields.bad("definition_id", "requires a definition: set it too, or activate an existing one");
             None
         }
     }
@@ -756,12 +770,12 @@ fn check_event(desired: &impl Serialize, path: &str, problems: &Problems) {
     let most = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
     if bytes > most {
         let name = if path.is_empty() { "message" } else { path };
-        problems.note(name, format!("takes {bytes} bytes of the log, more than {most}"));
+        problems.add(name, format!("takes {bytes} bytes of the log, more than {most}"));
     }
 }
 
 /// Returns an object with one field added.
-fn with(mut value: Value, name: &str, more: Value) -> Value {
+fn with_field(mut value: Value, name: &str, more: Value) -> Value {
     if let Value::Object(object) = &mut value {
         object.insert(name.to_owned(), more);
     }

@@ -1,4 +1,4 @@
-//! Subjects of the journal: the only code that formats and parses them. Also determines the shards of
+//! Subjects of the journal. Only this module formats and parses subjects. It also determines the shards of
 //! processes and tasks.
 
 use std::fmt;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 
-/// Position of an entry in the journal: its stream sequence, from 1. 0 is the position before the first
-/// entry.
+/// Position of an entry in the journal: its sequence number in the stream, from 1. 0 is the position before
+/// the first entry.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -22,7 +22,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Number of shards of a new cluster. More shards mean more, smaller entries: docs/performance.md, "Shards".
+/// Number of shards of a new cluster. With more shards, the journal has more entries, and they are smaller:
+/// docs/internals/performance.md, "Number of shards".
 pub const DEFAULT_SHARDS: u16 = 4;
 
 /// Maximum number of shards.
@@ -34,7 +35,7 @@ pub const EVENT_ROOT: &str = "muster.event.";
 /// Name of the stream that holds the journal.
 pub const STREAM: &str = "MUSTER";
 
-/// Subject of the journal: the unit of compare-and-set and of group commit.
+/// Subject of the journal. Compare-and-set and group commit work on one subject at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// `muster.event.cluster`
@@ -62,21 +63,21 @@ impl Subject {
         Self::Task(shard(guid.stem(), shards))
     }
 
-    /// Returns the subject of a periodic task in a cluster with `shards` shards. The tasks that it launches
-    /// have the same subject.
+    /// Returns the subject of a periodic task in a cluster with `shards` shards. The tasks that the periodic
+    /// task launches have the same subject.
     #[must_use]
     pub fn of_periodic(guid: &PeriodicGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
     /// Returns the subject of a parameterised task in a cluster with `shards` shards. The tasks that are
-    /// dispatched from it have the same subject.
+    /// dispatched from the parameterised task have the same subject.
     #[must_use]
     pub fn of_parameterised(guid: &ParameterisedGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
-    /// Returns `true` if processes or tasks share the subject with others.
+    /// Returns `true` if the subject belongs to a shard, so that several processes or tasks share it.
     #[must_use]
     pub const fn is_shard(&self) -> bool {
         match self {
@@ -134,7 +135,7 @@ pub fn fnv_1a(text: &str) -> u64 {
 }
 
 /// Returns the shard of a guid: its 64-bit FNV-1a hash modulo the shard count of the cluster
-/// (docs/architecture.md, "Aggregates and subjects"). For a task that another object launched, this is the
+/// (docs/internals/journal.md, "Aggregates and subjects"). For a task that another object launched, this is the
 /// hash of its [stem](TaskGuid::stem).
 #[must_use]
 pub fn shard(guid: &str, shards: u16) -> u16 {
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_is_what_its_text_says() {
+    fn subject_round_trips_through_text_and_rejects_other_spellings() {
         let subjects = [
             Subject::Cluster,
             Subject::Cell(CellId::new("c1").unwrap()),
@@ -165,15 +166,15 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_fnv_1a() {
+    fn shard_is_the_fnv_1a_hash_of_the_guid_stem() {
         assert_eq!(shard("", 32), u16::try_from(0xcbf2_9ce4_8422_2325_u64 % 32).unwrap());
         let (periodic, task) = (PeriodicGuid::new("report").unwrap(), TaskGuid::new("report--17").unwrap());
         assert_eq!(Subject::of_task(&task, 32), Subject::of_periodic(&periodic, 32));
-        assert_eq!((task.periodic(), task.dispatched()), (Some(periodic), None));
+        assert_eq!((task.launching_periodic(), task.dispatch_source()), (Some(periodic), None));
         let resize = ParameterisedGuid::new("resize").unwrap();
-        let task = resize.dispatch(17).unwrap();
+        let task = resize.dispatched_task_guid(17).unwrap();
         assert_eq!(Subject::of_task(&task, 32), Subject::of_parameterised(&resize, 32));
-        assert_eq!((task.periodic(), task.dispatched()), (None, Some((resize, 17))));
+        assert_eq!((task.launching_periodic(), task.dispatch_source()), (None, Some((resize, 17))));
         assert_eq!(shard("a", 32), u16::try_from(0xaf63_dc4c_8601_ec8c_u64 % 32).unwrap());
     }
 }

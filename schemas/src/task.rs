@@ -30,13 +30,13 @@ use crate::subject::Position;
 use crate::{Timestamp, limits};
 
 /// Time after which a PENDING task fails, unless its placement sets a deadline.
-pub const PENDING_EXPIRES: Duration = Duration::from_secs(30 * 60);
+pub const PENDING_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Time after which the owner of a COMPLETED task is called again.
-pub const COMPLETED_ASKED_AGAIN: Duration = Duration::from_secs(30);
+pub const CALLBACK_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which a RESOLVING task becomes COMPLETED again.
-pub const RESOLVING_DEMOTED: Duration = Duration::from_secs(30);
+pub const RESOLVING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between the first completion of a task and its deletion.
-pub const COMPLETED_DELETED: Duration = Duration::from_secs(2 * 60);
+pub const COMPLETED_RETENTION: Duration = Duration::from_secs(2 * 60);
 
 /// Failure reason of a cancelled task.
 pub const CANCELLED: &str = "cancelled";
@@ -44,12 +44,13 @@ pub const CANCELLED: &str = "cancelled";
 pub const EVACUATION_TIMED_OUT: &str = "timed out during cell evacuation";
 /// Failure reason of a task whose cell disappeared.
 pub const CELL_DISAPPEARED: &str = "cell disappeared before completion";
-/// Failure reason of a task whose container does not exist.
+/// Failure reason of a task whose rep has no container for it.
 pub const NO_CONTAINER: &str = "task container does not exist";
 /// Failure reason of a task that no cell started in time.
 pub const NOT_STARTED: &str = "not started within time limit";
 
-/// Returns `true` if a task that failed for this reason was asked to stop, so its container has to go.
+/// Returns `true` if a task with this failure reason was asked to stop, so that its container has to be
+/// removed.
 #[must_use]
 pub fn was_stopped(reason: &str) -> bool {
     reason == CANCELLED || preemption::is_preempted(reason)
@@ -69,13 +70,13 @@ pub struct Task {
     /// Time at which the current state was entered.
     pub since: Timestamp,
     pub definition: Arc<TaskDefinition>,
-    /// Current state. `None` after deletion, when only answers are remembered.
+    /// Current state. `None` after deletion, when only the answers to requests are remembered.
     pub state: Option<State>,
     /// Open evaluation and the most recent ended ones, the newest last.
     pub evaluations: Evaluations,
     /// Most recent requests with their answers.
     pub requests: Requests,
-    /// Decision that last made work for the task: to place it, to stop it, or to resolve it.
+    /// Decision that last created work for the task: to place it, to stop it, or to resolve it.
     pub cause: Cause,
 }
 
@@ -118,7 +119,7 @@ pub struct Callback {
     /// Number of calls so far.
     pub attempts: u32,
     /// Result of the last call.
-    pub last: Called,
+    pub last: CallbackResult,
     /// Time at which the last call was recorded.
     pub at: Timestamp,
 }
@@ -126,16 +127,16 @@ pub struct Callback {
 /// Result of one call of the completion callback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Called {
-    /// The server answered with this status.
+pub enum CallbackResult {
+    /// The server of the owner answered with this HTTP status.
     Answered(u16),
-    /// The server did not answer, for this reason.
+    /// The server of the owner did not answer, for this reason.
     Failed(String),
-    /// The BBS did not call, because it must not call this address, for this reason.
+    /// The BBS did not call the server, because calls to this address are not allowed, for this reason.
     Refused(String),
 }
 
-/// Consequence of the result of a completion callback.
+/// Consequence of a call of the completion callback for the task and for further calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackVerdict {
     /// The owner is informed, and the task is deleted.
@@ -146,9 +147,10 @@ pub enum CallbackVerdict {
     Ended,
 }
 
-impl Called {
-    /// Returns the consequence. A 2xx status is a delivery. A missing answer, 408, 429 and 5xx cause another
-    /// call. Any other status ends the calls, and so does an address that must not be called.
+impl CallbackResult {
+    /// Returns the consequence. A 2xx status counts as a delivery. If the server does not answer, or answers
+    /// with 408, 429 or 5xx, the owner is called again. After any other status, or if calls to the address
+    /// are not allowed, the owner is not called again.
     #[must_use]
     pub const fn verdict(&self) -> CallbackVerdict {
         match self {
@@ -159,7 +161,7 @@ impl Called {
     }
 }
 
-impl std::fmt::Display for Called {
+impl std::fmt::Display for CallbackResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Answered(status) => write!(f, "answered {status}"),
@@ -172,7 +174,7 @@ impl std::fmt::Display for Called {
 impl Completed {
     /// Returns `true` if the owner may still be called.
     #[must_use]
-    pub fn is_owner_called(&self) -> bool {
+    pub fn is_callback_open(&self) -> bool {
         self.callback.as_ref().is_none_or(|callback| callback.last.verdict() == CallbackVerdict::Repeat)
     }
 }
@@ -197,12 +199,13 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Desire(Box<DesiredTask>),
-    /// Creates a task that a periodic task launches.
+    /// Creates a task on behalf of a periodic task that launches it.
     Launch(Box<DesiredTask>),
     Cancel,
-    /// Resolves the task at the request of a client: COMPLETED, RESOLVING and deleted in one decision.
+    /// Resolves the task at the request of a client. One decision changes it from COMPLETED to RESOLVING and
+    /// deletes it.
     Resolve,
-    /// Stops the task so that more urgent work has its room. Sent by the auctioneer.
+    /// Stops the task so that more urgent work gets its room. Sent by the auctioneer.
     Evict(Box<Eviction>),
     /// Reports the container of the task. Sent by a rep.
     Report(Report),
@@ -218,20 +221,20 @@ pub enum Command {
     Retry(EvaluationId),
     /// Announces that the BBS is about to call the completion callback.
     BeginResolving,
-    /// Reports the result of calling the owner of this epoch.
-    Called(Epoch, Called),
-    /// Carries out everything that is due: a lost cell, an expired wait.
+    /// Reports the result of a call of the completion callback. The call belongs to the task of this epoch.
+    RecordCallback(Epoch, CallbackResult),
+    /// Carries out everything that is due: fails tasks on lost cells, and ends waits that have expired.
     Converge,
 }
 
 /// Report of an auctioneer about a task that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
-    /// Evaluation that was judged.
+    /// Evaluation that the auctioneer judged.
     pub evaluation: EvaluationId,
     /// Placement error, as shown to users.
     pub error: String,
-    /// `true` if the attempts of the evaluation are exhausted because reps refused it too often.
+    /// `true` if the evaluation has no attempts left because reps refused the task too often.
     pub used_up: bool,
     /// Explanation per cell.
     pub explanation: Option<Box<Explanation>>,
@@ -250,7 +253,7 @@ pub struct Report {
 /// Content of a report about a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReportStep {
-    /// The container has a reservation and requests to run.
+    /// The container has reserved its resources and requests to run the task.
     Start {
         /// Explanation of the auction for this placement.
         placement: Option<Box<Explanation>>,
@@ -295,7 +298,7 @@ pub enum Event {
     CallbackTried {
         /// Number of the call in this epoch, from 1.
         attempt: u32,
-        called: Called,
+        called: CallbackResult,
     },
     /// The task returns from RESOLVING to COMPLETED.
     Demoted {},
@@ -303,8 +306,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns `true` if the event makes work: for an auction, for the resolver of the task, or, after a
-    /// cancellation, for the cell.
+    /// Returns `true` if the event creates work: for an auction, for the program that resolves the task, or,
+    /// after a cancellation, for the cell.
     #[must_use]
     pub const fn makes_work(&self) -> bool {
         match self {
@@ -348,7 +351,7 @@ impl Task {
         }
     }
 
-    /// Returns the end of the task. `None` if it has not ended, or was deleted.
+    /// Returns the end of the task. `None` if the task has not ended, or if it was deleted.
     #[must_use]
     pub fn completed(&self) -> Option<&Completed> {
         match self.state.as_ref()? {
@@ -374,30 +377,31 @@ impl Task {
     pub fn open_evaluation(&self) -> Option<Evaluation> {
         let State::Pending { placement_error } = self.state.as_ref()? else { return None };
         let duty = if placement_error.is_some() { Duty::Unblock } else { Duty::Place };
-        evaluation::open(self.evaluations.iter(), duty)
+        evaluation::find_open(self.evaluations.iter(), duty)
     }
 
-    /// Returns the time at which a PENDING task fails: at the deadline of its placement, or 30 minutes after
-    /// its creation if its placement sets none.
+    /// Returns the time at which a PENDING task fails. This is the deadline of its placement or, if the
+    /// placement sets no deadline, 30 minutes after the creation of the task.
     #[must_use]
     pub fn pending_until(&self) -> Timestamp {
         let created = self.epoch.0;
         match self.definition.placement {
-            Placement::Fail => created + PENDING_EXPIRES,
+            Placement::Fail => created + PENDING_TIMEOUT,
             Placement::Queue { deadline_ms } => created + Duration::from_millis(deadline_ms),
         }
     }
 
-    /// Returns the next time at which convergence has something to do, apart from changes of cells.
+    /// Returns the next time at which convergence has something to do. Changes of cells may require
+    /// convergence earlier.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         match self.state.as_ref()? {
             State::Pending { .. } => Some(self.pending_until()),
             State::Running { .. } => None,
-            State::Completed(completed) => Some(completed.first_completed_at + COMPLETED_DELETED),
+            State::Completed(completed) => Some(completed.first_completed_at + COMPLETED_RETENTION),
             State::Resolving(completed) => {
-                let kept = completed.first_completed_at + COMPLETED_DELETED;
-                Some(kept.min(self.since + RESOLVING_DEMOTED))
+                let kept = completed.first_completed_at + COMPLETED_RETENTION;
+                Some(kept.min(self.since + RESOLVING_TIMEOUT))
             }
         }
     }
@@ -408,7 +412,7 @@ impl Task {
 /// # Errors
 /// `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`,
 /// `StaleRecord`, `ResourceConflict`, `CellAbsent`, `Forbidden` if a report names another domain, or
-/// `Unavailable` if it belongs to a later epoch.
+/// `Unavailable` if a report belongs to a later epoch.
 pub fn decide(
     task: Option<&Task>,
     command: &Command,
@@ -418,11 +422,11 @@ pub fn decide(
     let events = match (command, living) {
         (Command::Desire(desired) | Command::Launch(desired), None) => vec![Event::Desired(desired.clone())],
         (Command::Desire(_) | Command::Launch(_), Some((task, _))) => {
-            return Err(Refusal::new(Code::ResourceExists, format!("task {} exists already", task.guid)));
+            return Err(Refusal::new(Code::ResourceExists, format!("task {} already exists", task.guid)));
         }
         (Command::Converge, None) => vec![],
         (Command::Report(report), None) => {
-            task.map_or(Ok(()), |task| check_life(task, report))?;
+            task.map_or(Ok(()), |task| check_epoch(task, report))?;
             return Err(Refusal::not_found("the task"));
         }
         (_, None) => return Err(Refusal::not_found("the task")),
@@ -442,7 +446,9 @@ pub fn decide(
             return Ok(events.into_iter().map(entry::Event::Evaluation).collect());
         }
         (Command::BeginResolving, Some((task, state))) => begin_resolving(task, state)?,
-        (Command::Called(epoch, called), Some((task, state))) => owner_called(task, state, *epoch, called)?,
+        (Command::RecordCallback(epoch, called), Some((task, state))) => {
+            record_callback(task, state, *epoch, called)?
+        }
         (Command::Converge, Some((task, state))) => converge(task, state, context),
     };
     let settled = settle::settle(task, command, &events);
@@ -450,10 +456,10 @@ pub fn decide(
     Ok(events.chain(settled.into_iter().map(entry::Event::Evaluation)).collect())
 }
 
-/// Returns the origin of a decision, given the state before it.
+/// Returns the origin of a decision, given the state before the decision.
 #[must_use]
 pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -> Origin {
-    let Some(task) = task else { return Origin::Beginning };
+    let Some(task) = task else { return Origin::Root };
     let by_cell = events.iter().find_map(|event| match event {
         entry::Event::Task(Event::Completed {
             by: Some(by), outcome: Outcome::Failed { reason }, ..
@@ -476,11 +482,11 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
             | Command::Launch(_)
             | Command::Cancel
             | Command::Resolve
-            // The caller replaces this by the cause of the work that gets the room.
+            // The caller replaces this origin by the cause of the work that gets the room.
             | Command::Evict(_)
             | Command::Retry(_),
             _,
-        ) => Origin::Beginning,
+        ) => Origin::Root,
         (Command::Unanswered { evaluation, .. }, _) => {
             task.evaluations.iter().find(|one| one.id == *evaluation).map(|one| one.cause()).into()
         }
@@ -489,28 +495,28 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
             Command::Report(_)
             | Command::Fail(_)
             | Command::BeginResolving
-            | Command::Called(..)
+            | Command::RecordCallback(..)
             | Command::Converge,
             _,
         ) => Origin::Decision(task.cause),
     }
 }
 
-/// Returns an error if the container belongs to an earlier epoch, or to a later one that this BBS has not
-/// read yet.
-fn check_life(task: &Task, report: &Report) -> Result<(), Refusal> {
+/// Returns an error if the container belongs to an earlier epoch, or to a later epoch that this BBS has not
+/// read from the log yet.
+fn check_epoch(task: &Task, report: &Report) -> Result<(), Refusal> {
     match task.epoch.cmp(&report.epoch) {
         Ordering::Less => Err(Refusal::behind()),
         Ordering::Equal => Ok(()),
         Ordering::Greater => {
-            let why = "the task was created anew since that container was made";
+            let why = "the task was created again after this container was created";
             Err(Refusal::new(Code::StaleEpoch, why))
         }
     }
 }
 
-fn transition(task: &Task, to: &str) -> Refusal {
-    let why = format!("task {} is {}: it can't be {to}", task.guid, task.state_name());
+fn invalid_transition(task: &Task, to: &str) -> Refusal {
+    let why = format!("task {} is {}: it cannot be {to}", task.guid, task.state_name());
     Refusal::new(Code::InvalidStateTransition, why)
 }
 
@@ -519,22 +525,22 @@ fn completed(by: Option<&Instance>, outcome: Outcome) -> Event {
 }
 
 fn failed(reason: &str) -> Outcome {
-    Outcome::Failed { reason: limits::cut(reason, limits::REASON_BYTES) }
+    Outcome::Failed { reason: limits::truncate(reason, limits::REASON_BYTES) }
 }
 
 fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     match state {
         State::Pending { .. } => Ok(vec![completed(None, failed(CANCELLED))]),
         State::Running { by } => Ok(vec![completed(Some(by), failed(CANCELLED))]),
-        State::Completed(_) | State::Resolving(_) => Err(transition(task, "cancelled")),
+        State::Completed(_) | State::Resolving(_) => Err(invalid_transition(task, "cancelled")),
     }
 }
 
-/// Ends a task so that more urgent work gets its room. It is not started again, because a task runs at most
-/// once.
+/// Ends a task so that more urgent work gets its room. The task is not started again, because a task runs at
+/// most once.
 fn evict(task: &Task, eviction: &Eviction) -> Result<Vec<Event>, Refusal> {
-    let by = preemption::task(task).filter(|by| **by == eviction.by);
-    let Some(by) = by else { return Err(preemption::changed(preemption::named(&task.guid))) };
+    let by = preemption::preemptible_task(task).filter(|by| **by == eviction.by);
+    let Some(by) = by else { return Err(preemption::stale_eviction(preemption::task_label(&task.guid))) };
     eviction.preemptor.check(task.definition.priority)?;
     Ok(vec![completed(Some(by), failed(&eviction.preemptor.to_string()))])
 }
@@ -543,37 +549,43 @@ fn resolve(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     match state {
         State::Completed(_) => Ok(vec![Event::Resolving {}, Event::Deleted {}]),
         State::Pending { .. } | State::Running { .. } | State::Resolving(_) => {
-            Err(transition(task, "resolved"))
+            Err(invalid_transition(task, "resolved"))
         }
     }
 }
 
 fn begin_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     match state {
-        State::Completed(done) if !done.is_owner_called() => Ok(vec![]),
+        State::Completed(done) if !done.is_callback_open() => Ok(vec![]),
         State::Completed(_) => Ok(vec![Event::Resolving {}]),
         State::Pending { .. } | State::Running { .. } | State::Resolving(_) => {
-            Err(transition(task, "resolved"))
+            Err(invalid_transition(task, "resolved"))
         }
     }
 }
 
-/// Records the result of each call of the completion callback; the backoff limits their number. A delivery
-/// deletes the task. If the owner refuses the call, no further call is made and the task is COMPLETED again.
-fn owner_called(task: &Task, state: &State, epoch: Epoch, called: &Called) -> Result<Vec<Event>, Refusal> {
+/// Records the result of a call of the completion callback. Every call is recorded; the backoff between calls
+/// limits their number. A delivery deletes the task. If the result rules out further calls, the task is
+/// COMPLETED again.
+fn record_callback(
+    task: &Task,
+    state: &State,
+    epoch: Epoch,
+    called: &CallbackResult,
+) -> Result<Vec<Event>, Refusal> {
     if task.epoch != epoch {
-        return Err(Refusal::new(Code::StaleEpoch, "the task was created anew since its owner was called"));
+        return Err(Refusal::new(Code::StaleEpoch, "the task was created again after its owner was called"));
     }
     let (done, resolving) = match state {
         State::Resolving(done) => (done, true),
         State::Completed(done) => (done, false),
-        State::Pending { .. } | State::Running { .. } => return Err(transition(task, "deleted")),
+        State::Pending { .. } | State::Running { .. } => return Err(invalid_transition(task, "deleted")),
     };
     let attempt = done.callback.as_ref().map_or(0, |callback| callback.attempts).saturating_add(1);
     let called = match called {
-        Called::Answered(status) => Called::Answered(*status),
-        Called::Failed(why) => Called::Failed(limits::cut(why, limits::REASON_BYTES)),
-        Called::Refused(why) => Called::Refused(limits::cut(why, limits::REASON_BYTES)),
+        CallbackResult::Answered(status) => CallbackResult::Answered(*status),
+        CallbackResult::Failed(why) => CallbackResult::Failed(limits::truncate(why, limits::REASON_BYTES)),
+        CallbackResult::Refused(why) => CallbackResult::Refused(limits::truncate(why, limits::REASON_BYTES)),
     };
     let verdict = called.verdict();
     let mut events = vec![Event::CallbackTried { attempt, called }];
@@ -592,7 +604,7 @@ fn judge_report(
     report: &Report,
     context: Context<'_>,
 ) -> Result<Vec<Event>, Refusal> {
-    check_life(task, report)?;
+    check_epoch(task, report)?;
     if task.domain != report.domain {
         return Err(Refusal::new(
             Code::Forbidden,
@@ -614,13 +626,13 @@ fn judge_report(
         (ReportStep::Start { .. }, State::Running { by }) if *by == report.by => Ok(vec![]),
         (ReportStep::Start { .. }, State::Running { by }) => Err(elsewhere(by)),
         (ReportStep::Start { .. }, State::Completed(_) | State::Resolving(_)) => {
-            Err(transition(task, "started"))
+            Err(invalid_transition(task, "started"))
         }
         (ReportStep::Complete { outcome }, State::Pending { .. }) => {
-            Ok(vec![completed(Some(&report.by), bounded(outcome))])
+            Ok(vec![completed(Some(&report.by), bounded_outcome(outcome))])
         }
         (ReportStep::Complete { outcome }, State::Running { by }) if *by == report.by => {
-            Ok(vec![completed(Some(by), bounded(outcome))])
+            Ok(vec![completed(Some(by), bounded_outcome(outcome))])
         }
         (ReportStep::Complete { .. }, State::Running { by }) => Err(elsewhere(by)),
         (ReportStep::Complete { .. }, State::Completed(done) | State::Resolving(done))
@@ -629,7 +641,7 @@ fn judge_report(
             Ok(vec![])
         }
         (ReportStep::Complete { .. }, State::Completed(_) | State::Resolving(_)) => {
-            Err(transition(task, "completed"))
+            Err(invalid_transition(task, "completed"))
         }
     }
 }
@@ -637,21 +649,20 @@ fn judge_report(
 /// Maximum size of a result as JSON within a decision.
 const RESULT_JSON_BYTES: usize = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
 
-fn bytes_of_json(text: &str) -> usize {
+fn json_len(text: &str) -> usize {
     serde_json::to_string(text).map_or(usize::MAX, |json| json.len())
 }
 
-fn bounded(outcome: &Outcome) -> Outcome {
+fn bounded_outcome(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Succeeded { result } if result.len() > limits::TASK_RESULT_BYTES => {
             failed(&format!("result is larger than {} bytes", limits::TASK_RESULT_BYTES))
         }
-        // A control character takes six bytes of JSON. A decision that exceeds the limit could never be
+        // In JSON, a control character takes six bytes. A decision that exceeds the limit could never be
         // stored.
-        Outcome::Succeeded { result } if bytes_of_json(result) > RESULT_JSON_BYTES => failed(&format!(
-            "result takes {} bytes as JSON, more than {RESULT_JSON_BYTES}",
-            bytes_of_json(result)
-        )),
+        Outcome::Succeeded { result } if json_len(result) > RESULT_JSON_BYTES => {
+            failed(&format!("result takes {} bytes as JSON, more than {RESULT_JSON_BYTES}", json_len(result)))
+        }
         Outcome::Succeeded { result } => Outcome::Succeeded { result: result.clone() },
         Outcome::Failed { reason } => failed(reason),
     }
@@ -665,9 +676,9 @@ fn fail_placement(
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
     let id = failed_to_place.evaluation;
-    evaluation::judged(task.evaluations.iter().find(|one| one.id == id).as_ref(), id)?;
+    evaluation::open_duty(task.evaluations.iter().find(|one| one.id == id).as_ref(), id)?;
     let explanation = failed_to_place.explanation.clone();
-    let error = limits::cut(&failed_to_place.error, limits::REASON_BYTES);
+    let error = limits::truncate(&failed_to_place.error, limits::REASON_BYTES);
     Ok(match (state, task.definition.placement) {
         (State::Pending { placement_error }, Placement::Queue { .. }) if now < task.pending_until() => {
             let known = placement_error.as_deref() == Some(error.as_str());
@@ -680,8 +691,8 @@ fn fail_placement(
     })
 }
 
-/// Carries out the duties of Diego Dev Notes, "Maintaining Consistency: Convergence". The fourth one,
-/// requesting that a COMPLETED task is resolved, changes no state and is left to the BBS.
+/// Carries out the duties that Diego Dev Notes list under "Maintaining Consistency: Convergence". The fourth
+/// duty, to request the resolution of a COMPLETED task, changes no state and is left to the BBS.
 fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
     let now = context.now;
     match state {
@@ -691,13 +702,13 @@ fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
         State::Pending { placement_error } if task.pending_until() <= now => {
             vec![completed(None, failed(placement_error.as_deref().unwrap_or(NOT_STARTED)))]
         }
-        State::Completed(done) if done.first_completed_at + COMPLETED_DELETED <= now => {
+        State::Completed(done) if done.first_completed_at + COMPLETED_RETENTION <= now => {
             vec![Event::Deleted {}]
         }
-        State::Resolving(done) if done.first_completed_at + COMPLETED_DELETED <= now => {
+        State::Resolving(done) if done.first_completed_at + COMPLETED_RETENTION <= now => {
             vec![Event::Demoted {}, Event::Deleted {}]
         }
-        State::Resolving(_) if task.since + RESOLVING_DEMOTED <= now => vec![Event::Demoted {}],
+        State::Resolving(_) if task.since + RESOLVING_TIMEOUT <= now => vec![Event::Demoted {}],
         State::Pending { .. } | State::Running { .. } | State::Completed(_) | State::Resolving(_) => vec![],
     }
 }
@@ -711,7 +722,7 @@ pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Opt
             entry::Event::Task(event) => task = evolve_one(task, event, stamp),
             entry::Event::Evaluation(event) => {
                 if let Some(task) = &mut task {
-                    task.evaluations.change(|all| evaluation::evolve(all, event, stamp));
+                    task.evaluations.modify(|all| evaluation::evolve(all, event, stamp));
                 }
             }
             entry::Event::Desired(_)

@@ -33,20 +33,20 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            deserializer.deserialize_str(OfText)
+            deserializer.deserialize_str(TimestampVisitor)
         } else {
             u64::deserialize(deserializer).map(Self)
         }
     }
 }
 
-struct OfText;
+struct TimestampVisitor;
 
-impl Visitor<'_> for OfText {
+impl Visitor<'_> for TimestampVisitor {
     type Value = Timestamp;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a time as 2026-10-02T14:00:00.000000000Z")
+        f.write_str("a time such as 2026-10-02T14:00:00.000000000Z")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
@@ -61,7 +61,7 @@ impl JsonSchema for Timestamp {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A moment, as RFC 3339 text in UTC with nanoseconds.",
+            "description": "Time as RFC 3339 text in UTC with nanoseconds.",
             "type": "string",
             "format": "date-time",
         })
@@ -70,7 +70,7 @@ impl JsonSchema for Timestamp {
 
 /// Error for text that is not a timestamp between 1970 and 2554.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid time {text:?}: expected RFC 3339, as 2026-10-02T14:00:00Z, from 1970 to 2554")]
+#[error("invalid time {text:?}: expected RFC 3339 such as 2026-10-02T14:00:00Z, from 1970 to 2554")]
 pub struct BadTime {
     /// Rejected text, truncated to 40 characters.
     text: String,
@@ -84,14 +84,14 @@ impl FromStr for Timestamp {
             let time: jiff::Timestamp = text.parse().ok()?;
             u64::try_from(time.as_nanosecond()).ok().map(Self)
         };
-        of_text(text.as_bytes())
+        parse_json_form(text.as_bytes())
             .or_else(other)
             .ok_or_else(|| BadTime { text: text.chars().take(40).collect() })
     }
 }
 
 /// Parses a timestamp in exactly the form of JSON. Returns `None` for any other form.
-fn of_text(text: &[u8]) -> Option<Timestamp> {
+fn parse_json_form(text: &[u8]) -> Option<Timestamp> {
     let fits = |(byte, shape): (&u8, &u8)| if *shape == b'0' { byte.is_ascii_digit() } else { byte == shape };
     if text.len() != SHAPE.len() || !text.iter().zip(SHAPE).all(fits) {
         return None;
@@ -100,7 +100,7 @@ fn of_text(text: &[u8]) -> Option<Timestamp> {
         |digits: Range<usize>| text[digits].iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     let date = (number(0..4), number(5..7), number(8..10));
     let (hour, minute, second) = (number(11..13), number(14..16), number(17..19));
-    let days = days(date).filter(|days| civil(*days) == date)?;
+    let days = days_from_civil(date).filter(|days| civil_from_days(*days) == date)?;
     let of_day = (hour < 24 && minute < 60 && second < 60).then(|| hour * 3_600 + minute * 60 + second)?;
     let seconds = days.checked_mul(86_400)?.checked_add(of_day)?;
     seconds.checked_mul(1_000_000_000)?.checked_add(number(20..29)).map(Timestamp)
@@ -128,7 +128,7 @@ impl Timestamp {
     /// Returns RFC 3339 text in UTC with nanoseconds.
     fn text(self) -> [u8; SHAPE.len()] {
         let (days, of_day) = (self.0 / 86_400_000_000_000, self.0 % 86_400_000_000_000);
-        let (year, month, day) = civil(days);
+        let (year, month, day) = civil_from_days(days);
         let (seconds, nanos) = (of_day / 1_000_000_000, of_day % 1_000_000_000);
         let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
         let mut text = *SHAPE;
@@ -165,12 +165,12 @@ impl Timestamp {
     /// years.
     #[must_use]
     pub const fn nanos_after(self, other: Self) -> i64 {
-        const MOST: u64 = i64::MAX as u64 / 4;
+        const LIMIT: u64 = i64::MAX as u64 / 4;
         let (forward, back) = (self.0.saturating_sub(other.0), other.0.saturating_sub(self.0));
         if forward > 0 {
-            (if forward < MOST { forward } else { MOST }).cast_signed()
+            (if forward < LIMIT { forward } else { LIMIT }).cast_signed()
         } else {
-            -(if back < MOST { back } else { MOST }).cast_signed()
+            -(if back < LIMIT { back } else { LIMIT }).cast_signed()
         }
     }
 
@@ -195,16 +195,17 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// Monotonic time, derived from a clock that may be set back. After such a step it continues from its last
-/// value at the rate of the clock. Delays are measured with it; recorded times are those of the clock.
+/// Monotonic time, derived from a clock that may be set back. After the clock is set back, the monotonic time
+/// continues from its last value at the rate of the clock. Delays are measured with the monotonic time. Times
+/// in records are those of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Steady {
+pub struct MonotonicClock {
     last: Timestamp,
-    /// Nanoseconds by which it is ahead of the clock, negative if it is behind.
+    /// Nanoseconds by which the monotonic time is ahead of the clock, negative if it is behind.
     ahead: i64,
 }
 
-impl Steady {
+impl MonotonicClock {
     /// Returns the monotonic time at which the clock shows `shown`.
     pub fn at(&mut self, shown: Timestamp) -> Timestamp {
         let back = self.last.nanos_after(shown.shifted(self.ahead)).max(0);
@@ -215,13 +216,13 @@ impl Steady {
 
     /// Compensates for a known step of the clock by this many nanoseconds, forward or back. The monotonic
     /// time does not step.
-    pub const fn stepped(&mut self, by: i64) {
+    pub const fn compensate_step(&mut self, by: i64) {
         self.ahead = self.ahead.saturating_sub(by);
     }
 
-    /// Returns the time that the clock shows at a monotonic time, if it is not set back again.
+    /// Returns the time that the clock will show at a monotonic time, if the clock is not set back again.
     #[must_use]
-    pub fn shown_at(&self, time: Timestamp) -> Timestamp {
+    pub fn clock_time_at(&self, time: Timestamp) -> Timestamp {
         time.shifted(-self.ahead)
     }
 }
@@ -236,7 +237,7 @@ impl fmt::Display for Timestamp {
 
 /// Returns the Gregorian year, month and day of a day counted from 1970-01-01. Uses the 400-year cycle that
 /// starts in March.
-const fn civil(days: u64) -> (u64, u64, u64) {
+const fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -248,9 +249,9 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// Returns the day of a date, counted from 1970-01-01: the inverse of `civil`. An invalid date yields the day
-/// of another date.
-fn days((year, month, day): (u64, u64, u64)) -> Option<u64> {
+/// Returns the day of a date, counted from 1970-01-01: the inverse of `civil`. For an invalid date, the
+/// result is the day of another date.
+fn days_from_civil((year, month, day): (u64, u64, u64)) -> Option<u64> {
     let (year, march_month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let (era, year_of_era) = (year / 400, year % 400);
     let of_year = (153 * march_month + 2) / 5 + day.checked_sub(1)?;
@@ -262,7 +263,7 @@ fn days((year, month, day): (u64, u64, u64)) -> Option<u64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Steady, Timestamp};
+    use super::{MonotonicClock, Timestamp};
 
     proptest! {
         #[test]
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_every_form_of_rfc_3339() {
+    fn timestamp_parses_every_form_of_rfc_3339() {
         let read = |text: &str| serde_json::from_str::<Timestamp>(text).map_err(|error| error.to_string());
         let json = r#""2026-10-02T14:00:00.000000001Z""#;
         let at = Timestamp(1_790_949_600_000_000_001);
@@ -298,23 +299,23 @@ mod tests {
 
     #[test]
     fn steady_time_runs_on_when_the_clock_is_set_back() {
-        let mut steady = Steady::default();
+        let mut steady = MonotonicClock::default();
         let mut at = |millis| steady.at(Timestamp::from_millis(millis));
         // The clock goes back by half a minute, runs, goes forward by an hour, and goes back again.
         let times = [100_000, 70_000, 70_500, 3_670_500, 70_600, 71_600].map(&mut at);
         let expected = [100_000, 100_000, 100_500, 3_700_500, 3_700_500, 3_701_500];
         assert_eq!(times, expected.map(Timestamp::from_millis));
         let due = Timestamp::from_millis(3_702_500);
-        assert_eq!(steady.shown_at(due), Timestamp::from_millis(72_600));
+        assert_eq!(steady.clock_time_at(due), Timestamp::from_millis(72_600));
         // A known step moves the monotonic time neither forward nor back.
-        steady.stepped(3_600_000_000_000);
+        steady.compensate_step(3_600_000_000_000);
         assert_eq!(steady.at(Timestamp::from_millis(3_671_700)), Timestamp::from_millis(3_701_600));
-        steady.stepped(-3_600_000_000_000);
+        steady.compensate_step(-3_600_000_000_000);
         assert_eq!(steady.at(Timestamp::from_millis(71_800)), Timestamp::from_millis(3_701_700));
     }
 
     #[test]
-    fn a_moment_prints_as_rfc_3339() {
+    fn timestamp_prints_as_rfc_3339() {
         assert_eq!(Timestamp(0).to_string(), "1970-01-01T00:00:00.000Z");
         assert_eq!(Timestamp::from_millis(951_827_696_789).to_string(), "2000-02-29T12:34:56.789Z");
         assert_eq!(Timestamp::from_millis(1_795_132_799_999).to_string(), "2026-11-19T23:59:59.999Z");

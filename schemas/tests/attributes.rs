@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemas::attributes::{AttributeName, Attributes, BadAttribute};
-use schemas::cell::{self, Seen};
+use schemas::cell::{self, HeartbeatState};
 use schemas::entry::Stamp;
 use schemas::names::DecisionId;
 use schemas::{Timestamp, limits};
@@ -28,11 +28,11 @@ fn attribute_name_with_bad_character_or_length_is_refused() {
 fn attributes_beyond_count_or_size_limit_are_refused() {
     assert!(Attributes::new(named(limits::CELL_ATTRIBUTES, "x")).is_ok());
     let many = limits::CELL_ATTRIBUTES + 1;
-    assert_eq!(Attributes::new(named(many, "x")), Err(BadAttribute::Many(many)));
+    assert_eq!(Attributes::new(named(many, "x")), Err(BadAttribute::TooMany(many)));
     let longest = "x".repeat(limits::ATTRIBUTE_VALUE_BYTES);
     assert!(Attributes::new(named(1, &longest)).is_ok());
     assert!(matches!(Attributes::new(named(1, &format!("{longest}x"))), Err(BadAttribute::Value(_))));
-    assert!(matches!(Attributes::new(named(64, &longest)), Err(BadAttribute::Large(_))));
+    assert!(matches!(Attributes::new(named(64, &longest)), Err(BadAttribute::TooLarge(_))));
     for bad in ["", "a\nb", "\u{7}"] {
         assert!(matches!(Attributes::new(named(1, bad)), Err(BadAttribute::Value(_))), "{bad:?}");
     }
@@ -45,7 +45,7 @@ fn reserved_attribute_cannot_be_set_and_shows_recorded_value() {
     let offer = presence.offer(&id);
     for (name, value) in [("stack", "linux"), ("zone", "z1"), ("unique.cell_id", "c1")] {
         let one = BTreeMap::from([(AttributeName::new(name).unwrap(), "other".to_owned())]);
-        assert_eq!(Attributes::new(one), Err(BadAttribute::Given(name.to_owned())));
+        assert_eq!(Attributes::new(one), Err(BadAttribute::Reserved(name.to_owned())));
         assert_eq!(offer.attribute(name), Some(value));
     }
 }
@@ -54,7 +54,7 @@ fn reserved_attribute_cannot_be_set_and_shows_recorded_value() {
 fn attributes_in_message_are_validated() {
     let read = |text: &str| serde_json::from_str::<Attributes>(text).map_err(|error| error.to_string());
     assert_eq!(read(r#"{"rack": "r1"}"#).unwrap().get("rack"), Some("r1"));
-    assert!(read(r#"{"zone": "z1"}"#).unwrap_err().contains("can't be set"));
+    assert!(read(r#"{"zone": "z1"}"#).unwrap_err().contains("cannot be set"));
     assert!(read(r#"{"ra ck": "r1"}"#).unwrap_err().contains("not a valid attribute name"));
 }
 
@@ -63,12 +63,15 @@ fn cell_with_changed_attributes_appears_again() {
     let seen = |rack| {
         let attributes = fixtures::attributes(&[("rack", rack)]);
         let presence = cell::Presence { attributes, ..fixtures::presence(1) };
-        Seen { presence, evacuating: false, unhealthy: None }
+        HeartbeatState { presence, evacuating: false, unhealthy: None }
     };
     let decision = DecisionId(Uuid::from_u128(1));
-    let stamp = Stamp::beginning(decision, Timestamp(1));
-    let events = cell::decide_seen(None, &seen("r1"));
+    let stamp = Stamp::root(decision, Timestamp(1));
+    let events = cell::decide_heartbeat(None, &seen("r1"));
     let known = cell::fold(None, &events, &stamp, 1).unwrap();
-    assert_eq!(cell::decide_seen(Some(&known), &seen("r1")), []);
-    assert_eq!(cell::decide_seen(Some(&known), &seen("r2")), [cell::Event::Appeared(seen("r2").presence)]);
+    assert_eq!(cell::decide_heartbeat(Some(&known), &seen("r1")), []);
+    assert_eq!(
+        cell::decide_heartbeat(Some(&known), &seen("r2")),
+        [cell::Event::Appeared(seen("r2").presence)]
+    );
 }

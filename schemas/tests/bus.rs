@@ -43,15 +43,16 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         cell().prop_map(BusSubject::Heartbeat),
         (cell(), select(&RepVerb::ALL[..])).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
         select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
-        select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
+        select(&LeaderRole::ALL[..]).prop_map(BusSubject::LeaderHeartbeat),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Elected),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Alive),
-        Just(BusSubject::FoundingAsked),
-        Just(BusSubject::FoundingKnown),
+        Just(BusSubject::FoundingQuery),
+        Just(BusSubject::FoundingReply),
         (any_caller(), select(&QueryVerb::ALL[..]))
             .prop_map(|(caller, verb)| BusSubject::Query(caller, verb)),
-        (name(), any_caller(), select(&QueryVerb::ALL[..]))
-            .prop_map(|(bbs, caller, verb)| BusSubject::QueryOf(ServiceId::new(&bbs).unwrap(), caller, verb)),
+        (name(), any_caller(), select(&QueryVerb::ALL[..])).prop_map(|(bbs, caller, verb)| {
+            BusSubject::ForwardedQuery(ServiceId::new(&bbs).unwrap(), caller, verb)
+        }),
     ]
 }
 
@@ -64,12 +65,12 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
         BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],
         BusSubject::Rep(cell, _) => vec![BusPattern::Rep(cell.clone())],
         BusSubject::Auctioneer(_) => vec![BusPattern::Auctioneers],
-        BusSubject::Beat(role) => vec![BusPattern::Beats(*role)],
+        BusSubject::LeaderHeartbeat(role) => vec![BusPattern::LeaderHeartbeats(*role)],
         BusSubject::Elected(_) => vec![BusPattern::Elected],
         BusSubject::Alive(_) => vec![BusPattern::Alive],
-        BusSubject::FoundingAsked | BusSubject::FoundingKnown => vec![],
+        BusSubject::FoundingQuery | BusSubject::FoundingReply => vec![],
         BusSubject::Query(..) => vec![BusPattern::Queries],
-        BusSubject::QueryOf(bbs, ..) => vec![BusPattern::QueriesOf(bbs.clone())],
+        BusSubject::ForwardedQuery(bbs, ..) => vec![BusPattern::ForwardedQueries(bbs.clone())],
     }
 }
 
@@ -89,7 +90,7 @@ proptest! {
         let text = subject.to_string();
         prop_assert_eq!(BusSubject::parse(&text), Ok(subject.clone()));
         prop_assert_eq!(subject == other, text == other.to_string());
-        prop_assert!(schemas::Subject::parse(&text).is_none(), "it belongs to the journal");
+        prop_assert!(schemas::Subject::parse(&text).is_none(), "a bus subject is not a journal subject");
         for pattern in patterns(&subject) {
             prop_assert!(matches(&pattern.to_string(), &text), "{} on {}", text, pattern);
         }
@@ -108,7 +109,7 @@ proptest! {
 
 #[test]
 fn caller_of_query_is_parsed_from_subject_root() {
-    let of = Caller::of_subject;
+    let of = Caller::from_subject;
     let client = Caller::Client(Domain::new("d").unwrap(), ClientName::new("operator").unwrap());
     assert_eq!(of("muster.query.client.d.operator.lrp.burn"), Some(client.clone()));
     assert_eq!(of("muster.query-of.b1.client.d.operator.lrp.list"), Some(client));

@@ -1,9 +1,9 @@
 //! Tests with specs as Cloud Foundry creates them: supported fields work unchanged, and refusals name the
-//! reason (docs/using.md, "A spec of Cloud Foundry").
+//! reason (docs/guides/cloud-foundry-specs.md, "Use specs of Cloud Foundry").
 
 use schemas::action::{Action, Secret};
 use schemas::definition::{Network, Sandbox};
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 use schemas::spec::{lrp, task, task_to_json, to_json};
 use serde_json::{Value, json};
 
@@ -153,7 +153,11 @@ fn application_spec_of_cloud_foundry_is_accepted() {
     assert_eq!((sandbox.network, sandbox.log_source.as_str()), (Network::Host, "CELL"));
     assert_eq!(sandbox.cached_dependencies[0].user, "vcap");
     assert_eq!(definition.constraint.stack.as_ref().unwrap().as_str(), "cflinuxfs4");
-    assert!(definition.constraint.walls.contains(&Wall::Files), "it names paths from the root");
+    assert!(
+        definition.constraint.walls.contains(&IsolationLayer::Files),
+        "absolute paths require file \
+        isolation"
+    );
     let Some(Action::Serial(setup)) = definition.setup.as_deref() else { panic!("{:?}", definition.setup) };
     let Action::Download(droplet) = &setup.actions[0] else { panic!("{setup:?}") };
     assert!(matches!(droplet.from, Secret::Open(_)), "a URL with a password is a secret");
@@ -175,58 +179,61 @@ fn staging_spec_of_cloud_foundry_is_accepted() {
     let read = task(staging()).unwrap();
     let Action::Timeout(limited) = &read.definition.action else { panic!("{:?}", read.definition.action) };
     let mut sources = vec![];
-    limited.action.transfers(&mut |transfer| {
+    limited.action.for_each_transfer(&mut |transfer| {
         sources.push(match transfer {
             schemas::action::Transfer::Download(download) => download.log_source.clone(),
             schemas::action::Transfer::Upload(upload) => upload.log_source.clone(),
         });
     });
-    assert_eq!(sources, ["STG"; 4], "the source of the tree is that of all below it");
-    assert!(read.definition.constraint.walls.contains(&Wall::Files));
+    assert_eq!(sources, ["STG"; 4], "nested actions inherit the log source");
+    assert!(read.definition.constraint.walls.contains(&IsolationLayer::Files));
     assert_eq!(task(task_to_json(&read)).unwrap(), read);
 }
 
 #[test]
 fn unsupported_field_is_refused_with_reason() {
     let rule = json!([{"protocol": "tcp", "destinations": ["0.0.0.0/0"], "ports": [443]}]);
-    let shared = "egress_rules: a container shares its host's network, of which no rule can open or close a part: \
-                  give none, and network none if it shall reach nothing";
-    let closed =
-        "egress_rules: a container with network none reaches nothing, and no rule can open a way: give none";
-    let image = "is not honoured: images come from folders of the cell, not from a registry";
+    let shared = "egress_rules: is not supported, because containers share the network of their host: \
+                  remove the rules, or use network none for no network access";
+    let closed = "egress_rules: is not supported with network none: remove the rules";
+    let image = "is not supported: images come from folders of the cell, not from a registry";
     for (spec, problem) in [
         (with(application(), "egress_rules", rule.clone()), shared.to_owned()),
         (with(staging(), "egress_rules", rule.clone()), shared.to_owned()),
         (with(with(application(), "network", json!("none")), "egress_rules", rule), closed.to_owned()),
         (
             with(application(), "network", json!({"properties": {"policy_group_id": "6d6ec1a0"}})),
-            "network: has properties for a network between containers, of which cells have none: use host, or none for a \
-             container that shall reach nothing"
+            "network: has properties of a container network, which cells do not support: use host, or none \
+             for no network access"
                 .to_owned(),
         ),
         (
             with(application(), "rootfs", json!("docker:///cloudfoundry/diego-docker-app#latest")),
-            "rootfs: must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder of the cell's".to_owned(),
+            "rootfs: must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder on \
+             the cell".to_owned(),
         ),
         (with(application(), "image_username", json!("u")), format!("image_username: {image}")),
         (with(application(), "image_password", json!("p")), format!("image_password: {image}")),
-        (with(application(), "privileged", json!(true)), "privileged: is not honoured: no container has rights on its host".to_owned()),
-        (with(application(), "max_pids", json!(1024)), "max_pids: is not honoured: a cell limits the processes of each container".to_owned()),
+        (with(application(), "privileged", json!(true)), "privileged: is not supported: containers have no \
+            rights on their host".to_owned()),
+        (with(application(), "max_pids", json!(1024)), "max_pids: is not supported: a cell limits the \
+            processes of each container".to_owned()),
         (
             with(application(), "trusted_system_certificates_path", json!("/etc/cf-system-certificates")),
-            "trusted_system_certificates_path: is not honoured: a container sees those of its file system".to_owned(),
+            "trusted_system_certificates_path: is not supported: a container uses those of its \
+             file system".to_owned(),
         ),
         (
             with(application(), "certificate_properties", json!({"organizational_unit": ["organization:1"]})),
-            "certificate_properties: is not honoured: containers get no certificates".to_owned(),
+            "certificate_properties: is not supported: containers get no certificates".to_owned(),
         ),
         (
             with(application(), "check_definition", json!({"checks": [{"tcp_check": {"port": 8080}}]})),
-            "check_definition: is not honoured: use monitor".to_owned(),
+            "check_definition: is not supported: use monitor".to_owned(),
         ),
         (
             with(application(), "volume_mounts", json!([{"driver": "nfsv3driver"}])),
-            "volume_mounts: is not honoured: there are no volumes".to_owned(),
+            "volume_mounts: is not supported: containers have no volumes".to_owned(),
         ),
         (
             with(staging(), "result_file", json!("/etc/passwd")),
@@ -247,11 +254,11 @@ fn transfer_with_bad_path_url_or_checksum_is_refused() {
     assert!(problems(download("user", json!("vcap"))).is_empty());
     for (field, value, problem) in [
         ("to", json!(""), "must name a path"),
-        ("to", json!("a/../../b"), "must not lead upwards"),
-        ("to", json!("/tmp/.."), "must not lead upwards"),
+        ("to", json!("a/../../b"), "must not contain .."),
+        ("to", json!("/tmp/.."), "must not contain .."),
         ("from", json!("ftp://a/b"), "must be a URL that starts with http:// or https://"),
         ("checksum_algorithm", json!("crc32"), "must be one of md5, sha1, sha256"),
-        ("checksum_algorithm", json!(null), "is missing: checksum_value says nothing without it"),
+        ("checksum_algorithm", json!(null), "is missing: checksum_value requires it"),
         ("checksum_value", json!("abc"), "must be 32 hexadecimal digits"),
         ("checksum_value", json!("g".repeat(32)), "must be 32 hexadecimal digits"),
         ("colour", json!(1), "is unknown"),
@@ -278,6 +285,6 @@ fn absolute_path_requires_file_isolation() {
         ("monitor", upload),
         ("cached_dependencies", json!([{"from": "http://a/b", "to": "/tmp/dep"}])),
     ] {
-        assert_eq!(walls(with(plain.clone(), field, value)), [Wall::Files].into());
+        assert_eq!(walls(with(plain.clone(), field, value)), [IsolationLayer::Files].into());
     }
 }

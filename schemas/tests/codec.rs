@@ -9,18 +9,19 @@ use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
 use schemas::cell::{Evacuation, Presence};
 use schemas::checksum::{crc32c, crc64};
 use schemas::cluster::{self, Terms};
-use schemas::codec::{Form, JSON_DEPTH, SCHEMA, decode, encode};
+use schemas::codec::{Form, MAX_JSON_DEPTH, SCHEMA_VERSION, decode, encode};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
 use schemas::entry::{DecodeError, Entry};
 use schemas::isolation::Isolation;
 use schemas::message::{
-    Alive, Answer, Beat, Done, Envelope, Heartbeat, Lead, Lease, Leased, LrpRecord, LrpState, Order,
-    Outcomes, Perform, PerformId, Performed, PlacementOutcome, Program, Record, RepOrder, Report,
-    ReportResult, Reported, Reports, Standing, Stop, TaskRecord, TaskState, Work,
+    Ack, Answer, Envelope, Heartbeat, Lead, LeaderHeartbeat, LeadershipStatus, Lease, LeaseTarget, LrpRecord,
+    LrpState, Outcomes, Perform, PerformId, PerformReply, PlacementOutcome, Program, Record, RepOrder,
+    Report, ReportResult, Reports, ReportsReply, ServiceStatus, Stop, TaskRecord, TaskState, Work,
+    WorkDefinition,
 };
 use schemas::names::{
-    BadName, ClusterId, Domain, EntryId, EvaluationId, Ids, Incarnation, InstanceGuid, ProcessGuid,
+    BadName, ClusterId, Domain, EntryId, EvaluationId, IdGenerator, Incarnation, InstanceGuid, ProcessGuid,
     ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
@@ -40,7 +41,7 @@ use crate::given::{
 use crate::machines::cases;
 
 /// Length of the header of a postcard message, in bytes.
-const HEAD: usize = 16;
+const HEADER_BYTES: usize = 16;
 
 fn explanation() -> Option<Box<Explanation>> {
     Some(Box::new(Explanation {
@@ -160,9 +161,13 @@ fn terms() -> Terms {
     Terms { bbs: 4, auctioneer: 2 }
 }
 
-fn reported() -> Reported {
+fn reported() -> ReportsReply {
     let result = |record| ReportResult { refused: Some(refusal()), record };
-    Reported { position: Position(77), terms: terms(), results: records().into_iter().map(result).collect() }
+    ReportsReply {
+        position: Position(77),
+        terms: terms(),
+        results: records().into_iter().map(result).collect(),
+    }
 }
 
 fn heartbeat() -> Heartbeat {
@@ -185,7 +190,7 @@ fn heartbeat() -> Heartbeat {
         performed: PerformId { term: 2, number: 40 },
         sequence: 12,
         clock: Timestamp(3),
-        schema: SCHEMA,
+        schema: SCHEMA_VERSION,
         format: 1,
     }
 }
@@ -200,7 +205,7 @@ fn perform() -> Perform {
         placement: Placement::Queue { deadline_ms: 5 },
         ..fixtures::task_definition()
     };
-    let orders = [Order::Lrp(Arc::new(definition())), Order::Task(Arc::new(task))];
+    let orders = [WorkDefinition::Lrp(Arc::new(definition())), WorkDefinition::Task(Arc::new(task))];
     let work = keys().into_iter().zip(orders).map(|(key, order)| Work {
         key,
         attempt: Timestamp(6),
@@ -220,7 +225,7 @@ fn outcomes() -> Outcomes {
     let lrp = PlacementOutcome::Lrp { process_guid: web(), epoch, outcome };
     let unplaced = task::Unplaced { evaluation, error, used_up: false, explanation: None };
     let task = PlacementOutcome::Task { task_guid: job(), epoch, unplaced };
-    let leases = vec![Lease { evaluation, delivery: 2, of: Leased::Process(web(), epoch) }];
+    let leases = vec![Lease { evaluation, delivery: 2, of: LeaseTarget::Process(web(), epoch) }];
     let [work, victim] = keys();
     let preemptor = Preemptor { work, attempt: Timestamp(2), priority: Priority::default() };
     let evictions = vec![Eviction { victim, by: instance(6, "c1"), preemptor }];
@@ -232,7 +237,7 @@ fn outcomes() -> Outcomes {
 /// - The message round-trips.
 /// - A truncated message and one with trailing bytes are refused.
 /// - A message with a flipped bit is refused or decodes to another message, and never causes a panic.
-fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> Vec<u8> {
+fn round_trips<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> Vec<u8> {
     for form in [Form::Json, Form::Postcard] {
         let bytes = encode(form, message);
         let (read, read_form) = decode::<T>(&bytes).unwrap();
@@ -260,47 +265,50 @@ const PINNED: (u64, usize, u64) = (5, 6_958, 0xe573_26c3_9251_81af);
 #[test]
 fn messages_round_trip_and_match_pinned_schema() {
     let service = ServiceId::new("bbs-1").unwrap();
-    let done = Done { position: Position(4), version: 2 };
+    let done = Ack { position: Position(4), version: 2 };
     let evacuations = [Evacuation::None, Evacuation::Wanted, Evacuation::Began(Timestamp(5))];
     let answers = evacuations.map(|evacuation| {
         let position = Position(3);
-        travels(&RecordsAnswer { position, terms: terms(), evacuation, records: records() })
+        round_trips(&RecordsAnswer { position, terms: terms(), evacuation, records: records() })
     });
     let others = [
-        travels(&reports()),
-        travels(&reported()),
-        travels(&Answer::Ok(reported())),
-        travels(&Answer::Ok(done)),
-        travels(&Answer::<Done>::Refused(refusal())),
-        travels(&heartbeat()),
-        travels(&Answer::Ok(heartbeat())),
-        travels(&perform()),
-        travels(&Answer::Ok(Performed { refused: vec![(0, "evacuating".into())] })),
-        travels(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() }),
-        travels(&RepOrder { term: 4, position: Position(7) }),
-        travels(&outcomes()),
-        travels(&Lead { id: service.clone(), term: 5 }),
-        travels(&Alive {
+        round_trips(&reports()),
+        round_trips(&reported()),
+        round_trips(&Answer::Ok(reported())),
+        round_trips(&Answer::Ok(done)),
+        round_trips(&Answer::<Ack>::Refused(refusal())),
+        round_trips(&heartbeat()),
+        round_trips(&Answer::Ok(heartbeat())),
+        round_trips(&perform()),
+        round_trips(&Answer::Ok(PerformReply { refused: vec![(0, "evacuating".into())] })),
+        round_trips(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() }),
+        round_trips(&RepOrder { term: 4, position: Position(7) }),
+        round_trips(&outcomes()),
+        round_trips(&Lead { id: service.clone(), term: 5 }),
+        round_trips(&ServiceStatus {
             id: service.clone(),
             role: cluster::Role::Auctioneer,
             program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
-            standing: Standing { position: Position(6), term: 5, leads: true },
+            standing: LeadershipStatus { position: Position(6), term: 5, leads: true },
             clock: Timestamp(8),
             may_lead: true,
             append_trouble: Some(AppendTrouble { since: Timestamp(1), fails: true, reason: "full".into() }),
         }),
-        travels(&Beat { id: service, term: 5, position: Position(6), steps_down: false }),
-        travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),
-        travels(&Envelope::default()),
+        round_trips(&LeaderHeartbeat { id: service, term: 5, position: Position(6), steps_down: false }),
+        round_trips(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),
+        round_trips(&Envelope::default()),
     ];
     // Orders to a rep, with every optional field set.
-    let orders = [Order::Lrp(crate::golden::lrp().definition), Order::Task(crate::golden::job().definition)];
+    let orders = [
+        WorkDefinition::Lrp(crate::golden::lrp().definition),
+        WorkDefinition::Task(crate::golden::job().definition),
+    ];
     let orders = orders.map(|order| encode(Form::Postcard, &order));
     let bytes = [answers.concat(), others.concat(), orders.concat()].concat();
     assert_eq!(
-        (SCHEMA, bytes.len(), crc64(&[&bytes])),
+        (SCHEMA_VERSION, bytes.len(), crc64(&[&bytes])),
         PINNED,
-        "messages look otherwise than before: raise codec::SCHEMA and pin anew"
+        "the encoding of messages has changed: raise codec::SCHEMA_VERSION and update PINNED"
     );
 }
 
@@ -319,15 +327,15 @@ fn message_with_wrong_length_is_refused() {
     let bytes = encode(Form::Postcard, &heartbeat());
     for length in [0, 1, u32::MAX] {
         let mut lying = bytes.clone();
-        lying[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
+        lying[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
         assert_eq!(decode::<Heartbeat>(&lying).unwrap_err().code, Code::InvalidRequest);
     }
 }
 
 /// A message with a single field.
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Of<T> {
-    of: T,
+struct Wrapper<T> {
+    value: T,
 }
 
 #[test]
@@ -336,8 +344,8 @@ fn oversized_or_deeply_nested_json_is_refused() {
         let refusal = decode::<serde_json::Value>(bytes).unwrap_err();
         assert!(refusal.to_string().contains(why), "{refusal}");
     };
-    refused(&vec![b' '; limits::MESSAGE_BYTES + 1], "are more than");
-    refused("{\"a\":".repeat(JSON_DEPTH + 1).as_bytes(), "nested deeper");
+    refused(&vec![b' '; limits::MESSAGE_BYTES + 1], "bytes, more than");
+    refused("{\"a\":".repeat(MAX_JSON_DEPTH + 1).as_bytes(), "nested deeper");
     refused("[".repeat(100_000).as_bytes(), "not a JSON object");
     refused(format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(), "nested deeper");
     // Brackets in text do not count as nesting, and an escaped quote does not end the text.
@@ -346,9 +354,9 @@ fn oversized_or_deeply_nested_json_is_refused() {
 }
 
 /// Returns a postcard message with this body.
-fn postcard_of(body: &[u8]) -> Vec<u8> {
+fn postcard_message(body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    [b"MUS1".as_slice(), &SCHEMA.to_le_bytes(), &length, body].concat()
+    [b"MUS1".as_slice(), &SCHEMA_VERSION.to_le_bytes(), &length, body].concat()
 }
 
 /// Encodes a number as a postcard varint.
@@ -367,7 +375,7 @@ fn action_tree_beyond_limits_is_refused_before_allocation() {
     // A chain of nodes: `Try` is the third kind, and contains only its child.
     let tries = |count: usize| [varint(count as u64), vec![2; count]].concat();
     let refused = |body: Vec<u8>| {
-        let refusal = decode::<Action>(&postcard_of(&body)).unwrap_err();
+        let refusal = decode::<Action>(&postcard_message(&body)).unwrap_err();
         assert_eq!(refusal.code, Code::InvalidRequest);
     };
     refused(tries(limits::ACTION_DEPTH));
@@ -381,7 +389,7 @@ fn action_tree_beyond_limits_is_refused_before_allocation() {
     refused([varint(2), vec![3], varint(u64::from(u32::MAX)), vec![2]].concat());
     // Nodes without a parent.
     let group = Action::Parallel(Group { actions: vec![] });
-    let whole = encode(Form::Postcard, &group)[HEAD..].to_vec();
+    let whole = encode(Form::Postcard, &group)[HEADER_BYTES..].to_vec();
     assert_eq!(whole, [varint(1), vec![3, 0]].concat());
     refused([varint(2), vec![3, 0], vec![3, 0]].concat());
 }
@@ -433,10 +441,10 @@ proptest! {
     #[test]
     fn arbitrary_bytes_do_not_panic(body in proptest::collection::vec(any::<u8>(), 0..300)) {
         drop(decode::<Reports>(&body));
-        drop(decode::<Perform>(&postcard_of(&body)));
-        drop(decode::<Action>(&postcard_of(&body)));
-        drop(decode::<Reported>(&postcard_of(&body)));
-        drop(decode::<Indices>(&postcard_of(&body)));
+        drop(decode::<Perform>(&postcard_message(&body)));
+        drop(decode::<Action>(&postcard_message(&body)));
+        drop(decode::<ReportsReply>(&postcard_message(&body)));
+        drop(decode::<Indices>(&postcard_message(&body)));
         drop(Entry::decode(&body));
     }
 
@@ -444,10 +452,10 @@ proptest! {
     fn name_round_trips_and_invalid_name_is_refused(name in any_name(), other in "\\PC{0,140}") {
         let domain = Domain::new(&name).unwrap();
         for form in [Form::Json, Form::Postcard] {
-            prop_assert_eq!(&decode::<Of<Domain>>(&encode(form, &Of { of: &domain })).unwrap().0.of, &domain);
+            prop_assert_eq!(&decode::<Wrapper<Domain>>(&encode(form, &Wrapper { value: &domain })).unwrap().0.value, &domain);
             // An invalid name is refused in a message, too.
             let known: Result<Domain, BadName> = other.parse();
-            prop_assert_eq!(decode::<Of<Domain>>(&encode(form, &Of { of: &other })).is_ok(), known.is_ok());
+            prop_assert_eq!(decode::<Wrapper<Domain>>(&encode(form, &Wrapper { value: &other })).is_ok(), known.is_ok());
         }
         let subject = Subject::Domain(domain);
         prop_assert_eq!(Subject::parse(&subject.to_string()), Some(subject));
@@ -467,7 +475,7 @@ proptest! {
         prop_assert_eq!(indices.len(), members.len() as u64);
         prop_assert!(members.iter().all(|index| indices.contains(*index)));
         for form in [Form::Json, Form::Postcard] {
-            prop_assert_eq!(&decode::<Of<Indices>>(&encode(form, &Of { of: &indices })).unwrap().0.of, &indices);
+            prop_assert_eq!(&decode::<Wrapper<Indices>>(&encode(form, &Wrapper { value: &indices })).unwrap().0.value, &indices);
         }
     }
 
@@ -479,7 +487,7 @@ proptest! {
         prop_assert!(moment.next() >= moment && Timestamp::from_millis(other) >= Timestamp(other));
         prop_assert_eq!(moment.since(Timestamp(other)).as_nanos(), u128::from(at.saturating_sub(other)));
         prop_assert!(moment.to_string().ends_with('Z'));
-        let id = Ids::new(other).next(moment);
+        let id = IdGenerator::new(other).next(moment);
         prop_assert_eq!(id.get_version_num(), 7);
     }
 }
@@ -489,9 +497,9 @@ fn indices_in_non_canonical_form_are_refused() {
     for bad in
         ["[[1,0]]", "[[0,1],[2,3]]", "[[2,3],[0,0]]", "[[0,1],[1,2]]", "[[0,4294967295],[0,0]]", "[[0]]"]
     {
-        assert!(decode::<Of<Indices>>(format!("{{\"of\":{bad}}}").as_bytes()).is_err(), "{bad}");
+        assert!(decode::<Wrapper<Indices>>(format!("{{\"value\":{bad}}}").as_bytes()).is_err(), "{bad}");
     }
-    let (Of { of: all }, _) = decode::<Of<Indices>>(b"{\"of\":[[0,4294967295]]}").unwrap();
+    let (Wrapper { value: all }, _) = decode::<Wrapper<Indices>>(b"{\"value\":[[0,4294967295]]}").unwrap();
     assert_eq!(all.len(), 1 << 32);
     assert!(all.contains(u32::MAX) && !Indices::below(0).contains(0));
 }
@@ -500,14 +508,14 @@ fn indices_in_non_canonical_form_are_refused() {
 fn cut_text_is_valid_and_within_limit() {
     let text = "\u{1f600}".repeat(100);
     for bytes in 0..50 {
-        let cut = limits::cut(&text, bytes);
+        let cut = limits::truncate(&text, bytes);
         assert!(cut.len() <= bytes.max(" (truncated)".len()), "{bytes}");
     }
-    assert_eq!(limits::cut("abc", 3), "abc");
+    assert_eq!(limits::truncate("abc", 3), "abc");
 }
 
 /// Returns the text of an entry with the checksum of its body.
-fn sealed(body: &str) -> Vec<u8> {
+fn with_checksum(body: &str) -> Vec<u8> {
     let body = body.strip_prefix('{').unwrap();
     let body = if body.starts_with("\"crc32c\"") { body.split_once(',').unwrap().1 } else { body };
     format!("{{\"crc32c\":\"{:08x}\",{body}", crc32c(body.as_bytes())).into_bytes()
@@ -519,10 +527,10 @@ fn decode_error_distinguishes_newer_format_unknown_event_and_garbage() {
     assert_eq!(Entry::decode(&entry.encode()), Ok(entry.clone()));
     assert_eq!(Entry::encode_decisions(entry.id, b""), entry.encode());
     let newer = Entry { format: cluster::FORMAT + 1, ..entry };
-    let future = Err(DecodeError::Future { format: cluster::FORMAT + 1 });
+    let future = Err(DecodeError::NewerFormat { format: cluster::FORMAT + 1 });
     assert_eq!(Entry::decode(&newer.encode()), future);
     // Only the checksum and the format number of a newer format have to be readable.
-    assert_eq!(Entry::decode(&sealed(r#"{"format": 2, "decisions": {"what": "ever"}}"#)), future);
+    assert_eq!(Entry::decode(&with_checksum(r#"{"format": 2, "decisions": {"what": "ever"}}"#)), future);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cluster.founded.v1.json");
     let golden = std::fs::read_to_string(path).unwrap();
     for (known, unknown, told) in [
@@ -532,7 +540,7 @@ fn decode_error_distinguishes_newer_format_unknown_event_and_garbage() {
     ] {
         let text = golden.replacen(known, unknown, 1);
         assert!(text != golden);
-        assert_eq!(Entry::decode(&sealed(&text)), Err(DecodeError::UnknownEvent(told.into())));
+        assert_eq!(Entry::decode(&with_checksum(&text)), Err(DecodeError::UnknownEvent(told.into())));
     }
     let malformed = |bytes: &[u8]| {
         let error = Entry::decode(bytes).unwrap_err();
@@ -543,12 +551,12 @@ fn decode_error_distinguishes_newer_format_unknown_event_and_garbage() {
     malformed(b"{}");
     malformed(b"\xff\xff");
     malformed(br#"{"format": 99, "decisions": {"what": "ever"}}"#);
-    malformed(&sealed("{}"));
-    malformed(&sealed(&golden.replace("\"shards\":32", "\"shards\":\"32\"")));
-    malformed(&sealed(&golden.replace("\"shards\":32", "\"shards\":65536")));
-    malformed(&sealed(&format!("{golden}x")));
+    malformed(&with_checksum("{}"));
+    malformed(&with_checksum(&golden.replace("\"shards\":32", "\"shards\":\"32\"")));
+    malformed(&with_checksum(&golden.replace("\"shards\":32", "\"shards\":65536")));
+    malformed(&with_checksum(&format!("{golden}x")));
     malformed("[".repeat(100_000).as_bytes());
-    malformed(&sealed(&format!("{{{}", "[".repeat(100_000))));
+    malformed(&with_checksum(&format!("{{{}", "[".repeat(100_000))));
     malformed(&vec![b' '; 3 * limits::ENTRY_BYTES]);
     for length in 0..golden.len() {
         let error = Entry::decode(&golden.as_bytes()[..length]).unwrap_err();
@@ -572,7 +580,9 @@ fn entry_with_flipped_bit_is_damaged() {
             match error {
                 DecodeError::Damaged { .. } => assert!(digits, "{path:?}, bit {bit}"),
                 DecodeError::Malformed(_) => assert!(bit / 8 < 21, "{path:?}, bit {bit}"),
-                DecodeError::Future { .. } | DecodeError::UnknownEvent(_) => panic!("{path:?}, bit {bit}"),
+                DecodeError::NewerFormat { .. } | DecodeError::UnknownEvent(_) => {
+                    panic!("{path:?}, bit {bit}")
+                }
             }
         }
     }

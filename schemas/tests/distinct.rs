@@ -20,7 +20,7 @@ use crate::given::{domain, instance, lrp};
 struct Stage {
     process: Process,
     cells: BTreeMap<CellId, Cell>,
-    made: u64,
+    decisions: u64,
 }
 
 impl Stage {
@@ -40,23 +40,28 @@ impl Stage {
         let definition = Arc::new(Definition { constraint: constraint.into(), ..fixtures::definition() });
         let web = DesiredLrp { definition, ..lrp("shop", 4) };
         let process = Process::new(web.process_guid.clone(), domain("shop"), Epoch(stamp.at));
-        let mut stage = Self { process, cells: cells.into(), made: 1 };
-        stage.must(&Command::Desire(Box::new(web)));
+        let mut stage = Self { process, cells: cells.into(), decisions: 1 };
+        stage.apply(&Command::Desire(Box::new(web)));
         stage
     }
 
-    fn must(&mut self, command: &Command) {
-        self.do_(command).unwrap();
+    fn apply(&mut self, command: &Command) {
+        self.try_apply(command).unwrap();
     }
 
-    fn do_(&mut self, command: &Command) -> Result<(), Refusal> {
-        self.made += 1;
-        let stamp = stamp(self.made);
-        let numbered = |visit: process::Visit<'_>| {
+    fn try_apply(&mut self, command: &Command) -> Result<(), Refusal> {
+        self.decisions += 1;
+        let stamp = stamp(self.decisions);
+        let numbered = |visit: process::CellVisitor<'_>| {
             (0..).zip(&self.cells).for_each(|(ordinal, (id, cell))| visit(ordinal, id, cell));
         };
-        let context =
-            Context { now: stamp.at, fresh: true, present: &|_| true, known: &|_| true, numbered: &numbered };
+        let context = Context {
+            now: stamp.at,
+            is_fresh: true,
+            present: &|_| true,
+            known: &|_| true,
+            for_each_cell: &numbered,
+        };
         let known = Some(&self.process).filter(|process| process.desired.is_some());
         let events = process::decide(known, command, context)?;
         process::evolve(&mut self.process, &events, &stamp);
@@ -65,12 +70,12 @@ impl Stage {
 
     fn claim(&mut self, index: u32, cell: &str) -> Result<(), String> {
         let definition = self.process.desired.as_ref().unwrap().active_definition_id.clone();
-        let by = Instance { cell_id: fixtures::cell_id(cell), ..instance(self.made.into(), "c0") };
+        let by = Instance { cell_id: fixtures::cell_id(cell), ..instance(self.decisions.into(), "c0") };
         let place = Place::new(index, definition);
         let (epoch, judged) = (self.process.epoch, self.process.changed_at(&place));
         let steps = vec![ReportStep::Actual(actual::Command::Claim { placement: None })];
         let report = Report { domain: domain("shop"), place, epoch, by, judged, steps };
-        self.do_(&Command::Report(report)).map_err(|refusal| {
+        self.try_apply(&Command::Report(report)).map_err(|refusal| {
             assert_eq!(refusal.code, Code::ActualLrpCannotBeClaimed);
             refusal.message
         })
@@ -79,7 +84,7 @@ impl Stage {
 
 fn stamp(number: u64) -> Stamp {
     let decision = DecisionId(Uuid::from_u128(number.into()));
-    Stamp::beginning(decision, Timestamp::from_millis(number))
+    Stamp::root(decision, Timestamp::from_millis(number))
 }
 
 #[test]
@@ -88,10 +93,16 @@ fn claim_beyond_distinct_cell_limit_is_refused() {
         Stage::new(Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() });
     stage.claim(0, "c1").unwrap();
     let refused = stage.claim(1, "c1").unwrap_err();
-    assert!(refused.contains("constraint distinct_cell: 1 of the process are there already"), "{refused}");
+    assert!(
+        refused.contains(
+            "constraint distinct_cell: instances of the process already \
+                              there: 1"
+        ),
+        "{refused}"
+    );
     stage.claim(1, "c2").unwrap();
     // An instance that is being stopped does not count.
-    stage.must(&Command::Retire { index: 0, definition_id: None });
+    stage.apply(&Command::Retire { index: 0, definition_id: None });
     stage.claim(2, "c1").unwrap();
     stage.claim(3, "c1").unwrap_err();
 }
@@ -106,6 +117,12 @@ fn claim_beyond_distinct_attribute_limit_is_refused() {
     stage.claim(0, "c1").unwrap();
     stage.claim(1, "c2").unwrap();
     let refused = stage.claim(2, "c1").unwrap_err();
-    assert!(refused.contains("constraint distinct_attribute rack 2: 2 of the process"), "{refused}");
+    assert!(
+        refused.contains(
+            "constraint distinct_attribute rack 2: instances of the process already \
+                              there: 2"
+        ),
+        "{refused}"
+    );
     stage.claim(2, "c3").unwrap();
 }

@@ -1,4 +1,4 @@
-//! Tests that `docs/clients.md` covers every command, query, field, code and limit. Its tables, and the JSON
+//! Tests that `docs/reference` covers every command, query, field, code and limit. Its tables, and the JSON
 //! Schemas of commands and queries, are generated from the types.
 //!
 //! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` generates the tables and the schemas again.
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
-use schemas::exec::{Talk, Talked};
+use schemas::exec::{ExecIo, ExecIoReply};
 use schemas::health::ContainerHealth;
-use schemas::message::{Done, Envelope, Reshard, SetAside, SwitchPreemption};
+use schemas::message::{Ack, Envelope, QuarantineEntry, Reshard, SwitchPreemption};
 use schemas::names::{DefinitionId, Domain, EvaluationId, ProcessGuid};
-use schemas::process::{Purpose, Steer};
+use schemas::process::{Purpose, RolloutControl};
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage,
@@ -27,16 +27,41 @@ use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use crate::golden::{WRITE, dispatch, exec, folder, job, lrp, may_write, parameterised, periodic};
+use crate::golden::{WRITE_VARIABLE, dispatch, exec, folder, job, lrp, may_write, parameterised, periodic};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, InstanceExec, LrpActivate, LrpDesire, LrpRemove, LrpRestart,
     LrpRetire, LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch,
-    ParameterisedRemove, ParameterisedWithdraw, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire,
+    ParameterisedRemove, ParameterisedWithdraw, PeriodicAction, PeriodicDesire, TaskCancel, TaskDesire,
     TaskResolve, TaskRetry,
 };
 
-fn page() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/clients.md")
+/// Types of queries, described in `queries.md`.
+const QUERY_TYPES: [&str; 6] = ["Filter", "Show", "ReadEvents", "ReadLogs", "ReadFiles", "ExecIo"];
+
+/// Types of answers, described in `rows.md`. `types.md` describes the types that they consist of.
+const ROW_TYPES: [&str; 18] = [
+    "LrpRow",
+    "InstanceRow",
+    "EndedInstanceRow",
+    "TaskRow",
+    "EndedTaskRow",
+    "PeriodicRow",
+    "ParameterisedRow",
+    "DomainRow",
+    "DomainUseRow",
+    "CellRow",
+    "EvaluationRow",
+    "ClusterRow",
+    "StatusRow",
+    "ContainerHealth",
+    "Logs",
+    "Files",
+    "ExecIoReply",
+    "EventsPage",
+];
+
+fn page(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
 }
 
 /// A collection of schema definitions by type name.
@@ -49,12 +74,12 @@ impl Schemas {
         Self { generator: SchemaGenerator::default() }
     }
 
-    fn of<T: JsonSchema>(&mut self) -> Value {
+    fn schema_for<T: JsonSchema>(&mut self) -> Value {
         self.generator.subschema_for::<T>().to_value()
     }
 
     fn definitions(mut self) -> Map<String, Value> {
-        let environment = self.of::<Option<Environment>>();
+        let environment = self.schema_for::<Option<Environment>>();
         let mut definitions = self.generator.take_definitions(true);
         // The variables of a program are a list or an object, like in a spec.
         if let Some(env) = definitions.get_mut("Run").and_then(|run| run.pointer_mut("/properties/env")) {
@@ -70,33 +95,33 @@ impl Schemas {
 fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     let of_client = ClientVerb::ALL.map(|verb| {
         let body = match verb {
-            ClientVerb::LrpDesire => schemas.of::<LrpDesire>(),
-            ClientVerb::LrpUpdate => schemas.of::<LrpUpdate>(),
-            ClientVerb::LrpActivate => schemas.of::<LrpActivate>(),
-            ClientVerb::LrpRestart => schemas.of::<LrpRestart>(),
+            ClientVerb::LrpDesire => schemas.schema_for::<LrpDesire>(),
+            ClientVerb::LrpUpdate => schemas.schema_for::<LrpUpdate>(),
+            ClientVerb::LrpActivate => schemas.schema_for::<LrpActivate>(),
+            ClientVerb::LrpRestart => schemas.schema_for::<LrpRestart>(),
             ClientVerb::LrpPause | ClientVerb::LrpResume | ClientVerb::LrpRollback => {
-                schemas.of::<LrpSteer>()
+                schemas.schema_for::<LrpSteer>()
             }
-            ClientVerb::LrpRemove => schemas.of::<LrpRemove>(),
-            ClientVerb::LrpRetire => schemas.of::<LrpRetire>(),
-            ClientVerb::InstanceExec => schemas.of::<InstanceExec>(),
-            ClientVerb::LrpRetry => schemas.of::<LrpRetry>(),
-            ClientVerb::TaskDesire => schemas.of::<TaskDesire>(),
-            ClientVerb::TaskCancel => schemas.of::<TaskCancel>(),
-            ClientVerb::TaskResolve => schemas.of::<TaskResolve>(),
-            ClientVerb::TaskRetry => schemas.of::<TaskRetry>(),
-            ClientVerb::PeriodicDesire | ClientVerb::PeriodicUpdate => schemas.of::<PeriodicDesire>(),
+            ClientVerb::LrpRemove => schemas.schema_for::<LrpRemove>(),
+            ClientVerb::LrpRetire => schemas.schema_for::<LrpRetire>(),
+            ClientVerb::InstanceExec => schemas.schema_for::<InstanceExec>(),
+            ClientVerb::LrpRetry => schemas.schema_for::<LrpRetry>(),
+            ClientVerb::TaskDesire => schemas.schema_for::<TaskDesire>(),
+            ClientVerb::TaskCancel => schemas.schema_for::<TaskCancel>(),
+            ClientVerb::TaskResolve => schemas.schema_for::<TaskResolve>(),
+            ClientVerb::TaskRetry => schemas.schema_for::<TaskRetry>(),
+            ClientVerb::PeriodicDesire | ClientVerb::PeriodicUpdate => schemas.schema_for::<PeriodicDesire>(),
             ClientVerb::PeriodicPause
             | ClientVerb::PeriodicResume
             | ClientVerb::PeriodicLaunch
-            | ClientVerb::PeriodicRemove => schemas.of::<PeriodicAsk>(),
+            | ClientVerb::PeriodicRemove => schemas.schema_for::<PeriodicAction>(),
             ClientVerb::ParameterisedDesire | ClientVerb::ParameterisedUpdate => {
-                schemas.of::<ParameterisedDesire>()
+                schemas.schema_for::<ParameterisedDesire>()
             }
-            ClientVerb::ParameterisedDispatch => schemas.of::<ParameterisedDispatch>(),
-            ClientVerb::ParameterisedWithdraw => schemas.of::<ParameterisedWithdraw>(),
-            ClientVerb::ParameterisedRemove => schemas.of::<ParameterisedRemove>(),
-            ClientVerb::DomainUpsert => schemas.of::<DomainUpsert>(),
+            ClientVerb::ParameterisedDispatch => schemas.schema_for::<ParameterisedDispatch>(),
+            ClientVerb::ParameterisedWithdraw => schemas.schema_for::<ParameterisedWithdraw>(),
+            ClientVerb::ParameterisedRemove => schemas.schema_for::<ParameterisedRemove>(),
+            ClientVerb::DomainUpsert => schemas.schema_for::<DomainUpsert>(),
         };
         (name(verb.noun_and_verb()), body)
     });
@@ -106,11 +131,11 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             | OperatorVerb::CellCordon
             | OperatorVerb::CellUncordon
             | OperatorVerb::CellForget
-            | OperatorVerb::CellAcceptLog => schemas.of::<CellEvacuate>(),
-            OperatorVerb::ClusterPreemption => schemas.of::<SwitchPreemption>(),
-            OperatorVerb::ClusterShards => schemas.of::<Reshard>(),
-            OperatorVerb::DomainLimit => schemas.of::<LimitDomain>(),
-            OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
+            | OperatorVerb::CellAcceptLog => schemas.schema_for::<CellEvacuate>(),
+            OperatorVerb::ClusterPreemption => schemas.schema_for::<SwitchPreemption>(),
+            OperatorVerb::ClusterShards => schemas.schema_for::<Reshard>(),
+            OperatorVerb::DomainLimit => schemas.schema_for::<LimitDomain>(),
+            OperatorVerb::JournalQuarantine => schemas.schema_for::<QuarantineEntry>(),
         };
         (name(verb.noun_and_verb()), body)
     });
@@ -118,38 +143,70 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
 }
 
 /// Returns every query for clients with the schemas of its request and its answer.
-fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
+fn query_schemas(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
     let mut all = vec![];
     for verb in QueryVerb::ALL {
         let (asked, answered) = match verb {
-            QueryVerb::LrpList => (schemas.of::<Filter>(), page_of(schemas.of::<LrpRow>())),
-            QueryVerb::LrpShow => (schemas.of::<Show>(), one_of(schemas.of::<LrpRow>())),
-            QueryVerb::InstanceList => (schemas.of::<Filter>(), page_of(schemas.of::<InstanceRow>())),
-            QueryVerb::InstanceShow => (schemas.of::<Show>(), one_of(list_of(&schemas.of::<InstanceRow>()))),
-            QueryVerb::InstanceEnded => (schemas.of::<Filter>(), page_of(schemas.of::<EndedInstanceRow>())),
-            QueryVerb::TaskEnded => (schemas.of::<Filter>(), page_of(schemas.of::<EndedTaskRow>())),
-            QueryVerb::InstanceLogs | QueryVerb::TaskLogs => (schemas.of::<ReadLogs>(), schemas.of::<Logs>()),
-            QueryVerb::InstanceFiles => (schemas.of::<ReadFiles>(), schemas.of::<Files>()),
-            QueryVerb::InstanceHealth => (schemas.of::<Show>(), list_of(&schemas.of::<ContainerHealth>())),
-            QueryVerb::TaskList => (schemas.of::<Filter>(), page_of(schemas.of::<TaskRow>())),
-            QueryVerb::TaskShow => (schemas.of::<Show>(), one_of(schemas.of::<TaskRow>())),
-            QueryVerb::PeriodicList => (schemas.of::<Filter>(), page_of(schemas.of::<PeriodicRow>())),
-            QueryVerb::PeriodicShow => (schemas.of::<Show>(), one_of(schemas.of::<PeriodicRow>())),
-            QueryVerb::ParameterisedList => {
-                (schemas.of::<Filter>(), page_of(schemas.of::<ParameterisedRow>()))
+            QueryVerb::LrpList => (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<LrpRow>())),
+            QueryVerb::LrpShow => (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<LrpRow>())),
+            QueryVerb::InstanceList => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<InstanceRow>()))
             }
-            QueryVerb::ParameterisedShow => (schemas.of::<Show>(), one_of(schemas.of::<ParameterisedRow>())),
-            QueryVerb::DomainList => (schemas.of::<Filter>(), page_of(schemas.of::<DomainRow>())),
-            QueryVerb::DomainShow => (schemas.of::<Show>(), one_of(schemas.of::<DomainUseRow>())),
-            QueryVerb::CellList => (schemas.of::<Filter>(), page_of(schemas.of::<CellRow>())),
-            QueryVerb::CellShow => (schemas.of::<Show>(), one_of(schemas.of::<CellRow>())),
-            QueryVerb::EvaluationList => (schemas.of::<Filter>(), page_of(schemas.of::<EvaluationRow>())),
-            QueryVerb::EvaluationShow => (schemas.of::<Show>(), one_of(schemas.of::<EvaluationRow>())),
-            QueryVerb::ClusterShow => (schemas.of::<Filter>(), one_of(schemas.of::<ClusterRow>())),
-            QueryVerb::ClusterStatus => (schemas.of::<Filter>(), one_of(schemas.of::<StatusRow>())),
-            QueryVerb::EventsRead => (schemas.of::<ReadEvents>(), schemas.of::<EventsPage>()),
-            QueryVerb::SchemaList => (schemas.of::<ListSchemas>(), list_of(&schemas.of::<SchemaRow>())),
-            QueryVerb::SchemaShow => (schemas.of::<ShowSchema>(), json!({"type": "object"})),
+            QueryVerb::InstanceShow => {
+                (schemas.schema_for::<Show>(), one_of(list_of(&schemas.schema_for::<InstanceRow>())))
+            }
+            QueryVerb::InstanceEnded => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<EndedInstanceRow>()))
+            }
+            QueryVerb::TaskEnded => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<EndedTaskRow>()))
+            }
+            QueryVerb::InstanceLogs | QueryVerb::TaskLogs => {
+                (schemas.schema_for::<ReadLogs>(), schemas.schema_for::<Logs>())
+            }
+            QueryVerb::InstanceFiles => (schemas.schema_for::<ReadFiles>(), schemas.schema_for::<Files>()),
+            QueryVerb::InstanceHealth => {
+                (schemas.schema_for::<Show>(), list_of(&schemas.schema_for::<ContainerHealth>()))
+            }
+            QueryVerb::TaskList => (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<TaskRow>())),
+            QueryVerb::TaskShow => (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<TaskRow>())),
+            QueryVerb::PeriodicList => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<PeriodicRow>()))
+            }
+            QueryVerb::PeriodicShow => {
+                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<PeriodicRow>()))
+            }
+            QueryVerb::ParameterisedList => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<ParameterisedRow>()))
+            }
+            QueryVerb::ParameterisedShow => {
+                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<ParameterisedRow>()))
+            }
+            QueryVerb::DomainList => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<DomainRow>()))
+            }
+            QueryVerb::DomainShow => {
+                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<DomainUseRow>()))
+            }
+            QueryVerb::CellList => (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<CellRow>())),
+            QueryVerb::CellShow => (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<CellRow>())),
+            QueryVerb::EvaluationList => {
+                (schemas.schema_for::<Filter>(), page_of(schemas.schema_for::<EvaluationRow>()))
+            }
+            QueryVerb::EvaluationShow => {
+                (schemas.schema_for::<Show>(), one_of(schemas.schema_for::<EvaluationRow>()))
+            }
+            QueryVerb::ClusterShow => {
+                (schemas.schema_for::<Filter>(), one_of(schemas.schema_for::<ClusterRow>()))
+            }
+            QueryVerb::ClusterStatus => {
+                (schemas.schema_for::<Filter>(), one_of(schemas.schema_for::<StatusRow>()))
+            }
+            QueryVerb::EventsRead => (schemas.schema_for::<ReadEvents>(), schemas.schema_for::<EventsPage>()),
+            QueryVerb::SchemaList => {
+                (schemas.schema_for::<ListSchemas>(), list_of(&schemas.schema_for::<SchemaRow>()))
+            }
+            QueryVerb::SchemaShow => (schemas.schema_for::<ShowSchema>(), json!({"type": "object"})),
             // Used between reps and BBSs only.
             QueryVerb::CellRecords => continue,
         };
@@ -183,13 +240,13 @@ fn list_of(row: &Value) -> Value {
 }
 
 fn answer(schemas: &mut Schemas, ok: &Value) -> Value {
-    let refusal = schemas.of::<Refusal>();
+    let refusal = schemas.schema_for::<Refusal>();
     json!({"oneOf": [object(&json!({"ok": ok})), object(&json!({"refused": refusal}))]})
 }
 
 fn commands_schema() -> Value {
     let mut schemas = Schemas::new();
-    let (envelope, done) = (schemas.of::<Envelope>(), schemas.of::<Done>());
+    let (envelope, done) = (schemas.schema_for::<Envelope>(), schemas.schema_for::<Ack>());
     let mut commands = Map::new();
     for (name, body) in bodies(&mut schemas) {
         let properties = json!({"envelope": {"anyOf": [envelope, {"type": "null"}]}, "body": body});
@@ -203,7 +260,7 @@ fn commands_schema() -> Value {
 fn queries_schema() -> Value {
     let mut schemas = Schemas::new();
     let mut queries = Map::new();
-    for (name, asked, answered) in questions(&mut schemas) {
+    for (name, asked, answered) in query_schemas(&mut schemas) {
         queries.insert(name, json!({"request": asked, "answer": answer(&mut schemas, &answered)}));
     }
     schema_of("Queries", "queries", queries, schemas)
@@ -225,7 +282,7 @@ fn schemas_of_commands_and_queries_match_golden_files() {
         let known: Value = serde_json::from_str(&known).unwrap_or_default();
         assert!(
             known == schema,
-            "golden/{file} is not what the types say: {WRITE}=1 cargo test -p schemas documented"
+            "golden/{file} differs from the types: run {WRITE_VARIABLE}=1 cargo test -p schemas documented"
         );
     }
 }
@@ -269,9 +326,9 @@ fn every_command() -> Vec<ClientCommand> {
                 let purpose = Purpose::Rebalance;
                 ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose }
             }
-            ClientVerb::LrpPause => steer(Steer::Pause),
-            ClientVerb::LrpResume => steer(Steer::Resume),
-            ClientVerb::LrpRollback => steer(Steer::RollBack),
+            ClientVerb::LrpPause => steer(RolloutControl::Pause),
+            ClientVerb::LrpResume => steer(RolloutControl::Resume),
+            ClientVerb::LrpRollback => steer(RolloutControl::RollBack),
             ClientVerb::LrpRemove => ClientCommand::LrpRemove { process_guid: process_guid.clone() },
             ClientVerb::LrpRetire => {
                 let definition_id = Some(lrp.definition_id.clone());
@@ -289,10 +346,10 @@ fn every_command() -> Vec<ClientCommand> {
             ClientVerb::TaskResolve => ClientCommand::TaskResolve { task_guid: task_guid.clone() },
             ClientVerb::PeriodicDesire => ClientCommand::PeriodicDesire(Box::new(periodic())),
             ClientVerb::PeriodicUpdate => ClientCommand::PeriodicUpdate(Box::new(periodic())),
-            ClientVerb::PeriodicPause => of_periodic(spec::PeriodicAsk::Pause),
-            ClientVerb::PeriodicResume => of_periodic(spec::PeriodicAsk::Resume),
-            ClientVerb::PeriodicLaunch => of_periodic(spec::PeriodicAsk::Launch),
-            ClientVerb::PeriodicRemove => of_periodic(spec::PeriodicAsk::Remove),
+            ClientVerb::PeriodicPause => periodic_command(spec::PeriodicAction::Pause),
+            ClientVerb::PeriodicResume => periodic_command(spec::PeriodicAction::Resume),
+            ClientVerb::PeriodicLaunch => periodic_command(spec::PeriodicAction::Launch),
+            ClientVerb::PeriodicRemove => periodic_command(spec::PeriodicAction::Remove),
             ClientVerb::ParameterisedDesire => ClientCommand::ParameterisedDesire(Box::new(parameterised())),
             ClientVerb::ParameterisedUpdate => ClientCommand::ParameterisedUpdate(Box::new(parameterised())),
             ClientVerb::ParameterisedDispatch => ClientCommand::ParameterisedDispatch {
@@ -314,8 +371,8 @@ fn every_command() -> Vec<ClientCommand> {
         .to_vec()
 }
 
-fn of_periodic(ask: spec::PeriodicAsk) -> ClientCommand {
-    ClientCommand::PeriodicAsk { periodic_guid: periodic().periodic_guid, ask }
+fn periodic_command(ask: spec::PeriodicAction) -> ClientCommand {
+    ClientCommand::PeriodicAction { periodic_guid: periodic().periodic_guid, ask }
 }
 
 fn evaluation() -> EvaluationId {
@@ -332,7 +389,11 @@ fn command_body_has_exactly_the_fields_of_its_schema() {
         let validator = validator(&called);
         let faults: Vec<String> = validator.iter_errors(&message).map(|fault| fault.to_string()).collect();
         assert!(faults.is_empty(), "{called}: {faults:?}");
-        assert!(!validator.is_valid(&json!({"body": body, "more": 1})), "{called}: a foreign field is valid");
+        assert!(
+            !validator.is_valid(&json!({"body": body, "more": 1})),
+            "{called}: an unknown field \
+            is valid"
+        );
 
         let target = schema["commands"][&called]["request"]["properties"]["body"]["$ref"].as_str().unwrap();
         let properties = schema.pointer(target.trim_start_matches('#')).unwrap()["properties"].as_object();
@@ -343,13 +404,17 @@ fn command_body_has_exactly_the_fields_of_its_schema() {
             .filter(|name| !["env", "rootfs", "egress_rules"].contains(name))
             .collect();
         let sent: BTreeSet<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(told, sent, "{called}: tests/shapes.rs is not what is read and written");
-        no_field_is_unknown(&command, properties.unwrap().keys().map(String::as_str));
+        assert_eq!(
+            told, sent,
+            "{called}: tests/shapes.rs differs from the fields that are parsed and \
+                                written"
+        );
+        assert_fields_are_known(&command, properties.unwrap().keys().map(String::as_str));
     }
 }
 
 /// Checks that the fields are known, even if their values are invalid.
-fn no_field_is_unknown<'a>(command: &ClientCommand, fields: impl Iterator<Item = &'a str>) {
+fn assert_fields_are_known<'a>(command: &ClientCommand, fields: impl Iterator<Item = &'a str>) {
     let ((noun, verb), domain) = (command.noun_and_verb(), Domain::new("apps").unwrap());
     let read = |body: &Value| {
         let message = json!({"body": body}).to_string();
@@ -360,70 +425,78 @@ fn no_field_is_unknown<'a>(command: &ClientCommand, fields: impl Iterator<Item =
     let mut body: Map<String, Value> = fields.map(|name| (name.to_owned(), json!([[[]]]))).collect();
     assert_eq!(read(&Value::Object(body.clone())), [""; 0], "{noun}.{verb}: a documented field is unknown");
     body.insert("zzzzzz".into(), json!(1));
-    assert_eq!(read(&Value::Object(body)), ["body.zzzzzz"], "{noun}.{verb}: the check sees nothing");
+    assert_eq!(
+        read(&Value::Object(body)),
+        ["body.zzzzzz"],
+        "{noun}.{verb}: the check does not detect an \
+        unknown field"
+    );
 }
 
 /// Returns the generated tables of the page, by the name of their marker.
 fn tables() -> BTreeMap<&'static str, String> {
     let mut schemas = Schemas::new();
     let bodies = bodies(&mut schemas);
-    let (envelope, refusal) = (schemas.of::<Envelope>(), schemas.of::<Refusal>());
+    let (envelope, refusal) = (schemas.schema_for::<Envelope>(), schemas.schema_for::<Refusal>());
     let asked = [
-        schemas.of::<Filter>(),
-        schemas.of::<Show>(),
-        schemas.of::<ReadEvents>(),
-        schemas.of::<ReadLogs>(),
-        schemas.of::<ReadFiles>(),
-        schemas.of::<Talk>(),
+        schemas.schema_for::<Filter>(),
+        schemas.schema_for::<Show>(),
+        schemas.schema_for::<ReadEvents>(),
+        schemas.schema_for::<ReadLogs>(),
+        schemas.schema_for::<ReadFiles>(),
+        schemas.schema_for::<ExecIo>(),
     ];
     let answered = [
-        schemas.of::<LrpRow>(),
-        schemas.of::<InstanceRow>(),
-        schemas.of::<EndedInstanceRow>(),
-        schemas.of::<TaskRow>(),
-        schemas.of::<EndedTaskRow>(),
-        schemas.of::<PeriodicRow>(),
-        schemas.of::<ParameterisedRow>(),
-        schemas.of::<DomainRow>(),
-        schemas.of::<DomainUseRow>(),
-        schemas.of::<CellRow>(),
-        schemas.of::<EvaluationRow>(),
-        schemas.of::<ClusterRow>(),
-        schemas.of::<StatusRow>(),
-        schemas.of::<ContainerHealth>(),
-        schemas.of::<Logs>(),
-        schemas.of::<Files>(),
-        schemas.of::<Talked>(),
-        schemas.of::<EventsPage>(),
+        schemas.schema_for::<LrpRow>(),
+        schemas.schema_for::<InstanceRow>(),
+        schemas.schema_for::<EndedInstanceRow>(),
+        schemas.schema_for::<TaskRow>(),
+        schemas.schema_for::<EndedTaskRow>(),
+        schemas.schema_for::<PeriodicRow>(),
+        schemas.schema_for::<ParameterisedRow>(),
+        schemas.schema_for::<DomainRow>(),
+        schemas.schema_for::<DomainUseRow>(),
+        schemas.schema_for::<CellRow>(),
+        schemas.schema_for::<EvaluationRow>(),
+        schemas.schema_for::<ClusterRow>(),
+        schemas.schema_for::<StatusRow>(),
+        schemas.schema_for::<ContainerHealth>(),
+        schemas.schema_for::<Logs>(),
+        schemas.schema_for::<Files>(),
+        schemas.schema_for::<ExecIoReply>(),
+        schemas.schema_for::<EventsPage>(),
     ];
-    let codes = schemas.of::<Code>();
+    let codes = schemas.schema_for::<Code>();
     let defs = schemas.definitions();
     let titled = |types: &[Value]| -> String {
-        types.iter().map(|of| format!("#### {}\n\n{}", target(of), fields(&defs, target(of)))).collect()
+        types
+            .iter()
+            .map(|of| format!("#### {}\n\n{}", definition_name(of), fields(&defs, definition_name(of))))
+            .collect()
     };
     let of_body = |(command, of): &(String, Value)| {
-        format!("#### Body of `{command}`\n\n{}", fields(&defs, target(of)))
+        format!("#### Body of `{command}`\n\n{}", fields(&defs, definition_name(of)))
     };
-    let shown: BTreeSet<&str> = answered.iter().chain([&refusal]).map(target).collect();
+    let shown: BTreeSet<&str> = answered.iter().chain([&refusal]).map(definition_name).collect();
     let parts: String = parts(&defs, &shown, &bodies)
         .into_iter()
         .map(|part| format!("#### {part}\n\n{}", fields(&defs, part)))
         .collect();
     BTreeMap::from([
-        ("Envelope", fields(&defs, target(&envelope))),
+        ("Envelope", fields(&defs, definition_name(&envelope))),
         ("bodies", bodies.iter().map(of_body).collect()),
         ("asked", titled(&asked)),
         // Fields of an answer are always present.
         ("answered", titled(&answered).replace(", may be left out", "")),
         ("parts", parts),
-        ("Refusal", fields(&defs, target(&refusal))),
-        ("codes", code_table(&defs[target(&codes)])),
+        ("Refusal", fields(&defs, definition_name(&refusal))),
+        ("codes", code_table(&defs[definition_name(&codes)])),
         ("limits", limit_table()),
     ])
 }
 
 /// Returns the name of the definition that a schema refers to.
-fn target(schema: &Value) -> &str {
+fn definition_name(schema: &Value) -> &str {
     schema["$ref"]
         .as_str()
         .unwrap_or_else(|| panic!("{schema} is not a reference"))
@@ -438,7 +511,7 @@ fn parts<'a>(
     shown: &BTreeSet<&'a str>,
     bodies: &[(String, Value)],
 ) -> BTreeSet<&'a str> {
-    let named: BTreeSet<&str> = bodies.iter().map(|(_, of)| target(of)).collect();
+    let named: BTreeSet<&str> = bodies.iter().map(|(_, of)| definition_name(of)).collect();
     let in_bodies = defs.keys().map(String::as_str).filter(|name| named.contains(name));
     let mut found: BTreeSet<&str> = shown.iter().copied().chain(in_bodies).collect();
     let mut open: Vec<&str> = found.iter().copied().collect();
@@ -460,7 +533,7 @@ fn references<'a>(schema: &'a Value, found: &mut Vec<&'a str>) {
     match schema {
         Value::Object(object) => {
             if object.contains_key("$ref") {
-                found.push(target(schema));
+                found.push(definition_name(schema));
             }
             object.values().for_each(|part| references(part, found));
         }
@@ -512,15 +585,26 @@ fn meaning(schema: &Value) -> String {
     text.replace('|', "\\|").replace("crate::", "")
 }
 
+/// Returns the page that describes a type.
+fn type_page(name: &str) -> &'static str {
+    if QUERY_TYPES.contains(&name) {
+        "queries.md"
+    } else if ROW_TYPES.contains(&name) {
+        "rows.md"
+    } else {
+        "types.md"
+    }
+}
+
 /// Returns a short description of a type.
 fn kind(defs: &Map<String, Value>, schema: &Value) -> String {
     if schema.get("$ref").is_some() {
-        let name = target(schema);
+        let name = definition_name(schema);
         return match defs.get(name) {
             Some(of) if words(of).is_some() => kind(defs, of),
             Some(of) if is_value(of) => format!("{} ({name})", kind(defs, of)),
-            Some(_) | None if name == "Entry" => "an [entry](../schemas/README.md)".into(),
-            Some(_) | None => format!("[{name}](#{})", name.to_lowercase()),
+            Some(_) | None if name == "Entry" => "an [entry](events.md)".into(),
+            Some(_) | None => format!("[{name}]({}#{})", type_page(name), name.to_lowercase()),
         };
     }
     if let Some(words) = words(schema) {
@@ -569,7 +653,7 @@ fn code_table(codes: &Value) -> String {
         let class = match read.class() {
             Class::NotFound => "NotFound",
             Class::Conflict => "Conflict",
-            Class::NotNow => "NotNow",
+            Class::Retryable => "Retryable",
             Class::Invalid => "Invalid",
         };
         writeln!(text, "| `{read}` | {class} | {} |", meaning(code)).unwrap();
@@ -585,7 +669,7 @@ fn limit_table() -> String {
         ("bytes of the routes", limits::ROUTES_BYTES),
         ("bytes of an annotation", limits::ANNOTATION_BYTES),
         ("instances of a process", limits::INSTANCES as usize),
-        ("levels of an action", limits::ACTION_DEPTH),
+        ("nesting levels of an action", limits::ACTION_DEPTH),
         ("actions in an action", limits::ACTION_NODES),
         ("environment variables of a list", limits::ENVIRONMENT_VALUES),
         ("bytes of an environment", limits::ENVIRONMENT_BYTES),
@@ -593,9 +677,9 @@ fn limit_table() -> String {
         ("placement tags", limits::PLACEMENT_TAGS),
         ("MiB of memory, and of disk", usize::try_from(limits::RESOURCE_MB).unwrap()),
         ("CPU weight", limits::CPU_WEIGHT as usize),
-        ("priority", limits::GREATEST_PRIORITY.into()),
+        ("priority", limits::MAX_PRIORITY.into()),
         ("milliseconds of a grace period", usize::try_from(limits::GRACE_MS).unwrap()),
-        ("milliseconds of any other time", usize::try_from(limits::DURATION_MS).unwrap()),
+        ("milliseconds of any other duration", usize::try_from(limits::DURATION_MS).unwrap()),
         ("bytes of the name of a periodic task", limits::PERIODIC_GUID_BYTES),
         ("bytes of a periodic task in the log", limits::PERIODIC_BYTES),
         ("bytes of a cron expression, and of the name of a time zone", limits::CRON_BYTES),
@@ -605,29 +689,29 @@ fn limit_table() -> String {
         ("parameters of a dispatch", limits::PARAMETERS),
         ("bytes of the name of a parameter", limits::PARAMETER_NAME_BYTES),
         ("bytes of a dispatch's parameters", limits::PARAMETERS_BYTES),
-        ("tasks that the limit of a parameterised task may allow", limits::CONCURRENCY as usize),
-        ("dispatches of a parameterised task that wait", limits::DISPATCHES_QUEUED),
-        ("keys of dispatches that a parameterised task remembers", limits::DISPATCH_KEYS),
-        ("bytes of a path of a file", limits::PATH_BYTES),
-        ("levels of arrays and objects in a message", schemas::codec::JSON_DEPTH),
+        ("`concurrency` of a parameterised task", limits::CONCURRENCY as usize),
+        ("waiting dispatches of a parameterised task", limits::DISPATCHES_QUEUED),
+        ("dispatch keys that a parameterised task remembers", limits::DISPATCH_KEYS),
+        ("bytes of a file path", limits::PATH_BYTES),
+        ("nesting levels of arrays and objects in a message", schemas::codec::MAX_JSON_DEPTH),
         ("bytes of a URL", limits::URL_BYTES),
         ("bytes of a label, and of the name of an artifact", limits::LABEL_BYTES),
         ("bytes of a `cache_key`", limits::CACHE_KEY_BYTES),
         ("cached dependencies", limits::CACHED_DEPENDENCIES),
-        ("files that a program may have open", usize::try_from(limits::NOFILE).unwrap()),
+        ("open files of a program", usize::try_from(limits::NOFILE).unwrap()),
         ("entries of a folder in an answer", limits::FILE_ENTRIES),
         ("bytes of a file in an answer", limits::FILE_BYTES),
-        ("bytes of the path and the arguments of a program that is run in a container", limits::EXEC_BYTES),
-        ("bytes of the word for what a terminal is", limits::TERMINAL_KIND_BYTES),
-        ("bytes that one message brings to a program in a container, or from it", limits::TALK_BYTES),
+        ("bytes of the path and the arguments of an `instance exec` program", limits::EXEC_BYTES),
+        ("bytes of a terminal type", limits::TERMINAL_KIND_BYTES),
+        ("bytes of input or output in one message of an `instance exec` session", limits::EXEC_IO_BYTES),
         (
-            "milliseconds that an answer waits for what such a program says",
-            usize::try_from(limits::TALK_WAIT_MS).unwrap(),
+            "milliseconds that a request of such a session waits for output",
+            usize::try_from(limits::EXEC_IO_WAIT_MS).unwrap(),
         ),
         ("bytes of a reason", limits::REASON_BYTES),
         ("bytes of a `traceparent`", limits::TRACE_BYTES),
         (
-            "bytes that a container may log in a minute",
+            "bytes that a container may log per minute",
             usize::try_from(limits::OUTPUT_BYTES_PER_MINUTE).unwrap(),
         ),
         ("bytes of a task's result", limits::TASK_RESULT_BYTES),
@@ -635,7 +719,10 @@ fn limit_table() -> String {
         ("evaluations that a process or task keeps", limits::KEPT_EVALUATIONS),
         ("rows of a page", limits::PAGE_ROWS),
         ("bytes of a page", limits::PAGE_BYTES),
-        ("milliseconds that a cursor's position is held", usize::try_from(limits::PICTURE_HELD_MS).unwrap()),
+        (
+            "milliseconds that a cursor's position is held",
+            usize::try_from(limits::WORLD_SNAPSHOT_HELD_MS).unwrap(),
+        ),
         ("commands of a client that wait for an answer", limits::COMMANDS_IN_FLIGHT),
         ("commands of all clients that wait at a BBS", limits::COMMANDS_WAITING),
         ("queries of a client that wait for an answer", limits::QUERIES_IN_FLIGHT),
@@ -660,13 +747,29 @@ fn quota_table() -> String {
 
 #[test]
 fn generated_tables_of_clients_page_match_types() {
-    check_tables(&page(), &tables());
+    let pages = [
+        ("nats-api.md", &["Envelope", "Refusal"][..]),
+        ("bodies.md", &["bodies"]),
+        ("queries.md", &["asked"]),
+        ("rows.md", &["answered"]),
+        ("types.md", &["parts"]),
+        ("codes.md", &["codes"]),
+        ("limits.md", &["limits"]),
+    ];
+    let mut tables = tables();
+    for (name, places) in pages {
+        let of_page = places.iter().map(|place| (*place, tables.remove(place).expect("a generated table")));
+        check_tables(&page("reference").join(name), &of_page.collect());
+    }
+    assert!(tables.is_empty(), "tables without a page: {:?}", tables.keys());
 }
 
 #[test]
 fn generated_quota_table_of_model_page_matches_defaults() {
-    let model = page().with_file_name("model.md");
-    check_tables(&model, &BTreeMap::from([("quotas", quota_table())]));
+    check_tables(
+        &page("internals/model/domains-and-quotas.md"),
+        &BTreeMap::from([("quotas", quota_table())]),
+    );
 }
 
 /// Checks the generated tables of a document. Writes them instead if `MUSTER_WRITE_GOLDEN` is set.
@@ -678,13 +781,15 @@ fn check_tables(document: &Path, tables: &BTreeMap<&'static str, String>) {
         let at = text.find(&begin).unwrap_or_else(|| panic!("docs/{name} has no place for {place}"));
         let from = at + begin.len();
         let to = from + text[from..].find("<!-- end -->").unwrap();
-        let made = format!("{}\n", table.trim_end());
+        // A link within the page has no file name.
+        let made = format!("{}\n", table.trim_end()).replace(&format!("]({name}#"), "](#");
         if may_write() {
             text.replace_range(from..to, &made);
         }
         assert!(
             text[from..].starts_with(&made) && text[from + made.len()..].starts_with("<!-- end -->"),
-            "docs/{name}: {place} is not what the types say: {WRITE}=1 cargo test -p schemas documented"
+            "docs/{name}: {place} differs from the types: run {WRITE_VARIABLE}=1 cargo test -p schemas \
+             documented"
         );
     }
     if may_write() {
@@ -693,53 +798,22 @@ fn check_tables(document: &Path, tables: &BTreeMap<&'static str, String>) {
 }
 
 #[test]
-fn clients_page_lists_every_command_query_and_code() {
-    let text = fs::read_to_string(page()).unwrap();
-    let commands = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
-    let queries = QueryVerb::ALL.map(QueryVerb::noun_and_verb);
-    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
-    for one in commands.chain(queries).map(name) {
-        let row = format!("| `{one}` |");
-        assert!(rows.iter().any(|line| line.starts_with(&row)), "docs/clients.md has no row for {one}");
+fn reference_pages_list_every_command_query_and_code() {
+    let text = |name: &str| fs::read_to_string(page("reference").join(name)).unwrap();
+    let has_row =
+        |name: &str, of: &str| text(name).lines().any(|line| line.starts_with(&format!("| `{of}` |")));
+    for command in ClientVerb::ALL.map(ClientVerb::noun_and_verb).map(name) {
+        assert!(has_row("bodies.md", &command), "bodies.md has no row for {command}");
     }
-    for one in OperatorVerb::ALL.map(OperatorVerb::noun_and_verb).map(name) {
-        assert!(text.contains(&format!("muster.operator.<operator>.{one}")), "docs/clients.md: no {one}");
+    for query in QueryVerb::ALL.map(QueryVerb::noun_and_verb).map(name) {
+        assert!(has_row("queries.md", &query), "queries.md has no row for {query}");
+    }
+    for command in OperatorVerb::ALL.map(OperatorVerb::noun_and_verb).map(name) {
+        let subject = format!("muster.operator.<operator>.{command}");
+        assert!(text("bodies.md").contains(&subject), "bodies.md lacks {subject}");
     }
     for code in schemars::schema_for!(Code).to_value()["oneOf"].as_array().unwrap() {
-        let row = format!("| `{}` |", code["const"].as_str().unwrap());
-        assert!(rows.iter().any(|line| line.starts_with(&row)), "docs/clients.md has no row for {row}");
+        let code = code["const"].as_str().unwrap();
+        assert!(has_row("codes.md", code), "codes.md has no row for {code}");
     }
-}
-
-#[test]
-fn documentation_links_resolve() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    let docs = fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path());
-    let adrs = fs::read_dir(root.join("docs/adr")).unwrap().map(|file| file.unwrap().path());
-    let more =
-        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "schemas/README.md"].map(|file| root.join(file));
-    for path in docs.chain(adrs).chain(more).filter(|path| path.extension().is_some_and(|ext| ext == "md")) {
-        let text = fs::read_to_string(&path).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.contains("://") {
-                continue;
-            }
-            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let to = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            assert!(to.exists(), "{}: {link} leads nowhere", path.display());
-            if !anchor.is_empty() {
-                let text = fs::read_to_string(&to).unwrap();
-                let known =
-                    text.lines().filter(|line| line.starts_with('#')).any(|line| anchor_of(line) == anchor);
-                assert!(known, "{}: {link} names no heading", path.display());
-            }
-        }
-    }
-}
-
-/// Returns the anchor of a heading, as GitHub and similar sites derive it.
-fn anchor_of(heading: &str) -> String {
-    let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }

@@ -8,7 +8,8 @@ use schemas::container::Epoch;
 use schemas::crash;
 use schemas::entry::{Event, Stamp};
 use schemas::evaluation::{
-    self, Begin, Canceled, Duty, Evaluation, Named, Status, Step, Trigger, Wait, follow_up_wait, transition,
+    self, CancelReason, Duty, Evaluation, InitialStatus, Status, StatusKind, Step, Trigger, Wait,
+    follow_up_delay, transition,
 };
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, EvaluationId, ProcessGuid};
@@ -34,14 +35,14 @@ const STEPS: [(&str, Step); 11] = [
     ("delete", Step::Delete),
 ];
 
-const STATUSES: [(&str, Named); 7] = [
-    ("new", Named::New),
-    ("pending", Named::Pending),
-    ("blocked", Named::Blocked),
-    ("complete", Named::Complete),
-    ("failed", Named::Failed),
-    ("canceled", Named::Canceled),
-    ("deleted", Named::Deleted),
+const STATUSES: [(&str, StatusKind); 7] = [
+    ("new", StatusKind::New),
+    ("pending", StatusKind::Pending),
+    ("blocked", StatusKind::Blocked),
+    ("complete", StatusKind::Complete),
+    ("failed", StatusKind::Failed),
+    ("canceled", StatusKind::Canceled),
+    ("deleted", StatusKind::Deleted),
 ];
 
 #[test]
@@ -53,7 +54,7 @@ fn transitions_match_conformance_table() {
     assert_eq!(
         rows.iter().map(|row| row[0]).collect::<Vec<_>>(),
         STEPS.map(|(name, _)| name),
-        "every step a row"
+        "every step has a row"
     );
     for (row, (step_name, step)) in rows.iter().zip(STEPS) {
         for ((from_name, from), says) in STATUSES.into_iter().zip(&row[1..]) {
@@ -71,33 +72,33 @@ fn invalid_transition_leaves_evaluation_unchanged() {
     let one = EvaluationId(id(1));
     let created =
         |begin| evaluation::Event::Created { number: 0, trigger: Trigger::Desire, begin, previous: None };
-    let begins: [(Named, Vec<evaluation::Event>); 5] = [
-        (Named::Pending, vec![]),
-        (Named::Blocked, vec![]),
-        (Named::Complete, vec![completed(one)]),
-        (Named::Failed, vec![evaluation::Event::Failed { evaluation: one, reason: "r".into() }]),
-        (Named::Canceled, vec![canceled(one)]),
+    let begins: [(StatusKind, Vec<evaluation::Event>); 5] = [
+        (StatusKind::Pending, vec![]),
+        (StatusKind::Blocked, vec![]),
+        (StatusKind::Complete, vec![completed(one)]),
+        (StatusKind::Failed, vec![evaluation::Event::Failed { evaluation: one, reason: "r".into() }]),
+        (StatusKind::Canceled, vec![canceled(one)]),
     ];
     for (named, before) in begins {
         let begin = match named {
-            Named::Blocked => Begin::Blocked { reason: "full".into(), eligibility: None },
-            Named::New
-            | Named::Pending
-            | Named::Complete
-            | Named::Failed
-            | Named::Canceled
-            | Named::Deleted => Begin::Pending,
+            StatusKind::Blocked => InitialStatus::Blocked { reason: "full".into(), eligibility: None },
+            StatusKind::New
+            | StatusKind::Pending
+            | StatusKind::Complete
+            | StatusKind::Failed
+            | StatusKind::Canceled
+            | StatusKind::Deleted => InitialStatus::Pending,
         };
         let mut all = vec![];
-        let stamp = |number| Stamp::beginning(DecisionId(id(number)), Timestamp(5));
+        let stamp = |number| Stamp::root(DecisionId(id(number)), Timestamp(5));
         evaluation::evolve(&mut all, &created(begin), &stamp(1));
         before.iter().for_each(|event| evaluation::evolve(&mut all, event, &stamp(2)));
-        assert_eq!(all[0].status.named(), named);
+        assert_eq!(all[0].status.kind(), named);
         for event in every_event(one) {
             let mut after = all.clone();
             evaluation::evolve(&mut after, &event, &stamp(3));
             match transition(named, event.step()) {
-                Some(to) => assert_eq!(after[0].status.named(), to, "{event:?} of {named:?}"),
+                Some(to) => assert_eq!(after[0].status.kind(), to, "{event:?} of {named:?}"),
                 None => assert_eq!(after, all, "{event:?} of {named:?}"),
             }
         }
@@ -109,7 +110,7 @@ fn completed(evaluation: EvaluationId) -> evaluation::Event {
 }
 
 fn canceled(evaluation: EvaluationId) -> evaluation::Event {
-    evaluation::Event::Canceled { evaluation, why: Canceled::NothingLeft }
+    evaluation::Event::Canceled { evaluation, why: CancelReason::NothingLeft }
 }
 
 fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
@@ -117,7 +118,7 @@ fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
     let until = Timestamp(9);
     vec![
         E::Joined { evaluation, trigger: Trigger::Scale },
-        E::Waits { evaluation, until },
+        E::DelayChanged { evaluation, until },
         E::Due { evaluation },
         E::Redelivered { evaluation, delivery: 2, until },
         E::Blocked { evaluation, reason: "other".into(), eligibility: None },
@@ -130,35 +131,40 @@ fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
 }
 
 /// A process that commands are applied to.
-struct Story {
+struct Scenario {
     process: Option<Process>,
     now: Timestamp,
     decisions: u128,
     absent: Vec<CellId>,
 }
 
-impl Story {
+impl Scenario {
     fn desired(instances: u32) -> Self {
         let now = Timestamp::from_millis(1_000_000);
         let mut story = Self { process: None, now, decisions: 0, absent: vec![] };
-        story.must(Command::Desire(Box::new(lrp("d", instances))));
+        story.apply(Command::Desire(Box::new(lrp("d", instances))));
         story
     }
 
     fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let present = |cell: &CellId| !self.absent.contains(cell);
-        let context =
-            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
+        let context = Context {
+            now: self.now,
+            is_fresh: true,
+            present: &present,
+            known: &|_| true,
+            for_each_cell: &|_| {},
+        };
         process::decide(self.process.as_ref(), command, context)
     }
 
-    fn ask(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
+    fn try_apply(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
         self.now = self.now.next();
         let events = self.decide(&command)?;
         self.decisions += 1;
         let cause =
             self.process.as_ref().and_then(|process| process.slots.iter().next()).map(|slot| slot.cause);
-        let stamp = Stamp::beginning(DecisionId(id(self.decisions)), self.now);
+        let stamp = Stamp::root(DecisionId(id(self.decisions)), self.now);
         let stamp = Stamp { cause: cause.map(|cause| cause.decision), ..stamp };
         let new = || Process::new(ProcessGuid::new("web").unwrap(), domain("d"), Epoch(self.now));
         let mut process = self.process.take().unwrap_or_else(new);
@@ -167,8 +173,8 @@ impl Story {
         Ok(events)
     }
 
-    fn must(&mut self, command: Command) -> Vec<Event> {
-        self.ask(command).unwrap()
+    fn apply(&mut self, command: Command) -> Vec<Event> {
+        self.try_apply(command).unwrap()
     }
 
     fn process(&self) -> &Process {
@@ -185,7 +191,7 @@ impl Story {
             judged: self.now.next(),
             steps: vec![ReportStep::Actual(command)],
         };
-        self.must(Command::Report(report));
+        self.apply(Command::Report(report));
     }
 
     fn claim(&mut self, index: u32) {
@@ -206,7 +212,7 @@ impl Story {
     }
 
     /// Crashes the instance until its restart is delayed. After each earlier crash it is placed again.
-    fn crash_until_it_waits(&mut self, index: u32) {
+    fn crash_until_delayed(&mut self, index: u32) {
         for _ in 0..=crash::IMMEDIATE_RESTARTS {
             self.run(index);
             self.crash(index);
@@ -220,7 +226,7 @@ impl Story {
             Unplaced { place, attempt, error: "insufficient resources: memory".into() }
         });
         let outcome = outcome(self.process.as_ref(), unplaced.collect());
-        self.must(Command::Fail(process::Outcome { used_up, ..outcome }));
+        self.apply(Command::Fail(process::Outcome { used_up, ..outcome }));
     }
 
     fn all(&self) -> Vec<Evaluation> {
@@ -238,7 +244,7 @@ impl Story {
 
 #[test]
 fn evaluation_of_desire_completes_when_all_instances_are_placed() {
-    let mut story = Story::desired(2);
+    let mut story = Scenario::desired(2);
     let first = story.open(Duty::Place).id;
     assert_eq!(story.open(Duty::Place).trigger, Trigger::Desire);
     story.claim(0);
@@ -251,7 +257,7 @@ fn evaluation_of_desire_completes_when_all_instances_are_placed() {
 /// complete`.
 #[test]
 fn unplaced_work_waits_in_blocked_child_and_parent_completes() {
-    let mut story = Story::desired(3);
+    let mut story = Scenario::desired(3);
     let parent = story.open(Duty::Place).id;
     story.claim(0);
     story.unplaced(&[1, 2], false);
@@ -263,7 +269,7 @@ fn unplaced_work_waits_in_blocked_child_and_parent_completes() {
     story.claim(1);
     assert!(
         matches!(story.named(child).status, Status::Blocked { .. }),
-        "it keeps its id while some of it waits"
+        "the evaluation keeps its id while work waits"
     );
     story.claim(2);
     assert_eq!((&story.named(child).status, story.named(child).placed), (&Status::Complete, 2));
@@ -272,28 +278,28 @@ fn unplaced_work_waits_in_blocked_child_and_parent_completes() {
 /// `scheduling -- reuse already-blocked eval --> blocked`.
 #[test]
 fn blocked_evaluation_takes_over_unplaced_work_of_later_evaluation() {
-    let mut story = Story::desired(1);
+    let mut story = Scenario::desired(1);
     story.unplaced(&[0], false);
     let blocked = story.open(Duty::Unblock).id;
-    story.must(Command::Update(scale(2)));
+    story.apply(Command::Update(scale(2)));
     let second = story.open(Duty::Place).id;
     assert_ne!(second, blocked);
     story.unplaced(&[1], false);
     assert_eq!(story.named(second).blocked, Some(blocked));
     assert_eq!((&story.named(second).status, story.named(second).queued), (&Status::Complete, 1));
-    assert_eq!(story.open(Duty::Unblock).id, blocked, "there is one");
+    assert_eq!(story.open(Duty::Unblock).id, blocked, "there is only one blocked evaluation");
 }
 
 /// `scheduling -. max-plan-attempts .-> blocked`, and the parent failed.
 #[test]
 fn evaluation_without_attempts_left_fails_and_child_is_blocked() {
-    let mut story = Story::desired(1);
+    let mut story = Scenario::desired(1);
     let parent = story.open(Duty::Place).id;
     story.unplaced(&[0], true);
     let child = story.open(Duty::Unblock);
     assert_eq!((child.trigger, child.previous), (Trigger::Attempts, Some(parent)));
     assert!(
-        matches!(&story.named(parent).status, Status::Failed { reason } if reason.starts_with("its attempts are used up"))
+        matches!(&story.named(parent).status, Status::Failed { reason } if reason.starts_with("no attempts left"))
     );
     assert_eq!(story.named(parent).blocked, Some(child.id));
 }
@@ -302,21 +308,21 @@ fn evaluation_without_attempts_left_fails_and_child_is_blocked() {
 /// `next`. Each further follow-up waits longer.
 #[test]
 fn unanswered_evaluation_is_delivered_three_times_then_followed_up() {
-    let mut story = Story::desired(1);
+    let mut story = Scenario::desired(1);
     let first = story.open(Duty::Place).id;
     let unanswered = |evaluation, delivery| Command::Unanswered { evaluation, delivery };
     for (delivery, wait) in [(1, 1), (2, 20)] {
-        story.must(unanswered(first, delivery));
+        story.apply(unanswered(first, delivery));
         let known = story.named(first);
         assert_eq!(known.delivery, delivery + 1);
         assert_eq!(known.wait, Wait::Delivery(story.now + Duration::from_secs(wait)));
-        let again = story.ask(unanswered(first, delivery)).unwrap_err();
-        assert_eq!(again.code, Code::InvalidStateTransition, "that delivery is over");
+        let again = story.try_apply(unanswered(first, delivery)).unwrap_err();
+        assert_eq!(again.code, Code::InvalidStateTransition, "the delivery is already over");
     }
     let mut before = first;
     for wait in [60, 120, 240] {
-        for delivery in story.named(before).delivery..=evaluation::DELIVERIES {
-            story.must(unanswered(before, delivery));
+        for delivery in story.named(before).delivery..=evaluation::MAX_DELIVERIES {
+            story.apply(unanswered(before, delivery));
         }
         let follow_up = story.open(Duty::Place).id;
         assert_eq!(story.named(follow_up).trigger, Trigger::FollowUp);
@@ -328,10 +334,10 @@ fn unanswered_evaluation_is_delivered_three_times_then_followed_up() {
         assert!(matches!(story.named(before).status, Status::Failed { .. }));
         before = follow_up;
     }
-    assert_eq!(follow_up_wait(40), Duration::from_secs(3_600));
+    assert_eq!(follow_up_delay(40), Duration::from_secs(3_600));
     // New work does not wait for the follow-up.
-    story.must(Command::Update(scale(2)));
-    assert_eq!(story.named(before).status, Status::Canceled { why: Canceled::Superseded });
+    story.apply(Command::Update(scale(2)));
+    assert_eq!(story.named(before).status, Status::Canceled { why: CancelReason::Superseded });
     assert_eq!(
         (story.open(Duty::Place).trigger, story.open(Duty::Place).wait),
         (Trigger::Scale, Wait::Nothing)
@@ -344,9 +350,9 @@ fn unanswered_evaluation_is_delivered_three_times_then_followed_up() {
 /// `pending -- if delayed --> delayed -- dequeued --> scheduling`.
 #[test]
 fn delayed_restarts_share_one_evaluation_until_due() {
-    let mut story = Story::desired(2);
+    let mut story = Scenario::desired(2);
     story.claim(1);
-    story.crash_until_it_waits(0);
+    story.crash_until_delayed(0);
     let delayed = story.open(Duty::Restart).id;
     let due = story.process().waits.first().unwrap().0;
     assert_eq!(
@@ -354,17 +360,17 @@ fn delayed_restarts_share_one_evaluation_until_due() {
         (Trigger::Crash, Wait::Restart(due))
     );
     story.now = story.now + Duration::from_secs(5);
-    story.crash_until_it_waits(1);
+    story.crash_until_delayed(1);
     assert_eq!(story.all().iter().filter(|one| one.duty() == Some(Duty::Restart)).count(), 1, "one timer");
-    assert_eq!(story.named(delayed).wait, Wait::Restart(due), "the first of both");
+    assert_eq!(story.named(delayed).wait, Wait::Restart(due), "the earlier of both restarts");
     story.now = due;
-    story.must(Command::Converge);
+    story.apply(Command::Converge);
     let later = story.process().waits.first().unwrap().0;
     assert_eq!(story.named(delayed).wait, Wait::Restart(later));
     assert_eq!(story.open(Duty::Place).trigger, Trigger::Restart);
     story.claim(0);
     story.now = later;
-    story.must(Command::Converge);
+    story.apply(Command::Converge);
     assert_eq!(
         (story.open(Duty::Place).id, story.named(delayed).wait),
         (delayed, Wait::Nothing),
@@ -378,18 +384,18 @@ fn delayed_restarts_share_one_evaluation_until_due() {
 /// job-deregister.
 #[test]
 fn removal_cancels_open_evaluations_and_creates_its_own() {
-    let mut story = Story::desired(4);
+    let mut story = Scenario::desired(4);
     story.run(3);
-    story.crash_until_it_waits(0);
+    story.crash_until_delayed(0);
     story.unplaced(&[1], false);
     let open: Vec<EvaluationId> =
         story.all().iter().filter(|one| one.status.is_open()).map(|one| one.id).collect();
     assert_eq!(open.len(), 3);
     let placed = story.open(Duty::Place).placed;
-    story.must(Command::Remove);
+    story.apply(Command::Remove);
     for id in open {
         let ended = &story.named(id).status;
-        let nothing = Status::Canceled { why: Canceled::NothingLeft };
+        let nothing = Status::Canceled { why: CancelReason::NothingLeft };
         let expected = if placed > 0 && story.named(id).placed > 0 { &Status::Complete } else { &nothing };
         assert_eq!(ended, expected);
     }
@@ -401,21 +407,21 @@ fn removal_cancels_open_evaluations_and_creates_its_own() {
 #[test]
 fn retire_or_scale_cancels_delayed_restart() {
     for command in [Command::Retire { index: 0, definition_id: None }, Command::Update(scale(0))] {
-        let mut story = Story::desired(1);
-        story.crash_until_it_waits(0);
+        let mut story = Scenario::desired(1);
+        story.crash_until_delayed(0);
         let delayed = story.open(Duty::Restart).id;
-        story.must(command);
-        assert_eq!(story.named(delayed).status, Status::Canceled { why: Canceled::NothingLeft });
+        story.apply(command);
+        assert_eq!(story.named(delayed).status, Status::Canceled { why: CancelReason::NothingLeft });
     }
 }
 
 /// A process has one pending evaluation. Further causes are merged into it and listed.
 #[test]
 fn further_causes_join_pending_evaluation() {
-    let mut story = Story::desired(1);
+    let mut story = Scenario::desired(1);
     let first = story.open(Duty::Place).id;
     for instances in 2..=20 {
-        story.must(Command::Update(scale(instances)));
+        story.apply(Command::Update(scale(instances)));
     }
     let known = story.named(first);
     assert_eq!((story.all().len(), known.joins), (1, 19));
@@ -427,45 +433,48 @@ fn further_causes_join_pending_evaluation() {
 /// cannot be retried.
 #[test]
 fn failed_delayed_or_blocked_evaluation_can_be_retried() {
-    let mut story = Story::desired(1);
+    let mut story = Scenario::desired(1);
     let first = story.open(Duty::Place).id;
-    assert_eq!(story.ask(Command::Retry(first)).unwrap_err().code, Code::InvalidStateTransition);
-    for delivery in 1..=evaluation::DELIVERIES {
-        story.must(Command::Unanswered { evaluation: first, delivery });
+    assert_eq!(story.try_apply(Command::Retry(first)).unwrap_err().code, Code::InvalidStateTransition);
+    for delivery in 1..=evaluation::MAX_DELIVERIES {
+        story.apply(Command::Unanswered { evaluation: first, delivery });
     }
     let follow_up = story.open(Duty::Place).id;
-    story.must(Command::Retry(first));
-    assert_eq!(story.named(follow_up).status, Status::Canceled { why: Canceled::Superseded });
+    story.apply(Command::Retry(first));
+    assert_eq!(story.named(follow_up).status, Status::Canceled { why: CancelReason::Superseded });
     assert_eq!((story.open(Duty::Place).id, story.open(Duty::Place).delivery), (first, 1));
     story.unplaced(&[0], true);
     let blocked = story.open(Duty::Unblock).id;
-    story.must(Command::Retry(blocked));
+    story.apply(Command::Retry(blocked));
     assert_eq!(story.open(Duty::Unblock).id, blocked);
-    story.must(Command::Retry(first));
-    assert_eq!(story.open(Duty::Unblock).id, first, "it goes on with what its child waited with");
+    story.apply(Command::Retry(first));
+    assert_eq!(story.open(Duty::Unblock).id, first, "it continues with the work of its child");
     story.claim(0);
     assert_eq!(story.named(first).status, Status::Complete);
     for ended in [first, blocked] {
-        assert_eq!(story.ask(Command::Retry(ended)).unwrap_err().code, Code::InvalidStateTransition);
+        assert_eq!(story.try_apply(Command::Retry(ended)).unwrap_err().code, Code::InvalidStateTransition);
     }
-    assert_eq!(story.ask(Command::Retry(EvaluationId(id(77)))).unwrap_err().code, Code::ResourceNotFound);
+    assert_eq!(
+        story.try_apply(Command::Retry(EvaluationId(id(77)))).unwrap_err().code,
+        Code::ResourceNotFound
+    );
 }
 
 /// `canceled, failed, complete -- garbage collection --> deleted`: by count, and by time.
 #[test]
 fn ended_evaluations_are_collected_by_count_and_age_but_open_ones_stay() {
-    let mut story = Story::desired(1);
+    let mut story = Scenario::desired(1);
     story.unplaced(&[0], false);
     let blocked = story.open(Duty::Unblock).id;
     for instances in 2..40 {
-        story.must(Command::Update(scale(instances)));
+        story.apply(Command::Update(scale(instances)));
         story.claim(instances - 1);
     }
     let ended = story.all().iter().filter(|one| !one.status.is_open()).count();
     assert_eq!(ended, limits::KEPT_EVALUATIONS);
     assert_eq!(story.open(Duty::Unblock).id, blocked);
-    story.now = story.now + limits::EVALUATION_KEPT_FOR;
-    story.must(Command::Update(scale(40)));
+    story.now = story.now + limits::EVALUATION_RETENTION;
+    story.apply(Command::Update(scale(40)));
     let left: Vec<EvaluationId> = story.all().iter().map(|one| one.id).collect();
     assert_eq!(left, [blocked, story.open(Duty::Place).id]);
 }
@@ -473,14 +482,14 @@ fn ended_evaluations_are_collected_by_count_and_age_but_open_ones_stay() {
 /// The cause of an evaluation is recorded even where the diagrams leave its pointers unset.
 #[test]
 fn evaluation_keeps_its_cause() {
-    let mut story = Story::desired(1);
-    assert_eq!(story.open(Duty::Place).caused_by, None, "a client asked");
+    let mut story = Scenario::desired(1);
+    assert_eq!(story.open(Duty::Place).caused_by, None, "caused by a client");
     story.run(0);
     story.absent = vec![crate::given::cell_id("c1")];
-    story.must(Command::Converge);
+    story.apply(Command::Converge);
     let lost = story.open(Duty::Place);
     assert_eq!((lost.trigger, lost.previous), (Trigger::CellLost, None));
-    assert_eq!(lost.caused_by, Some(DecisionId(id(1))), "what made the work that is to be placed anew");
+    assert_eq!(lost.caused_by, Some(DecisionId(id(1))), "the decision that created the work to place again");
 }
 
 fn scale(instances: u32) -> schemas::definition::DesiredLrpUpdate {

@@ -15,7 +15,7 @@ use schemas::container::Instance;
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Network, Placement, Sandbox, TaskDefinition,
 };
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 use schemas::limits;
 use schemas::names::{DefinitionId, EvaluationId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{
@@ -45,7 +45,7 @@ pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Out
     let of_first = unplaced
         .first()
         .zip(process)
-        .and_then(|(one, process)| process.actual(&one.place).and_then(|lrp| process.evaluation_of(lrp)));
+        .and_then(|(one, process)| process.actual(&one.place).and_then(|lrp| process.evaluation_for(lrp)));
     let newest = || process.and_then(|process| process.evaluations.iter().last());
     let evaluation = of_first.or_else(newest).map_or(EvaluationId(id(0)), |one| one.id);
     Outcome { evaluation, unplaced, used_up: false, explanation: None }
@@ -186,7 +186,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
 fn any_constraint() -> impl Strategy<Value = Constraint> {
     let tags = btree_set(any_name().prop_map(|tag| PlacementTag::new(&tag).unwrap()), 0..3);
     let stack = option::of(any_name().prop_map(|stack| Stack::new(&stack).unwrap()));
-    let walls = btree_set(proptest::sample::select(&Wall::ALL[..]), 0..4);
+    let walls = btree_set(proptest::sample::select(&IsolationLayer::ALL[..]), 0..4);
     (stack, tags, walls, option::of(any_rules())).prop_map(|(stack, placement_tags, walls, rules)| {
         let rules = rules.filter(|rules| !rules.is_empty()).map(Box::new);
         Constraint { stack, placement_tags, walls, rules }
@@ -211,7 +211,7 @@ fn any_sandboxed() -> impl Strategy<Value = (Constraint, Option<Sandbox>)> {
     );
     (any_constraint(), sandboxes).prop_map(|(mut constraint, sandbox)| {
         let walled = |sandbox: &&Sandbox| !sandbox.root_fs.is_empty() || sandbox.network != Network::Host;
-        constraint.walls.extend(sandbox.as_ref().filter(walled).map(|_| Wall::Files));
+        constraint.walls.extend(sandbox.as_ref().filter(walled).map(|_| IsolationLayer::Files));
         let stack = sandbox.as_ref().and_then(|sandbox| sandbox.root_fs.strip_prefix("preloaded:"));
         constraint.stack = constraint.stack.or(stack.map(|stack| Stack::new(stack).unwrap()));
         (constraint, sandbox)
@@ -265,7 +265,7 @@ fn any_definition() -> impl Strategy<Value = Definition> {
 }
 
 fn any_priority() -> impl Strategy<Value = Priority> {
-    (limits::LEAST_PRIORITY..=limits::GREATEST_PRIORITY).prop_map(|number| Priority::new(number).unwrap())
+    (limits::MIN_PRIORITY..=limits::MAX_PRIORITY).prop_map(|number| Priority::new(number).unwrap())
 }
 
 /// Generates any process that a client may desire.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use schemas::actual::{self, Ended, State};
+use schemas::actual::{self, State, StopReason};
 use schemas::attributes::AttributeName;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
@@ -27,13 +27,13 @@ use crate::given::{domain, instance, lrp, net};
 const CELLS: u32 = 4;
 
 /// A global process, the cells, and simulated services that act on the log.
-struct Stage {
+struct Harness {
     process: Option<Process>,
     cells: BTreeMap<CellId, Cell>,
     cluster: Cluster,
     now: Timestamp,
-    made: u128,
-    ended: Vec<(u32, Ended)>,
+    last_number: u128,
+    ended: Vec<(u32, StopReason)>,
     triggers: Vec<Trigger>,
 }
 
@@ -54,7 +54,7 @@ fn definition(name: &str, stack: &str) -> std::sync::Arc<Definition> {
     definition.into()
 }
 
-impl Stage {
+impl Harness {
     fn new(cells: u32) -> Self {
         let founded = cluster::Event::Founded { id: ClusterId(Uuid::from_u128(1)), shards: 4, format: 1 };
         let mut stage = Self {
@@ -62,12 +62,12 @@ impl Stage {
             cells: BTreeMap::new(),
             cluster: cluster::evolve(None, &founded, Timestamp(0)).unwrap(),
             now: Timestamp::from_millis(1_000_000_000),
-            made: 0,
+            last_number: 0,
             ended: vec![],
             triggers: vec![],
         };
         (0..cells).for_each(|cell| stage.appear(cell, "linux"));
-        stage.must(&Command::Desire(Box::new(DesiredLrp {
+        stage.apply(&Command::Desire(Box::new(DesiredLrp {
             mode: Mode::Global,
             definition_id: id("v1"),
             definition: definition("v1", "linux"),
@@ -82,10 +82,10 @@ impl Stage {
     }
 
     fn stamp(&mut self) -> Stamp {
-        self.made += 1;
+        self.last_number += 1;
         self.now = self.now.next();
-        let decision = DecisionId(Uuid::from_u128(self.made));
-        Stamp::beginning(decision, self.now)
+        let decision = DecisionId(Uuid::from_u128(self.last_number));
+        Stamp::root(decision, self.now)
     }
 
     fn cell(&mut self, cell: u32, event: &cell::Event) {
@@ -101,27 +101,32 @@ impl Stage {
     fn appear(&mut self, cell: u32, stack: &str) {
         let presence = cell::Presence {
             folder: FolderId(Uuid::from_u128(1)),
-            incarnation: Incarnation(Uuid::from_u128(self.made)),
+            incarnation: Incarnation(Uuid::from_u128(self.last_number)),
             zone: Zone::new("z1").unwrap(),
             stack: Stack::new(stack).unwrap(),
             placement_tags: [].into(),
             attributes: fixtures::attributes(&[]),
-            total: schemas::resources::Resources::of_container(1_000, 1_000, 10),
+            total: schemas::resources::Resources::for_container(1_000, 1_000, 10),
         };
         self.cell(cell, &cell::Event::Appeared(presence));
     }
 
-    fn do_(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+    fn try_apply(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let stamp = self.stamp();
         let (cells, ordinals) = (self.cells.clone(), self.cluster.ordinals.clone());
         let present = |cell: &CellId| cells.get(cell).is_some_and(|cell| cell.present);
-        let numbered = |visit: process::Visit<'_>| {
+        let numbered = |visit: process::CellVisitor<'_>| {
             for (ordinal, id) in &ordinals {
                 cells.get(id).into_iter().for_each(|cell| visit(*ordinal, id, cell));
             }
         };
-        let context =
-            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &numbered };
+        let context = Context {
+            now: self.now,
+            is_fresh: true,
+            present: &present,
+            known: &|_| true,
+            for_each_cell: &numbered,
+        };
         let events = process::decide(self.process.as_ref(), command, context)?;
         if !events.is_empty() {
             self.fold(command, &events, &stamp);
@@ -136,7 +141,7 @@ impl Stage {
         ) = (command, events)
         {
             let origin = process::origin(self.process.as_ref(), command, events);
-            assert!(matches!(origin, Origin::News(_)), "it comes of a cell: {origin:?}");
+            assert!(matches!(origin, Origin::CellChange(_)), "the origin is not a cell: {origin:?}");
             assert_eq!(cells.len() as u64 + left.len(), 1, "one cell for each decision");
         }
         let guid = lrp("apps", 1).process_guid;
@@ -178,25 +183,25 @@ impl Stage {
         }
     }
 
-    fn must(&mut self, command: &Command) -> Vec<Event> {
-        self.do_(command).unwrap()
+    fn apply(&mut self, command: &Command) -> Vec<Event> {
+        self.try_apply(command).unwrap()
     }
 
     fn update(&mut self, name: &str, stack: &str) {
         let definition = definition(name, stack);
         let update = DesiredLrpUpdate::default();
-        self.must(&Command::Deploy { update, definition_id: id(name), definition });
+        self.apply(&Command::Deploy { update, definition_id: id(name), definition });
     }
 
     fn report(&mut self, place: &Place, by: Instance, step: ReportStep) -> Result<Vec<Event>, Refusal> {
         let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
         let (place, steps) = (place.clone(), vec![step]);
-        self.do_(&Command::Report(Report { domain: domain("apps"), place, epoch, by, judged, steps }))
+        self.try_apply(&Command::Report(Report { domain: domain("apps"), place, epoch, by, judged, steps }))
     }
 
     /// Performs the next action of the auctioneer or the rep for one instance. Returns `true` if there was
     /// one.
-    fn act(&mut self, place: &Place) -> bool {
+    fn perform_next(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let step = |command| ReportStep::Actual(command);
         let is_there = |by: &Instance| self.cells.get(&by.cell_id).is_some_and(|cell| cell.present);
@@ -210,8 +215,8 @@ impl Stage {
                 if self.cells.get(&only).filter(takes).is_none() {
                     return false;
                 }
-                self.made += 1;
-                let by = Instance { cell_id: only, ..instance(self.made, "c0") };
+                self.last_number += 1;
+                let by = Instance { cell_id: only, ..instance(self.last_number, "c0") };
                 self.report(place, by, step(actual::Command::Claim { placement: None })).unwrap();
             }
             State::Claimed { by, stopping: true } | State::Running { by, stopping: true, .. } => {
@@ -235,23 +240,23 @@ impl Stage {
             let places: Vec<Place> = self.process().slots.iter().map(|slot| slot.place.clone()).collect();
             let mut acted = false;
             for place in places {
-                acted |= self.act(&place);
+                acted |= self.perform_next(&place);
             }
-            acted |= !self.must(&Command::Converge).is_empty();
+            acted |= !self.apply(&Command::Converge).is_empty();
             match self.process().next_due() {
                 None if !acted => return,
                 Some(due) if !acted => self.now = self.now.max(due),
                 Some(_) | None => {}
             }
         }
-        panic!("it never rests: {:#?}", self.process());
+        panic!("does not settle: {:#?}", self.process());
     }
 
     /// Returns the running instances: index, definition, cell.
     fn running(&self) -> Vec<String> {
         let slots = self.process().slots.iter();
         let running = slots.filter_map(|slot| {
-            let lrp = slot.actual.as_ref().filter(|lrp| lrp.runs_on())?;
+            let lrp = slot.actual.as_ref().filter(|lrp| lrp.keeps_running())?;
             Some(format!("{}@{} on {}", slot.place.index, slot.place.definition_id, lrp.holder()?.cell_id))
         });
         running.collect()
@@ -260,22 +265,22 @@ impl Stage {
 
 #[test]
 fn global_process_follows_cells_that_appear_vanish_and_evacuate() {
-    let mut stage = Stage::new(2);
+    let mut stage = Harness::new(2);
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1"]);
-    assert_eq!(stage.triggers, [Trigger::Desire], "somebody desired it");
+    assert_eq!(stage.triggers, [Trigger::Desire], "desired by a client");
     let process = stage.process();
     let projected = process.desired.as_ref().unwrap().project(&process.guid, &process.domain).unwrap();
     assert_eq!((projected.mode, projected.instances), (Mode::Global, 0));
     stage.appear(2, "linux");
     stage.appear(3, "windows");
     stage.settle();
-    assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"], "the other doesn't fit");
+    assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"], "the other cell does not fit");
     assert_eq!(stage.triggers.last(), Some(&Trigger::CellsChanged));
     // A lost cell is not replaced. When it returns, its instance starts at the same index.
     stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "2@v1 on c2"]);
-    assert_eq!(stage.ended, [(1, Ended::CellLost)]);
+    assert_eq!(stage.ended, [(1, StopReason::CellLost)]);
     stage.appear(1, "linux");
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1", "2@v1 on c2"]);
@@ -284,7 +289,7 @@ fn global_process_follows_cells_that_appear_vanish_and_evacuate() {
     stage.cell(0, &cell::Event::EvacuationRequested {});
     stage.settle();
     assert_eq!(stage.running(), ["1@v1 on c1", "2@v1 on c2"]);
-    assert_eq!(stage.ended, [(0, Ended::Evacuated), (0, Ended::Stopped)]);
+    assert_eq!(stage.ended, [(0, StopReason::Evacuated), (0, StopReason::Stopped)]);
     stage.cell(0, &cell::Event::EvacuationWithdrawn {});
     stage.settle();
     assert_eq!(stage.running().len(), 3);
@@ -292,7 +297,7 @@ fn global_process_follows_cells_that_appear_vanish_and_evacuate() {
 
 #[test]
 fn forgotten_cell_frees_its_ordinal_and_lowest_is_assigned_first() {
-    let mut stage = Stage::new(3);
+    let mut stage = Harness::new(3);
     stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
     stage.cell(1, &cell::Event::Forgotten {});
     stage.appear(7, "linux");
@@ -305,13 +310,17 @@ fn forgotten_cell_frees_its_ordinal_and_lowest_is_assigned_first() {
 
 #[test]
 fn cordoned_cell_keeps_its_instance_and_is_skipped_by_rollout() {
-    let mut stage = Stage::new(3);
+    let mut stage = Harness::new(3);
     stage.cell(1, &cell::Event::Cordoned {});
     stage.settle();
     stage.update("v2", "linux");
     stage.settle();
     assert_eq!(stage.running(), ["0@v2 on c0", "1@v1 on c1", "2@v2 on c2"]);
-    assert!(stage.process().rollout.as_ref().unwrap().is_over(), "it waits for no cordoned cell");
+    assert!(
+        stage.process().rollout.as_ref().unwrap().is_over(),
+        "a rollout does not wait for \
+        cordoned cells"
+    );
     // An instance that crashes there waits.
     let place = Place::new(1, id("v1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
@@ -327,38 +336,38 @@ fn cordoned_cell_keeps_its_instance_and_is_skipped_by_rollout() {
 
 #[test]
 fn update_with_other_stack_moves_process_to_fitting_cells() {
-    let mut stage = Stage::new(2);
+    let mut stage = Harness::new(2);
     stage.appear(2, "windows");
     stage.settle();
     stage.update("v2", "windows");
     stage.settle();
     assert_eq!(stage.running(), ["2@v2 on c2"]);
-    assert_eq!(stage.ended[..2], [(0, Ended::CellUnfit), (1, Ended::CellUnfit)]);
-    assert!(stage.ended.iter().all(|(_, cause)| *cause != Ended::Scale));
+    assert_eq!(stage.ended[..2], [(0, StopReason::CellUnfit), (1, StopReason::CellUnfit)]);
+    assert!(stage.ended.iter().all(|(_, cause)| *cause != StopReason::Scale));
 }
 
 #[test]
 fn unclaimed_instance_ends_with_reason_of_its_cell() {
-    type Happens = fn(&mut Stage);
-    let cases: [(Happens, Ended); 3] = [
-        (|stage| stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() }), Ended::CellLost),
-        (|stage| stage.cell(1, &cell::Event::EvacuationRequested {}), Ended::Evacuated),
-        (|stage| stage.update("v2", "windows"), Ended::CellUnfit),
+    type Happens = fn(&mut Harness);
+    let cases: [(Happens, StopReason); 3] = [
+        (|stage| stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() }), StopReason::CellLost),
+        (|stage| stage.cell(1, &cell::Event::EvacuationRequested {}), StopReason::Evacuated),
+        (|stage| stage.update("v2", "windows"), StopReason::CellUnfit),
     ];
     for (happens, cause) in cases {
-        let mut stage = Stage::new(1);
+        let mut stage = Harness::new(1);
         stage.appear(1, "linux");
-        stage.must(&Command::Converge);
+        stage.apply(&Command::Converge);
         assert!(stage.process().actual(&Place::new(1, id("v1"))).unwrap().is_unclaimed());
         happens(&mut stage);
-        stage.must(&Command::Converge);
+        stage.apply(&Command::Converge);
         assert_eq!(stage.ended.last(), Some(&(1, cause)));
     }
 }
 
 #[test]
 fn instance_on_returned_unfit_cell_is_stopped() {
-    let mut stage = Stage::new(2);
+    let mut stage = Harness::new(2);
     let place = Place::new(1, id("v1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
     stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
@@ -368,17 +377,17 @@ fn instance_on_returned_unfit_cell_is_stopped() {
     stage.ended.clear();
     let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
     stage.report(&place, by, start).unwrap();
-    assert_eq!(stage.ended, [(1, Ended::CellUnfit)]);
+    assert_eq!(stage.ended, [(1, StopReason::CellUnfit)]);
     stage.settle();
     assert_eq!(stage.running(), ["0@v1 on c0"]);
 }
 
 #[test]
 fn index_rejects_claim_of_other_cell_scale_and_evacuation() {
-    let mut stage = Stage::new(2);
+    let mut stage = Harness::new(2);
     let place = Place::new(0, id("v1"));
-    stage.must(&Command::Retire { index: 0, definition_id: None });
-    stage.act(&place);
+    stage.apply(&Command::Retire { index: 0, definition_id: None });
+    stage.perform_next(&place);
     let by = Instance { cell_id: name(1), ..instance(900, "c0") };
     let claim = ReportStep::Actual(actual::Command::Claim { placement: None });
     let refused = stage.report(&place, by.clone(), claim).unwrap_err();
@@ -389,7 +398,7 @@ fn index_rejects_claim_of_other_cell_scale_and_evacuation() {
     // 2 is refused as well, although it is the current number.
     for count in [5, 2] {
         let update = DesiredLrpUpdate { instances: Some(count), ..DesiredLrpUpdate::default() };
-        assert_eq!(stage.do_(&Command::Update(update)).unwrap_err().code, Code::InvalidRequest);
+        assert_eq!(stage.try_apply(&Command::Update(update)).unwrap_err().code, Code::InvalidRequest);
     }
     stage.settle();
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
@@ -428,8 +437,8 @@ const fn stack(fits: bool) -> &'static str {
     if fits { "linux" } else { "windows" }
 }
 
-impl Stage {
-    fn play(&mut self, one: &Move) {
+impl Harness {
+    fn apply_move(&mut self, one: &Move) {
         let (present, known) = {
             let of = |cell: &u32| self.cells.get(&name(*cell));
             let present = |cell: &u32| of(cell).is_some_and(|cell| cell.present);
@@ -457,10 +466,10 @@ impl Stage {
             Move::Act(at) => {
                 let place = self.process().slots.iter().nth(*at).map(|slot| slot.place.clone());
                 if let Some(place) = place {
-                    self.act(&place);
+                    self.perform_next(&place);
                 }
             }
-            Move::Converge => drop(self.must(&Command::Converge)),
+            Move::Converge => drop(self.apply(&Command::Converge)),
         }
     }
 }
@@ -471,8 +480,8 @@ proptest! {
     fn fitting_cells_run_active_definition_after_random_moves(
         moves in prop::collection::vec(any_move(), 1..40),
     ) {
-        let mut stage = Stage::new(2);
-        moves.iter().for_each(|one| stage.play(one));
+        let mut stage = Harness::new(2);
+        moves.iter().for_each(|one| stage.apply_move(one));
         stage.settle();
         let desired = stage.process().desired.clone().unwrap();
         let active = &desired.active_definition_id;
@@ -492,7 +501,7 @@ proptest! {
 
 #[test]
 fn update_with_rules_for_several_instances_is_refused() {
-    let mut stage = Stage::new(2);
+    let mut stage = Harness::new(2);
     let rack: AttributeName = "rack".parse().unwrap();
     let distinct = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };
     let spread = Spread { attribute: rack.clone(), weight: 50, targets: BTreeMap::new() };
@@ -501,7 +510,7 @@ fn update_with_rules_for_several_instances_is_refused() {
         let mut definition = (*definition("v2", "linux")).clone();
         std::sync::Arc::make_mut(&mut definition.constraint).rules = Some(Box::new(rules));
         let (update, definition) = (DesiredLrpUpdate::default(), definition.into());
-        stage.do_(&Command::Deploy { update, definition_id: id("v2"), definition })
+        stage.try_apply(&Command::Deploy { update, definition_id: id("v2"), definition })
     };
     let both =
         Rules { constraints: vec![is_set.clone(), distinct], affinities: vec![], spread: vec![spread] };

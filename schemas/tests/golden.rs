@@ -23,9 +23,9 @@ use schemas::definition::{
     Network, Overflow, Overlap, PayloadRule, Placement, Routes, Sandbox, TaskDefinition,
 };
 use schemas::entry::{Actor, Aggregate, Entry, Event};
-use schemas::evaluation::{Begin, Canceled, Trigger};
+use schemas::evaluation::{CancelReason, InitialStatus, Trigger};
 use schemas::exec::{Exec, Terminal, TerminalSize};
-use schemas::isolation::{Isolation, Wall};
+use schemas::isolation::{Isolation, IsolationLayer};
 use schemas::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
     FolderId, Incarnation, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid, RequestId, ServiceId,
@@ -55,14 +55,14 @@ use crate::given::{id, instance, net, place};
 /// Files in the folder of the golden files that are JSON Schemas.
 pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
 
-pub(crate) const WRITE: &str = "MUSTER_WRITE_GOLDEN";
+pub(crate) const WRITE_VARIABLE: &str = "MUSTER_WRITE_GOLDEN";
 
 pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
 pub(crate) fn may_write() -> bool {
-    std::env::var_os(WRITE).is_some()
+    std::env::var_os(WRITE_VARIABLE).is_some()
 }
 
 fn explanation() -> Option<Box<Explanation>> {
@@ -179,7 +179,7 @@ fn constraint() -> Constraint {
     Constraint {
         stack: Some(Stack::new("linux").unwrap()),
         placement_tags: tags.into(),
-        walls: [Wall::Files, Wall::Memory].into(),
+        walls: [IsolationLayer::Files, IsolationLayer::Memory].into(),
         rules: Some(Box::new(rules())),
     }
 }
@@ -292,13 +292,13 @@ pub(crate) fn job() -> DesiredTask {
     }
 }
 
-fn some(definition: &str) -> Places {
+fn several_places(definition: &str) -> Places {
     Places { indices: [0, 1, 2, 5].into_iter().collect(), definition_id: definition_id(definition) }
 }
 
 fn process_events() -> Vec<Event> {
     let by = instance(0xa1, "c1");
-    let (place, places) = (|| place(1, "web-v1"), || some("web-v1"));
+    let (place, places) = (|| place(1, "web-v1"), || several_places("web-v1"));
     let update = DesiredLrpUpdate {
         instances: Some(5),
         priority: Priority::new(80),
@@ -327,7 +327,7 @@ fn process_events() -> Vec<Event> {
             place: place(),
             by: by.clone(),
             net: net(61_001),
-            isolation: Isolation::FULL.without(Wall::Landlock),
+            isolation: Isolation::FULL.without(IsolationLayer::Landlock),
         },
         actual::Event::Crashed {
             place: place(),
@@ -344,9 +344,9 @@ fn process_events() -> Vec<Event> {
             error: "insufficient resources: memory".into(),
             explanation: explanation(),
         },
-        actual::Event::Unclaimed { places: places(), cause: actual::Unclaimed::CellLost },
-        actual::Event::StopRequested { places: places(), cause: actual::Ended::Scale },
-        actual::Event::Removed { places: places(), cause: actual::Ended::Stopped },
+        actual::Event::Unclaimed { places: places(), cause: actual::UnclaimReason::CellLost },
+        actual::Event::StopRequested { places: places(), cause: actual::StopReason::Scale },
+        actual::Event::Removed { places: places(), cause: actual::StopReason::Stopped },
     ];
     let evacuating = [
         evacuating::Event::Set {
@@ -355,7 +355,7 @@ fn process_events() -> Vec<Event> {
             net: NetInfo { address: "fd00::1".into(), ..NetInfo::default() },
             expires_at: Timestamp(1_760_000_600_000_000_000),
         },
-        evacuating::Event::Removed { place: place(), cause: evacuating::Gone::Replaced },
+        evacuating::Event::Removed { place: place(), cause: evacuating::RemovalReason::Replaced },
     ];
     let rollout = rollout_events().into_iter().map(Event::Rollout);
     let desired = desired.into_iter().map(Event::Desired);
@@ -365,7 +365,7 @@ fn process_events() -> Vec<Event> {
 }
 
 fn rollout_events() -> Vec<rollout::Event> {
-    use rollout::{Event, Kind, Pause};
+    use rollout::{Event, Kind, PauseReason};
     let reason = || "exited with status 1".to_owned();
     vec![
         Event::Started {
@@ -382,7 +382,7 @@ fn rollout_events() -> Vec<rollout::Event> {
         Event::Replaced { index: 0, rests_until: Timestamp(1_760_000_005_000_000_000) },
         Event::Failed { index: 1, reason: reason() },
         Event::Stalled { index: 1, retry_at: Timestamp(1_760_000_060_000_000_000), reason: reason() },
-        Event::Paused { cause: Pause::Failures, reason: reason() },
+        Event::Paused { cause: PauseReason::Failures, reason: reason() },
         Event::Resumed {},
         Event::Completed {},
     ]
@@ -420,11 +420,11 @@ fn task_events() -> Vec<Event> {
         evaluation::Event::Created {
             number: 1,
             trigger: Trigger::Queued,
-            begin: Begin::Blocked { reason: reason.clone(), eligibility: eligibility() },
+            begin: InitialStatus::Blocked { reason: reason.clone(), eligibility: eligibility() },
             previous: Some(evaluation_id),
         },
         evaluation::Event::Joined { evaluation: evaluation_id, trigger: Trigger::CellLost },
-        evaluation::Event::Waits { evaluation: evaluation_id, until: Timestamp(6) },
+        evaluation::Event::DelayChanged { evaluation: evaluation_id, until: Timestamp(6) },
         evaluation::Event::Due { evaluation: evaluation_id },
         evaluation::Event::Redelivered { evaluation: evaluation_id, delivery: 2, until: Timestamp(7) },
         evaluation::Event::Blocked {
@@ -440,7 +440,7 @@ fn task_events() -> Vec<Event> {
             blocked: Some(EvaluationId(id(0xe2))),
         },
         evaluation::Event::Failed { evaluation: evaluation_id, reason: reason.clone() },
-        evaluation::Event::Canceled { evaluation: evaluation_id, why: Canceled::Superseded },
+        evaluation::Event::Canceled { evaluation: evaluation_id, why: CancelReason::Superseded },
         evaluation::Event::Retried { evaluation: evaluation_id, blocked: Some(reason.clone()) },
     ];
     let task = [
@@ -453,7 +453,7 @@ fn task_events() -> Vec<Event> {
             explanation: explanation(),
         },
         task::Event::Resolving {},
-        task::Event::CallbackTried { attempt: 2, called: task::Called::Answered(503) },
+        task::Event::CallbackTried { attempt: 2, called: task::CallbackResult::Answered(503) },
         task::Event::Demoted {},
         task::Event::Deleted {},
     ];
@@ -523,7 +523,7 @@ fn other_events() -> Vec<Event> {
         cluster::Event::FormatRaised { format: 1 },
         cluster::Event::PreemptionSwitched { on: true },
         cluster::Event::Resharded { shards: 8 },
-        cluster::Event::PositionSetAside {
+        cluster::Event::EntryQuarantined {
             position: Position(4711),
             reason: "written by a trial of a later version".into(),
         },
@@ -543,7 +543,7 @@ fn every_event() -> Vec<Event> {
 }
 
 /// Returns an entry with one decision that contains this event, with every optional field set.
-fn entry_of(event: Event) -> Entry {
+fn entry_with(event: Event) -> Entry {
     let at = Timestamp(1_760_000_000_123_456_789);
     let epoch = Epoch(Timestamp(1_759_999_999_000_000_001));
     let domain = Domain::new("apps").unwrap();
@@ -587,7 +587,7 @@ fn entry_of(event: Event) -> Entry {
 }
 
 /// Returns every event type in the JSON Schema, which covers everything that can be written.
-fn types_of_the_schema() -> BTreeSet<String> {
+fn schema_event_types() -> BTreeSet<String> {
     let schema = schemars::schema_for!(Entry).to_value();
     let defs = &schema["$defs"];
     let target = |reference: &Value| {
@@ -620,13 +620,14 @@ fn golden_files() -> BTreeSet<String> {
 fn events_encode_to_and_decode_from_golden_files() {
     for event in every_event() {
         let path = folder().join(format!("{}.json", event.type_name()));
-        let entry = entry_of(event);
+        let entry = entry_with(event);
         if !path.exists() && may_write() {
             fs::write(&path, entry.encode()).unwrap();
         }
-        let golden = fs::read(&path).unwrap_or_else(|_| panic!("{path:?} is missing: {WRITE}=1 writes it"));
+        let golden =
+            fs::read(&path).unwrap_or_else(|_| panic!("{path:?} is missing: {WRITE_VARIABLE}=1 writes it"));
         let golden_text = String::from_utf8_lossy(&golden);
-        assert_eq!(Entry::decode(&golden).as_ref(), Ok(&entry), "{path:?} is read as something else");
+        assert_eq!(Entry::decode(&golden).as_ref(), Ok(&entry), "{path:?} decodes to another entry");
         assert_eq!(
             String::from_utf8_lossy(&entry.encode()),
             golden_text,
@@ -637,11 +638,11 @@ fn events_encode_to_and_decode_from_golden_files() {
 
 #[test]
 fn golden_files_match_event_types() {
-    let types = types_of_the_schema();
+    let types = schema_event_types();
     let named: BTreeSet<String> = every_event().iter().map(|event| event.type_name().to_owned()).collect();
     assert_eq!(named, types, "golden.rs has no sample of an event, or type_name() disagrees with its tag");
     let known: BTreeSet<String> = schemas::stored::Event::TYPES.iter().map(ToString::to_string).collect();
-    assert_eq!(known, types, "TYPES is not what can be read");
+    assert_eq!(known, types, "TYPES differs from the event types that can be read");
     if !may_write() {
         assert_eq!(golden_files(), types);
     }
@@ -659,14 +660,14 @@ fn checked_in_schema_matches_types() {
     let known = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         value(&known) == value(&schema),
-        "golden/schema.json is not what the types say. If the change is meant, and is a new type or a new version: \
-         {WRITE}=1 cargo test -p schemas golden, and commit the difference."
+        "golden/schema.json differs from the types. If the change is intended and adds a type or a version, \
+         run {WRITE_VARIABLE}=1 cargo test -p schemas golden and commit the difference."
     );
 }
 
 #[test]
 fn event_body_is_valid_against_published_schema() {
-    let published = schemas::published::Published::new();
+    let published = schemas::published::PublishedSchemas::new();
     for event in every_event() {
         let schema = published.show(event.type_name()).unwrap();
         let validator = jsonschema::validator_for(schema).unwrap();
@@ -689,6 +690,6 @@ fn golden_files_are_valid_against_schema() {
         assert!(faults.is_empty(), "{name}: {faults:?}");
         let other: Value = serde_json::from_str(&text.replace(".v1\"", ".v0\"")).unwrap();
         let unknown = golden.to_string().contains(".v1\"");
-        assert!(unknown && !validator.is_valid(&other), "{name} with a version that never was is valid");
+        assert!(unknown && !validator.is_valid(&other), "{name} with an unknown version is valid");
     }
 }

@@ -87,7 +87,7 @@ fn refused<T>(answer: Result<T, Refusal>) -> Vec<String> {
 type Limit = (&'static str, Value, Value, &'static str);
 
 /// Returns the limits that DesiredLRPs and tasks share.
-fn of_both() -> Vec<Limit> {
+fn common_limits() -> Vec<Limit> {
     const ENVIRONMENT: &str = "environment_variables";
     let (room, longest) = (limits::RESOURCE_MB, limits::DURATION_MS);
     vec![
@@ -127,12 +127,12 @@ fn of_both() -> Vec<Limit> {
             "action.timeout.timeout_ms: must be from 1 to 315360000000",
         ),
         ("action", timeout(1), timeout(0), "action.timeout.timeout_ms: must be from 1 to 315360000000"),
-        ("action", serial(1), serial(0), "action.serial.actions: must name at least one action"),
+        ("action", serial(1), serial(0), "action.serial.actions: must contain at least one action"),
         ("action", serial(255), serial(256), "action: has more than 256 actions"),
     ]
 }
 
-fn of_lrps() -> Vec<Limit> {
+fn lrp_limits() -> Vec<Limit> {
     let longest = limits::DURATION_MS;
     vec![
         ("instances", 10_000.into(), 10_001.into(), "instances: must be from 0 to 10000"),
@@ -152,7 +152,7 @@ fn of_lrps() -> Vec<Limit> {
     ]
 }
 
-fn of_tasks() -> Vec<Limit> {
+fn task_limits() -> Vec<Limit> {
     let longest = limits::DURATION_MS;
     let queue = |deadline_ms: u64| json!({"queue": {"deadline_ms": deadline_ms}});
     let deadline = "placement.queue.deadline_ms: must be from 1 to 315360000000";
@@ -187,10 +187,10 @@ fn value_at_limit_is_accepted_and_beyond_it_refused() {
         refused(spec::task(with(spec, name, value)))
     };
     let none: Vec<String> = vec![];
-    for (name, good, bad, problem) in of_both().into_iter().chain(of_lrps()) {
+    for (name, good, bad, problem) in common_limits().into_iter().chain(lrp_limits()) {
         assert_eq!((lrp(name, good), lrp(name, bad)), (none.clone(), vec![problem.to_owned()]), "lrp {name}");
     }
-    for (name, good, bad, problem) in of_both().into_iter().chain(of_tasks()) {
+    for (name, good, bad, problem) in common_limits().into_iter().chain(task_limits()) {
         assert_eq!(
             (task(name, good), task(name, bad)),
             (none.clone(), vec![problem.to_owned()]),
@@ -268,7 +268,7 @@ fn message_and_envelope_beyond_limits_are_refused() {
         refused(client_command("lrp", "retire", &domain("apps"), text.as_bytes()))
     };
     assert_eq!(padded(limits::MESSAGE_BYTES), [""; 0]);
-    assert_eq!(padded(limits::MESSAGE_BYTES + 1), ["message: 1048577 bytes are more than 1048576"]);
+    assert_eq!(padded(limits::MESSAGE_BYTES + 1), ["message: has 1048577 bytes, more than 1048576"]);
 }
 
 #[test]

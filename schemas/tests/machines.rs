@@ -28,7 +28,7 @@ enum Move {
     Remove,
     Retire { index: u32, other: Option<bool> },
     Enter { index: u32, other: Option<bool> },
-    Report { index: u32, other: bool, who: Who, of_earlier_life: bool, steps: Vec<Step> },
+    Report { index: u32, other: bool, who: Reporter, of_earlier_life: bool, steps: Vec<Step> },
     Fail { count: u32, other: bool, error: usize, of_earlier_attempt: bool },
     Converge,
     Pass { seconds: u64 },
@@ -39,10 +39,10 @@ enum Move {
 
 /// The container that reports.
 #[derive(Clone, Copy, Debug)]
-enum Who {
+enum Reporter {
     Holder,
     Twin,
-    Some { number: u128, cell: usize },
+    Container { number: u128, cell: usize },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,9 +75,9 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 fn any_move() -> impl Strategy<Value = Move> {
     let who = prop_oneof![
-        5 => Just(Who::Holder),
-        1 => Just(Who::Twin),
-        4 => (1..5_u128, 0..3_usize).prop_map(|(number, cell)| Who::Some { number, cell }),
+        5 => Just(Reporter::Holder),
+        1 => Just(Reporter::Twin),
+        4 => (1..5_u128, 0..3_usize).prop_map(|(number, cell)| Reporter::Container { number, cell }),
     ];
     let other = prop::bool::weighted(0.2);
     let report = (0..5_u32, other, who, prop::bool::weighted(0.05), vec(any_step(), 1..3));
@@ -161,13 +161,13 @@ impl World {
         None
     }
 
-    fn report(&self, place: Place, who: Who, of_earlier_life: bool, steps: &[Step]) -> Report {
+    fn report(&self, place: Place, who: Reporter, of_earlier_life: bool, steps: &[Step]) -> Report {
         let process = self.process.as_ref();
         let slot = process.and_then(|process| process.slot(&place));
         let known = match who {
-            Who::Holder => self.actual(&place).and_then(|lrp| lrp.holder().cloned()),
-            Who::Twin => slot.and_then(|slot| Some(slot.evacuating.as_ref()?.by.clone())),
-            Who::Some { number, cell } => Some(instance(number, CELLS[cell])),
+            Reporter::Holder => self.actual(&place).and_then(|lrp| lrp.holder().cloned()),
+            Reporter::Twin => slot.and_then(|slot| Some(slot.evacuating.as_ref()?.by.clone())),
+            Reporter::Container { number, cell } => Some(instance(number, CELLS[cell])),
         };
         let epoch = process.map_or(Epoch(Timestamp(1)), |process| process.epoch);
         let step = |step: &Step| match *step {
@@ -210,10 +210,10 @@ impl World {
         let present = |cell: &CellId| !self.absent.contains(cell);
         let context = Context {
             now: self.now,
-            fresh: self.fresh,
+            is_fresh: self.fresh,
             present: &present,
             known: &|_| true,
-            numbered: &|_| {},
+            for_each_cell: &|_| {},
         };
         process::decide(self.process.as_ref(), command, context)
     }
@@ -238,10 +238,10 @@ impl World {
             | Command::Retry(_)
             | Command::Converge => None,
         };
-        let events = through_the_journal(events, self.now, self.decisions);
+        let events = round_trip(events, self.now, self.decisions);
         let web = schemas::names::ProcessGuid::new("web").unwrap();
         let mut process = self.process.take().unwrap_or_else(|| {
-            let (domain, epoch) = born.expect("only a desire or a report is about a process nobody knows");
+            let (domain, epoch) = born.expect("only a desire or a report may name an unknown process");
             Process::new(web, domain, epoch)
         });
         process::evolve(&mut process, &events, &stamp(self.now, self.decisions));
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// Decides a command and folds the resulting events.
-    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+    fn try_apply(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         // Decisions of one shard never have the same time.
         self.now = self.now.next();
         let events = self.decide(command)?;
@@ -266,11 +266,11 @@ fn definition(other: bool) -> DefinitionId {
 
 fn stamp(at: Timestamp, decision: u128) -> Stamp {
     let decision = DecisionId(id(decision));
-    Stamp::beginning(decision, at)
+    Stamp::root(decision, at)
 }
 
 /// Encodes and decodes the events, and checks that they do not change.
-fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<Event> {
+fn round_trip(events: &[Event], at: Timestamp, decision: u128) -> Vec<Event> {
     let entry = fixtures::entry(fixtures::decision(id(decision), at, Aggregate::Cluster, events.to_vec()));
     let read = Entry::decode(&entry.encode()).unwrap();
     assert_eq!(read, entry);
@@ -280,53 +280,58 @@ fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<E
 // --- invariants of a process
 // ------------------------------------------------------------------------------------------
 
-fn the_counters_equal_a_recount(process: &Process) {
+fn assert_counters_match_recount(process: &Process) {
     let records = || process.slots.iter().filter_map(|slot| slot.actual.as_ref());
     assert_eq!(records().filter(|lrp| lrp.is_unclaimed()).count(), process.unclaimed as usize);
-    assert_eq!(records().filter(|lrp| lrp.is_unplaced()).count(), process.unplaced as usize);
+    assert_eq!(records().filter(|lrp| lrp.has_placement_error()).count(), process.unplaced as usize);
 }
 
-fn every_place_has_one_slot(process: &Process) {
+fn assert_one_slot_per_place(process: &Process) {
     assert!(process.slots.iter().is_sorted_by(|one, next| one.place < next.place), "{:?}", process.slots);
     assert!(process.slots.iter().all(|slot| slot.actual.is_some() || slot.evacuating.is_some()));
 }
 
-fn what_is_desired_has_a_record_and_only_that_is_work(process: &Process) {
+fn assert_only_desired_slots_are_work(process: &Process) {
     let wanted = process.desired.as_ref().map_or(0, |desired| desired.instances);
     for index in 0..wanted {
         let there = process.actuals_at(index).collect::<Vec<_>>();
         assert!(!there.is_empty(), "index {index} is desired and has no record: {process:#?}");
         // The index has a record of its desired slot, or waits until the instances there have stopped.
-        let has = there.iter().any(|(place, _)| process.wants(place));
+        let has = there.iter().any(|(place, _)| process.is_desired(place));
         let waits = there.iter().all(|(_, lrp)| lrp.is_stopping());
-        assert!(has || waits, "nothing that is desired is at index {index}: {process:#?}");
+        assert!(has || waits, "no desired instance at index {index}: {process:#?}");
     }
     let unclaimed =
         process.slots.iter().filter(|slot| slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
     for slot in unclaimed {
-        assert!(process.wants(&slot.place), "{:?} is work that nobody desires: {process:#?}", slot.place);
+        assert!(process.is_desired(&slot.place), "{:?} is undesired work: {process:#?}", slot.place);
     }
 }
 
 /// At most one slot of an index is desired. If the desired state is known, no other instance of the index
 /// continues.
-fn an_index_has_one_instance(process: &Process) {
+fn assert_one_instance_per_index(process: &Process) {
     for slot in process.slots.iter() {
-        let is_wanted = |slot: &&Slot| process.wants(&slot.place);
+        let is_wanted = |slot: &&Slot| process.is_desired(&slot.place);
         let wanted = process.slots_at(slot.place.index).filter(is_wanted).count();
         assert!(wanted <= 1, "{wanted} places of index {} are desired: {process:#?}", slot.place.index);
         let goes_on = |(_, lrp): &(&Place, &Actual)| !lrp.is_stopping();
         let going_on = process.actuals_at(slot.place.index).filter(goes_on).count();
         let known = process.desired.is_some() || process.asked.is_some();
-        assert!(!known || going_on <= 1, "{going_on} go on at index {}: {process:#?}", slot.place.index);
+        assert!(
+            !known || going_on <= 1,
+            "{going_on} instances continue at index {}: \
+            {process:#?}",
+            slot.place.index
+        );
     }
 }
 
 /// Checks that each kind of waiting work has exactly one open evaluation: work to place, unplaced work, and
 /// delayed restarts.
-fn work_has_one_open_evaluation(process: &Process) {
+fn assert_one_open_evaluation_per_duty(process: &Process) {
     let of = |duty| process.evaluations.iter().filter(|one| one.duty() == Some(duty)).count();
-    let due = |slot: &Slot| slot.actual.as_ref().and_then(Actual::waits_until);
+    let due = |slot: &Slot| slot.actual.as_ref().and_then(Actual::delayed_until);
     let restarts = process.slots.iter().filter_map(due).min();
     let counts = [Duty::Place, Duty::Unblock, Duty::Restart].map(of);
     let expected = [process.unclaimed > process.unplaced, process.unplaced > 0, restarts.is_some()];
@@ -338,17 +343,19 @@ fn work_has_one_open_evaluation(process: &Process) {
 }
 
 /// Checks that removed instances end, even if a cell reports them later.
-fn what_is_known_to_be_unwanted_ends(process: &Process) {
-    for slot in process.slots.iter().filter(|slot| process.asked.is_some() && !process.wants(&slot.place)) {
+fn assert_unwanted_instances_end(process: &Process) {
+    for slot in
+        process.slots.iter().filter(|slot| process.asked.is_some() && !process.is_desired(&slot.place))
+    {
         let ends = slot.actual.as_ref().is_none_or(Actual::is_stopping);
-        assert!(ends, "{:?} is unwanted and goes on: {process:#?}", slot.place);
+        assert!(ends, "{:?} is undesired and continues: {process:#?}", slot.place);
     }
 }
 
 /// Checks the origin of a decision. The command of a client has no cause. Any other decision about a slot
 /// with records originates from the last decision that created its work or asked it to stop, or from a cell.
 /// For a slot without records, that of another slot of its index counts.
-fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &Command, events: &[Event]) {
+fn assert_origin(before: Option<&Process>, command: &Command, events: &[Event]) {
     let origin = process::origin(before, command, events);
     match command {
         Command::Desire(_)
@@ -363,7 +370,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         | Command::Evict(_)
         | Command::Unanswered { .. }
         | Command::Retry(_) => {
-            assert_eq!(origin, Origin::Beginning);
+            assert_eq!(origin, Origin::Root);
         }
         Command::Report(report) if !events.is_empty() => {
             let slot = before.and_then(|process| {
@@ -371,7 +378,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
                 process.slot(&report.place).or_else(|| others.next())
             });
             let asked =
-                before.filter(|process| !process.wants(&report.place)).and_then(|process| process.asked);
+                before.filter(|process| !process.is_desired(&report.place)).and_then(|process| process.asked);
             let known = slot.map(|slot| slot.cause).or(asked);
             let of_cell = Origin::Cell(report.by.cell_id.clone(), known);
             assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");
@@ -399,26 +406,26 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         Command::Converge => {
             let mut slots = before.into_iter().flat_map(|process| process.slots.iter());
             let known = slots.any(|slot| match &origin {
-                Origin::Beginning => false,
+                Origin::Root => false,
                 Origin::Decision(cause) => slot.cause == *cause,
                 Origin::Cell(_, cause) => Some(slot.cause) == *cause,
-                Origin::News(_) => false,
+                Origin::CellChange(_) => false,
             });
             assert_eq!(known, !events.is_empty(), "{origin:?} of {events:?}");
         }
     }
 }
 
-fn nothing_is_due_after_converging(process: &Process, world: &World) {
+fn assert_nothing_due_after_convergence(process: &Process, world: &World) {
     assert!(process.next_due().is_none_or(|due| due > world.now), "{process:#?}");
     let ends = |slot: &Slot| slot.actual.as_ref().is_none_or(Actual::is_stopping);
-    let unwanted = |slot: &&Slot| !process.wants(&slot.place);
+    let unwanted = |slot: &&Slot| !process.is_desired(&slot.place);
     let all_end = process.slots.iter().filter(unwanted).all(ends);
-    assert!(all_end || !world.fresh, "an orphan goes on: {process:#?}");
+    assert!(all_end || !world.fresh, "an orphan continues: {process:#?}");
 }
 
 /// Checks that only a crash changes a crash count, as the policy requires, and that a new record starts at 0.
-fn crashes_are_counted_by_the_policy(
+fn assert_crash_counts_follow_policy(
     before: Option<&Process>,
     after: &Process,
     events: &[Event],
@@ -448,7 +455,7 @@ fn crashes_are_counted_by_the_policy(
 
 /// Returns `true` if repeating the command must have no effect. Retiring an instance without a container
 /// creates it again each time, and a report with several steps may undo its own first step.
-fn asks_once(world: &World, command: &Command) -> bool {
+fn is_idempotent(world: &World, command: &Command) -> bool {
     match command {
         Command::Desire(_)
         | Command::Update(_)
@@ -473,7 +480,7 @@ fn asks_once(world: &World, command: &Command) -> bool {
 
 /// Checks that a report decided as a whole has the same effect as its steps decided one by one at the same
 /// time.
-fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
+fn assert_report_equals_its_steps(world: &World, command: &Command) {
     let Command::Report(report) = command else { return };
     let whole = world.decide(command);
     let mut apart = World {
@@ -512,33 +519,33 @@ fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
 fn step(world: &mut World, what: &Move) {
     let Some(command) = world.command(what) else { return };
     let before = world.process.clone();
-    let once = asks_once(world, &command);
-    steps_are_as_good_as_the_whole(world, &command);
-    let Ok(events) = world.ask(&command) else { return };
+    let once = is_idempotent(world, &command);
+    assert_report_equals_its_steps(world, &command);
+    let Ok(events) = world.try_apply(&command) else { return };
     let found_late = |event: &Event| {
         matches!(event, Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Convergence, .. }))
     };
     assert!(!events.iter().any(found_late), "only convergence found the work of {command:?}: {before:#?}");
     let Some(process) = &world.process else { return };
-    the_counters_equal_a_recount(process);
-    every_place_has_one_slot(process);
-    what_is_desired_has_a_record_and_only_that_is_work(process);
-    work_has_one_open_evaluation(process);
-    crashes_are_counted_by_the_policy(before.as_ref(), process, &events, world.now);
-    an_index_has_one_instance(process);
-    what_is_known_to_be_unwanted_ends(process);
-    what_is_decided_comes_from_where_it_says(before.as_ref(), &command, &events);
+    assert_counters_match_recount(process);
+    assert_one_slot_per_place(process);
+    assert_only_desired_slots_are_work(process);
+    assert_one_open_evaluation_per_duty(process);
+    assert_crash_counts_follow_policy(before.as_ref(), process, &events, world.now);
+    assert_one_instance_per_index(process);
+    assert_unwanted_instances_end(process);
+    assert_origin(before.as_ref(), &command, &events);
     if matches!(command, Command::Converge) {
         // Work with different origins needs separate decisions, so convergence continues until nothing is
         // left.
         if !events.is_empty() {
             return step(world, what);
         }
-        nothing_is_due_after_converging(process, world);
+        assert_nothing_due_after_convergence(process, world);
     }
     if once {
         let again = world.decide(&command).unwrap_or_default();
-        assert!(again.is_empty(), "{command:#?} again does {again:#?} after {events:#?}");
+        assert!(again.is_empty(), "repeating {command:#?} causes {again:#?} after {events:#?}");
     }
 }
 
@@ -648,7 +655,9 @@ impl TaskWorld {
                 task::Command::Fail(unplaced_task(self.task.as_ref(), ERRORS[*error]))
             }
             TaskMove::BeginResolving => task::Command::BeginResolving,
-            TaskMove::Called { status } => task::Command::Called(epoch, task::Called::Answered(*status)),
+            TaskMove::Called { status } => {
+                task::Command::RecordCallback(epoch, task::CallbackResult::Answered(*status))
+            }
             TaskMove::Converge => task::Command::Converge,
             TaskMove::Pass { seconds } => {
                 self.now = self.now + Duration::from_secs(*seconds);
@@ -675,8 +684,8 @@ fn name_of(task: Option<&Task>) -> &'static str {
     task.map_or("DELETED", Task::state_name)
 }
 
-/// Checks that one event moves a task along one edge of the graph (docs/model.md, "Tasks").
-fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Event) {
+/// Checks that one event moves a task along one edge of the graph (docs/internals/model/tasks.md, "Tasks").
+fn assert_edge_of_graph(before: Option<&Task>, after: Option<&Task>, event: &Event) {
     let edge = (name_of(before), name_of(after));
     let known = [
         ("DELETED", "PENDING"),
@@ -697,7 +706,7 @@ fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Ev
 }
 
 /// Checks that the first outcome and its time never change.
-fn the_outcome_never_changes(before: Option<&Task>, after: Option<&Task>) {
+fn assert_outcome_unchanged(before: Option<&Task>, after: Option<&Task>) {
     let done = |task: Option<&Task>| task.and_then(|task| task.completed().cloned());
     if let (Some(before), Some(after)) = (done(before), done(after)) {
         assert_eq!(before.outcome, after.outcome);
@@ -716,24 +725,24 @@ fn task_step(world: &mut TaskWorld, what: &TaskMove) {
     let Ok(events) = world.decide(&command) else { return };
     if !events.is_empty() {
         world.decisions += 1;
-        let events = through_the_journal(&events, world.now, world.decisions);
+        let events = round_trip(&events, world.now, world.decisions);
         let stamp = stamp(world.now, world.decisions);
         let mut one_by_one = before.clone();
         for event in &events {
             let next = task::evolve(one_by_one.clone(), std::slice::from_ref(event), &stamp);
-            moves_along_the_graph(one_by_one.as_ref(), next.as_ref(), event);
+            assert_edge_of_graph(one_by_one.as_ref(), next.as_ref(), event);
             one_by_one = next;
         }
         world.task = task::evolve(before.clone(), &events, &stamp);
         assert_eq!(name_of(one_by_one.as_ref()), name_of(world.task.as_ref()));
     }
     if !matches!(command, task::Command::Desire(_)) {
-        the_outcome_never_changes(before.as_ref(), world.task.as_ref());
+        assert_outcome_unchanged(before.as_ref(), world.task.as_ref());
     }
     // Each callback attempt is recorded, even if two attempts have the same outcome.
-    if !matches!(command, task::Command::Called(..)) {
+    if !matches!(command, task::Command::RecordCallback(..)) {
         let again = world.decide(&command).unwrap_or_default();
-        assert!(again.is_empty(), "{command:?} again does {again:?}");
+        assert!(again.is_empty(), "repeating {command:?} causes {again:?}");
     }
     let Some(task) = &world.task else { return };
     let open = task.evaluations.iter().filter(|evaluation| evaluation.status.is_open()).count();
@@ -767,23 +776,23 @@ proptest! {
     fn repeated_heartbeat_records_nothing(
         beats in vec((0..3_u64, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u64), 1..30),
     ) {
-        use schemas::cell::{Presence, Seen, decide_lost, decide_seen, evolve};
+        use schemas::cell::{Presence, HeartbeatState, decide_lost, decide_heartbeat, evolve};
         use fixtures::cells;
         use schemas::resources::Resources;
         let mut cell = None;
         for (incarnation, evacuating, sick, lost, memory_mb) in beats {
-            let seen = Seen {
+            let seen = HeartbeatState {
                 presence: Presence { total: Resources { memory_mb, ..cells::TOTAL }, ..fixtures::presence(incarnation) },
                 evacuating,
                 unhealthy: sick.then(|| "disk".repeat(1000)),
             };
-            for event in decide_seen(cell.as_ref(), &seen) {
+            for event in decide_heartbeat(cell.as_ref(), &seen) {
                 if let schemas::cell::Event::Unhealthy { reason } = &event {
                     prop_assert!(reason.len() <= limits::REASON_BYTES);
                 }
                 cell = evolve(cell, &event, &stamp(Timestamp(1), 1));
             }
-            prop_assert_eq!(decide_seen(cell.as_ref(), &seen), vec![]);
+            prop_assert_eq!(decide_heartbeat(cell.as_ref(), &seen), vec![]);
             let known = cell.as_ref().unwrap();
             prop_assert!(known.present && known.presence == seen.presence && known.unhealthy.is_none() != sick);
             prop_assert!(known.evacuating || !evacuating);

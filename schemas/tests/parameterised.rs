@@ -11,7 +11,7 @@ use schemas::entry::Stamp;
 use schemas::limits::{DISPATCH_KEYS, DISPATCHES_QUEUED, PAYLOAD_BYTES};
 use schemas::names::{DecisionId, DispatchKey, ParameterisedGuid, TaskGuid};
 use schemas::parameterised::{
-    Command, Context, Dispatch, Event, Parameterised, WithdrawReason, answered, decide, evolve,
+    Command, Context, Dispatch, Event, Parameterised, WithdrawReason, decide, evolve, repeated_dispatch,
 };
 use schemas::spec::{self, ClientCommand};
 use schemas::{Code, Refusal, Timestamp};
@@ -42,28 +42,32 @@ fn template(concurrency: Option<u32>, overflow: Overflow) -> DesiredParameterise
 
 /// A parameterised task, and its tasks that are PENDING or RUNNING.
 #[derive(Default)]
-struct Stage {
+struct Harness {
     known: Option<Parameterised>,
     live: RefCell<BTreeSet<TaskGuid>>,
     at: u64,
 }
 
-impl Stage {
+impl Harness {
     fn with(desired: DesiredParameterised) -> Self {
         let mut stage = Self::default();
-        stage.must(&Command::Desire(Box::new(desired)));
+        stage.apply(&Command::Desire(Box::new(desired)));
         stage
     }
 
     /// Decides a command and folds the events. Launched tasks run immediately.
-    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+    fn try_apply(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let fewer =
             |_: &ParameterisedGuid, most: u32| self.live.borrow().len() < usize::try_from(most).unwrap();
         let exists = |task: &TaskGuid| self.live.borrow().contains(task);
-        let events = decide(self.known.as_ref(), command, Context { fewer: &fewer, exists: &exists })?;
+        let events = decide(
+            self.known.as_ref(),
+            command,
+            Context { has_fewer_live_tasks: &fewer, task_exists: &exists },
+        )?;
         if !events.is_empty() {
             self.at += 1;
-            let stamp = Stamp::beginning(DecisionId(id(self.at.into())), Timestamp(self.at));
+            let stamp = Stamp::root(DecisionId(id(self.at.into())), Timestamp(self.at));
             self.known = evolve(self.known.take(), &events, &stamp);
         }
         for event in &events {
@@ -74,21 +78,24 @@ impl Stage {
         Ok(events)
     }
 
-    fn must(&mut self, command: &Command) -> Vec<Event> {
-        self.ask(command).unwrap()
+    fn apply(&mut self, command: &Command) -> Vec<Event> {
+        self.try_apply(command).unwrap()
     }
 
     fn dispatch(&mut self, key: Option<&str>, payload: &str) -> Result<Vec<Event>, Refusal> {
         let key = key.map(self::key);
         let payload = Some(spec::payload(payload.as_bytes()));
-        self.ask(&Command::Dispatch(Box::new(Dispatch { payload, key, ..Dispatch::default() })))
+        self.try_apply(&Command::Dispatch(Box::new(Dispatch { payload, key, ..Dispatch::default() })))
     }
 
-    fn ends(&self, number: u64) {
-        assert!(self.live.borrow_mut().remove(&guid().dispatch(number).unwrap()), "{number} runs");
+    fn end_task(&self, number: u64) {
+        assert!(
+            self.live.borrow_mut().remove(&guid().dispatched_task_guid(number).unwrap()),
+            "task {number} is not running"
+        );
     }
 
-    fn waits(&self) -> Vec<u64> {
+    fn waiting_numbers(&self) -> Vec<u64> {
         self.known.as_ref().unwrap().queue.iter().map(|waiting| waiting.number).collect()
     }
 }
@@ -112,72 +119,97 @@ fn numbers(events: &[Event]) -> (Vec<u64>, Vec<u64>) {
 
 #[test]
 fn dispatch_launches_immediately_below_concurrency_limit() {
-    let mut stage = Stage::with(template(Some(2), Overflow::Queued));
+    let mut stage = Harness::with(template(Some(2), Overflow::Queued));
     assert_eq!(numbers(&stage.dispatch(None, "a").unwrap()), (vec![2], vec![2]));
     assert_eq!(numbers(&stage.dispatch(None, "b").unwrap()), (vec![3], vec![3]));
     assert_eq!(numbers(&stage.dispatch(None, "c").unwrap()), (vec![4], vec![]));
     assert_eq!(numbers(&stage.dispatch(None, "d").unwrap()), (vec![5], vec![]));
-    assert!(stage.must(&Command::Converge).is_empty(), "two run");
-    stage.ends(2);
+    assert!(stage.apply(&Command::Converge).is_empty(), "two tasks run");
+    stage.end_task(2);
     // Waiting dispatches go first, even if there is room again.
     assert_eq!(numbers(&stage.dispatch(None, "e").unwrap()), (vec![6], vec![]));
-    assert_eq!(numbers(&stage.must(&Command::Converge)), (vec![], vec![4]));
-    assert!(stage.must(&Command::Converge).is_empty(), "two run again");
-    assert_eq!(stage.waits(), [5, 6]);
+    assert_eq!(numbers(&stage.apply(&Command::Converge)), (vec![], vec![4]));
+    assert!(stage.apply(&Command::Converge).is_empty(), "two tasks run again");
+    assert_eq!(stage.waiting_numbers(), [5, 6]);
 }
 
 #[test]
 fn dispatch_beyond_limit_is_refused_if_overflow_is_refused() {
-    let mut stage = Stage::with(template(Some(1), Overflow::Refused));
+    let mut stage = Harness::with(template(Some(1), Overflow::Refused));
     stage.dispatch(None, "a").unwrap();
     let refusal = stage.dispatch(None, "b").unwrap_err();
     assert_eq!(refusal.code, Code::InvalidStateTransition);
-    assert!(refusal.message.starts_with("1 of the tasks of resize may be"), "{refusal}");
-    stage.ends(2);
+    assert!(
+        refusal.message.starts_with(
+            "resize has reached its limit of PENDING and RUNNING \
+        tasks (1)"
+        ),
+        "{refusal}"
+    );
+    stage.end_task(2);
     assert_eq!(numbers(&stage.dispatch(None, "b").unwrap()), (vec![3], vec![3]));
 }
 
 #[test]
 fn dispatch_beyond_queue_limit_is_overloaded() {
-    let mut stage = Stage::with(template(Some(1), Overflow::Queued));
+    let mut stage = Harness::with(template(Some(1), Overflow::Queued));
     for at in 0..=DISPATCHES_QUEUED {
         stage.dispatch(None, &at.to_string()).unwrap();
     }
     let refusal = stage.dispatch(None, "one more").unwrap_err();
     assert_eq!(refusal.code, Code::Overloaded);
-    assert!(refusal.message.contains("at most 1024 may"), "{refusal}");
+    assert!(refusal.message.contains("at most 1024 are allowed"), "{refusal}");
 }
 
 #[test]
 fn repeated_key_returns_first_dispatch_and_other_content_is_refused() {
-    let mut stage = Stage::with(template(None, Overflow::Queued));
+    let mut stage = Harness::with(template(None, Overflow::Queued));
     stage.dispatch(Some("k"), "a").unwrap();
     stage.dispatch(None, "other").unwrap();
-    assert_eq!(stage.dispatch(Some("k"), "a").unwrap(), [Event::Repeated { number: 2 }], "nothing is made");
+    assert_eq!(
+        stage.dispatch(Some("k"), "a").unwrap(),
+        [Event::Repeated { number: 2 }],
+        "no task is created"
+    );
     let asked = |payload: &str| {
         let payload = Some(spec::payload(payload.as_bytes()));
         Command::Dispatch(Box::new(Dispatch { payload, key: Some(key("k")), ..Dispatch::default() }))
     };
-    assert_eq!(answered(stage.known.as_ref(), &asked("a")), Ok(Some(2)), "it has the number of the first");
+    assert_eq!(
+        repeated_dispatch(stage.known.as_ref(), &asked("a")),
+        Ok(Some(2)),
+        "the number is that of \
+        the first dispatch"
+    );
     let refusal = stage.dispatch(Some("k"), "b").unwrap_err();
     assert_eq!(refusal.code, Code::RequestIdReused);
-    assert!(refusal.message.starts_with("key k was given to dispatch 2 of resize"), "{refusal}");
-    stage.must(&Command::Remove);
-    stage.must(&Command::Desire(Box::new(template(None, Overflow::Queued))));
-    assert_eq!(answered(stage.known.as_ref(), &asked("b")), Ok(None), "another life has keys of its own");
-    assert_eq!(numbers(&stage.dispatch(Some("k"), "b").unwrap()).0, [7], "and its numbers go on");
+    assert!(refusal.message.starts_with("key k belongs to dispatch 2 of resize"), "{refusal}");
+    stage.apply(&Command::Remove);
+    stage.apply(&Command::Desire(Box::new(template(None, Overflow::Queued))));
+    assert_eq!(
+        repeated_dispatch(stage.known.as_ref(), &asked("b")),
+        Ok(None),
+        "a new epoch has its \
+        own keys"
+    );
+    assert_eq!(numbers(&stage.dispatch(Some("k"), "b").unwrap()).0, [7], "the numbers continue");
 }
 
 #[test]
 fn oldest_key_of_finished_dispatch_is_evicted() {
-    let mut stage = Stage::with(template(None, Overflow::Queued));
+    let mut stage = Harness::with(template(None, Overflow::Queued));
     for at in 0..DISPATCH_KEYS {
         stage.dispatch(Some(&format!("k{at}")), "a").unwrap();
     }
     let refusal = stage.dispatch(Some("new"), "a").unwrap_err();
     assert_eq!(refusal.code, Code::Overloaded, "all of them run: {refusal}");
-    assert_eq!(stage.dispatch(None, "a").map(|events| events.len()), Ok(2), "without a key it may");
-    stage.ends(4);
+    assert_eq!(
+        stage.dispatch(None, "a").map(|events| events.len()),
+        Ok(2),
+        "a dispatch without a key is \
+        accepted"
+    );
+    stage.end_task(4);
     let events = stage.dispatch(Some("new"), "a").unwrap();
     assert!(matches!(&events[0], Event::Dispatched { forgets, .. } if *forgets == Some(key("k2"))));
     let known = stage.known.as_ref().unwrap();
@@ -187,36 +219,37 @@ fn oldest_key_of_finished_dispatch_is_evicted() {
 
 #[test]
 fn waiting_dispatch_can_be_withdrawn_and_ends_with_template() {
-    let mut stage = Stage::with(template(Some(1), Overflow::Queued));
+    let mut stage = Harness::with(template(Some(1), Overflow::Queued));
     for payload in ["a", "b", "c", "d"] {
         stage.dispatch(None, payload).unwrap();
     }
     let withdrawn = |numbers: &[u64], reason| Event::Withdrawn { numbers: numbers.to_vec(), reason };
-    assert_eq!(stage.must(&Command::Withdraw(4)), [withdrawn(&[4], WithdrawReason::Asked)]);
+    assert_eq!(stage.apply(&Command::Withdraw(4)), [withdrawn(&[4], WithdrawReason::Asked)]);
     for number in [2, 4, 99] {
-        let refusal = stage.ask(&Command::Withdraw(number)).unwrap_err();
+        let refusal = stage.try_apply(&Command::Withdraw(number)).unwrap_err();
         assert_eq!(refusal.code, Code::ResourceNotFound, "{number}");
     }
     let gone = [withdrawn(&[3, 5], WithdrawReason::Removed), Event::Removed {}];
-    assert_eq!(stage.must(&Command::Remove), gone);
+    assert_eq!(stage.apply(&Command::Remove), gone);
     for command in [Command::Remove, Command::Withdraw(3), Command::Dispatch(Box::default())] {
-        assert_eq!(stage.ask(&command).unwrap_err().code, Code::ResourceNotFound, "{command:?}");
+        assert_eq!(stage.try_apply(&command).unwrap_err().code, Code::ResourceNotFound, "{command:?}");
     }
-    assert!(stage.must(&Command::Converge).is_empty());
+    assert!(stage.apply(&Command::Converge).is_empty());
 }
 
 #[test]
 fn waiting_dispatch_keeps_template_of_its_dispatch() {
-    let mut stage = Stage::with(template(Some(1), Overflow::Queued));
+    let mut stage = Harness::with(template(Some(1), Overflow::Queued));
     stage.dispatch(None, "a").unwrap();
     stage.dispatch(None, "b").unwrap();
     let known = stage.known.clone().unwrap();
-    let launched = |number| Event::Launched { number, task_guid: guid().dispatch(number).unwrap() };
+    let launched =
+        |number| Event::Launched { number, task_guid: guid().dispatched_task_guid(number).unwrap() };
     let before = known.tasks(&[launched(3)]);
     let mut other = template(Some(1), Overflow::Queued);
     let definition = schemas::definition::TaskDefinition { memory_mb: 4_711, ..fixtures::task_definition() };
     other.definition = definition.into();
-    stage.must(&Command::Update(Box::new(other)));
+    stage.apply(&Command::Update(Box::new(other)));
     assert_eq!(stage.known.as_ref().unwrap().tasks(&[launched(3)]), before);
     stage.dispatch(None, "c").unwrap();
     assert_eq!(stage.known.as_ref().unwrap().tasks(&[launched(5)])[0].definition.memory_mb, 4_711);
@@ -250,9 +283,9 @@ fn dispatched_values_are_in_task_environment() {
         expected
     );
     for bytes in [&b"a\0b"[..], &[0xff, 0xfe][..]] {
-        assert!(!of(bytes).contains_key("MUSTER_PAYLOAD"), "{bytes:?} is no value of a variable");
+        assert!(!of(bytes).contains_key("MUSTER_PAYLOAD"), "{bytes:?} is not a valid value of a variable");
     }
-    assert_eq!(of(b"")["MUSTER_PAYLOAD_BASE64"], "", "an empty payload is one");
+    assert_eq!(of(b"")["MUSTER_PAYLOAD_BASE64"], "", "an empty payload is a payload");
 }
 
 #[test]
@@ -263,9 +296,10 @@ fn template_environment_is_default_for_dispatch_parameters() {
     let environment_variables = vec![variable("MUSTER_PARAM_width", "100"), variable("A", "b")];
     desired.definition =
         schemas::definition::TaskDefinition { environment_variables, ..fixtures::task_definition() }.into();
-    let mut stage = Stage::with(desired);
+    let mut stage = Harness::with(desired);
     let mut width = |parameters: Vec<Variable>| {
-        let events = stage.must(&Command::Dispatch(Box::new(Dispatch { parameters, ..Dispatch::default() })));
+        let events =
+            stage.apply(&Command::Dispatch(Box::new(Dispatch { parameters, ..Dispatch::default() })));
         let before = stage.known.clone().unwrap();
         let [task] = &before.tasks(&events)[..] else { panic!("{events:?}") };
         let all = task.definition.environment_variables.clone();
@@ -280,10 +314,10 @@ fn dispatch_that_violates_template_names_every_fault() {
     let mut desired = template(None, Overflow::Queued);
     desired.payload = PayloadRule::Required;
     desired.required_parameters = ["height".to_owned()].into();
-    let mut stage = Stage::with(desired.clone());
+    let mut stage = Harness::with(desired.clone());
     let variable = |name: &str| Variable { name: name.into(), value: Secret::Plain("1".into()) };
     let mut fields = |dispatch: Dispatch| {
-        let refusal = stage.ask(&Command::Dispatch(Box::new(dispatch))).unwrap_err();
+        let refusal = stage.try_apply(&Command::Dispatch(Box::new(dispatch))).unwrap_err();
         assert_eq!(refusal.code, Code::InvalidRequest);
         refusal.fields.into_iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect::<Vec<_>>()
     };
@@ -291,18 +325,18 @@ fn dispatch_that_violates_template_names_every_fault() {
     let expected = [
         "payload: is missing: resize requires one",
         "parameters: height is missing: resize requires it",
-        "parameters: depth is none of resize: it takes height, width",
+        "parameters: depth is not a parameter of resize: it takes height, width",
     ];
     assert_eq!(bad, expected);
     desired.payload = PayloadRule::Forbidden;
-    stage = Stage::with(desired);
+    stage = Harness::with(desired);
     let payload = Some(spec::payload(b"x"));
-    let refusal = stage.ask(&Command::Dispatch(Box::new(Dispatch {
+    let refusal = stage.try_apply(&Command::Dispatch(Box::new(Dispatch {
         payload,
         parameters: vec![variable("height")],
         ..Dispatch::default()
     })));
-    assert!(refusal.unwrap_err().message.contains("payload: is given, and resize takes none"));
+    assert!(refusal.unwrap_err().message.contains("payload: is not allowed: resize takes none"));
 }
 
 #[test]
@@ -314,7 +348,7 @@ fn dispatch_beyond_environment_limit_is_refused() {
         ..fixtures::task_definition()
     };
     desired.definition = definition.into();
-    let mut stage = Stage::with(desired);
+    let mut stage = Harness::with(desired);
     assert!(stage.dispatch(None, "small").is_ok());
     let refusal = stage.dispatch(None, &"y".repeat(PAYLOAD_BYTES)).unwrap_err();
     assert!(refusal.message.contains("environment: is larger than 65536 bytes"), "{refusal}");
@@ -337,8 +371,8 @@ fn invalid_dispatch_field_is_refused_by_name() {
             "body.payload: must be base64 (RFC 4648, with padding): invalid length at 0",
         ),
         (json!({"payload": large}), "body.payload: has 16385 bytes, more than 16384"),
-        (json!({"parameters": {"9a": "x"}}), "body.parameters: \"9a\" is not the name of a parameter"),
-        (json!({"parameters": {long: "x"}}), "is not the name of a parameter: use 1 to 64 of A-Z a-z 0-9 _"),
+        (json!({"parameters": {"9a": "x"}}), "body.parameters: \"9a\" is not a valid parameter name"),
+        (json!({"parameters": {long: "x"}}), "is not a valid parameter name: use 1 to 64 of A-Z a-z 0-9 _"),
         (
             json!({"parameters": {"a": "x".repeat(16_384)}}),
             "body.parameters: has 16385 bytes, more than 16384",
@@ -356,26 +390,34 @@ fn invalid_dispatch_field_is_refused_by_name() {
         let list = names.map(|name| json!({"name": name, "value": name}));
         read("dispatch", &json!({"parameterised_guid": "resize", "parameters": list})).unwrap()
     };
-    assert_eq!(order(["a", "b"]), order(["b", "a"]), "the order of parameters says nothing");
+    assert_eq!(order(["a", "b"]), order(["b", "a"]), "the order of parameters does not matter");
     let empty = read("dispatch", &json!({"parameterised_guid": "resize", "payload": ""})).unwrap();
     assert_eq!(
         empty.body(),
         json!({"parameterised_guid": "resize", "payload": ""}),
-        "an empty payload is one"
+        "an empty payload is a payload"
     );
 }
 
 #[test]
 fn invalid_template_field_is_refused_by_name() {
     let bad = [
-        (json!({"parameterised_guid": "a--b"}), "tasks are launched as a--b--dispatch-NUMBER"),
+        (json!({"parameterised_guid": "a--b"}), "its tasks are named a--b--dispatch-NUMBER"),
         (json!({"parameterised_guid": "a".repeat(97)}), "parameterised_guid: has 97 bytes, more than 96"),
         (json!({"payload": "maybe"}), "payload: "),
-        (json!({"required_parameters": ["a b"]}), "required_parameters[0]: \"a b\" is not the name"),
+        (
+            json!({"required_parameters": ["a b"]}),
+            "required_parameters[0]: \"a b\" is not a valid \
+            parameter name",
+        ),
         (json!({"required_parameters": ["a", "a"]}), "required_parameters[1]: is given twice"),
-        (json!({"required_parameters": ["a"], "optional_parameters": ["a"]}), "a is required, too"),
+        (
+            json!({"required_parameters": ["a"], "optional_parameters": ["a"]}),
+            "a is also in \
+            required_parameters",
+        ),
         (json!({"concurrency": 0}), "concurrency: must be from 1 to 10000"),
-        (json!({"overflow": "queued"}), "overflow: says what becomes of a dispatch beyond a limit"),
+        (json!({"overflow": "queued"}), "overflow: has no effect without concurrency"),
         (json!({"overlap": "queued"}), "overlap: is unknown"),
     ];
     for (fields, problem) in bad {
@@ -398,7 +440,7 @@ fn parameterised_spec_round_trips_through_json() {
 enum Step {
     Dispatch(Option<u8>, u8),
     /// The oldest task ends.
-    Ends,
+    EndOldest,
     Withdraw(u8),
     Update(Option<u32>, Overflow),
     Remove,
@@ -409,7 +451,7 @@ fn step() -> impl Strategy<Value = Step> {
     let overflow = || prop_oneof![Just(Overflow::Queued), Just(Overflow::Refused)];
     prop_oneof![
         8 => (prop::option::of(0..3_u8), 0..2_u8).prop_map(|(key, payload)| Step::Dispatch(key, payload)),
-        4 => Just(Step::Ends),
+        4 => Just(Step::EndOldest),
         1 => any::<u8>().prop_map(Step::Withdraw),
         1 => (prop::option::of(1..4_u32), overflow()).prop_map(|(most, overflow)| Step::Update(most, overflow)),
         1 => Just(Step::Remove),
@@ -421,7 +463,7 @@ proptest! {
     /// Each dispatch is launched or withdrawn exactly once and in order, and the limit is never exceeded.
     #[test]
     fn each_dispatch_is_launched_or_withdrawn_exactly_once(steps in prop::collection::vec(step(), 1..80)) {
-        let mut stage = Stage::with(template(Some(2), Overflow::Queued));
+        let mut stage = Harness::with(template(Some(2), Overflow::Queued));
         let (mut open, mut over) = (BTreeSet::new(), BTreeSet::new());
         let mut all: Vec<Event> = vec![];
         for step in steps {
@@ -429,18 +471,18 @@ proptest! {
                 Step::Dispatch(key, payload) => {
                     stage.dispatch(key.map(|key| format!("k{key}")).as_deref(), &payload.to_string())
                 }
-                Step::Ends => {
+                Step::EndOldest => {
                     stage.live.borrow_mut().pop_first();
                     Ok(vec![])
                 }
-                Step::Withdraw(number) => stage.ask(&Command::Withdraw(number.into())),
-                Step::Update(most, overflow) => stage.ask(&Command::Update(Box::new(template(most, overflow)))),
-                Step::Remove => stage.ask(&Command::Remove),
-                Step::Desire => stage.ask(&Command::Desire(Box::new(template(Some(2), Overflow::Queued)))),
+                Step::Withdraw(number) => stage.try_apply(&Command::Withdraw(number.into())),
+                Step::Update(most, overflow) => stage.try_apply(&Command::Update(Box::new(template(most, overflow)))),
+                Step::Remove => stage.try_apply(&Command::Remove),
+                Step::Desire => stage.try_apply(&Command::Desire(Box::new(template(Some(2), Overflow::Queued)))),
             };
             all.extend(asked.unwrap_or_default());
             loop {
-                let launched = stage.must(&Command::Converge);
+                let launched = stage.apply(&Command::Converge);
                 if launched.is_empty() { break }
                 all.extend(launched);
             }
@@ -451,7 +493,7 @@ proptest! {
                     prop_assert!(open.insert(*number) && !over.contains(number));
                 }
                 Event::Launched { number, .. } => {
-                    prop_assert_eq!(open.first(), Some(number), "in turn");
+                    prop_assert_eq!(open.first(), Some(number), "launched in order");
                     prop_assert!(open.remove(number) && over.insert(*number));
                 }
                 Event::Withdrawn { numbers, .. } => {
@@ -466,7 +508,7 @@ proptest! {
             }
         }
         let known = stage.known.as_ref().unwrap();
-        prop_assert_eq!(stage.waits(), open.into_iter().collect::<Vec<_>>());
+        prop_assert_eq!(stage.waiting_numbers(), open.into_iter().collect::<Vec<_>>());
         let most = known.desired.as_ref().and_then(|desired| desired.concurrency);
         let live = stage.live.borrow().len();
         prop_assert!(known.queue.is_empty() || most.is_some_and(|most| live >= most as usize), "{known:?}");

@@ -26,21 +26,26 @@ struct Deployment {
 
 impl Deployment {
     /// Creates the deployment of a DesiredLRP.
-    fn of(lrp: &DesiredLrp) -> Self {
+    fn from_lrp(lrp: &DesiredLrp) -> Self {
         let now = Timestamp::from_millis(1_000_000_000);
         let process = Process::new(lrp.process_guid.clone(), lrp.domain.clone(), Epoch(now));
         let mut deployment = Self { process, now };
-        deployment.ask(&Command::Desire(Box::new(lrp.clone())));
+        deployment.apply(&Command::Desire(Box::new(lrp.clone())));
         deployment
     }
 
-    fn ask(&mut self, command: &Command) -> Vec<Event> {
+    fn apply(&mut self, command: &Command) -> Vec<Event> {
         self.now = self.now.next();
-        let context =
-            Context { now: self.now, fresh: true, present: &|_| true, known: &|_| true, numbered: &|_| {} };
+        let context = Context {
+            now: self.now,
+            is_fresh: true,
+            present: &|_| true,
+            known: &|_| true,
+            for_each_cell: &|_| {},
+        };
         let events = process::decide(Some(&self.process), command, context).unwrap();
         let decision = DecisionId(id(u128::from(self.now.0)));
-        let stamp = Stamp::beginning(decision, self.now);
+        let stamp = Stamp::root(decision, self.now);
         process::evolve(&mut self.process, &events, &stamp);
         events
     }
@@ -49,7 +54,7 @@ impl Deployment {
     fn start(&mut self, definition_id: &DefinitionId) -> Vec<Event> {
         let place = Place::new(0, definition_id.clone());
         let start = actual::Command::Start { net: net(1), isolation: Isolation::NONE };
-        self.ask(&Command::Report(Report {
+        self.apply(&Command::Report(Report {
             domain: self.process.domain.clone(),
             epoch: self.process.epoch,
             by: instance(7, "c1"),
@@ -82,7 +87,7 @@ proptest! {
     #[test]
     fn promotion_and_projection_round_trip(lrp in any_lrp()) {
         let lrp = without_monitor(lrp);
-        let mut deployment = Deployment::of(&lrp);
+        let mut deployment = Deployment::from_lrp(&lrp);
         prop_assert_eq!(deployment.projected(), Some(lrp.clone()));
         prop_assert_eq!(&deployment.desired().active_definition_id, &lrp.definition_id);
         prop_assert_eq!(&deployment.desired().healthy_definition_id, &None, "nothing ran yet");
@@ -99,10 +104,10 @@ proptest! {
     #[test]
     fn projection_reflects_updates(lrp in any_lrp(), update in any_update(), other in any_lrp()) {
         let lrp = without_monitor(lrp);
-        let mut deployment = Deployment::of(&lrp);
+        let mut deployment = Deployment::from_lrp(&lrp);
         let update = DesiredLrpUpdate { instances: update.instances.map(|instances| instances % 20), ..update };
         let DesiredLrpUpdate { instances, priority, routes, annotation, policies } = update.clone();
-        deployment.ask(&Command::Update(update));
+        deployment.apply(&Command::Update(update));
         let changed = DesiredLrp {
             instances: instances.unwrap_or(lrp.instances),
             priority: priority.unwrap_or(lrp.priority),
@@ -119,7 +124,7 @@ proptest! {
             definition_id: definition_id.clone(),
             definition: Arc::clone(&other.definition),
         };
-        deployment.ask(&deploy);
+        deployment.apply(&deploy);
         let definition_id = if *other.definition == *lrp.definition { lrp.definition_id } else { definition_id };
         let definition = other.definition;
         prop_assert_eq!(deployment.projected(), Some(DesiredLrp { definition_id, definition, ..changed }));

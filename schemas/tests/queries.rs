@@ -6,7 +6,7 @@ use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
 use schemas::names::{ParameterisedGuid, PeriodicGuid};
 use schemas::policy::Policies;
-use schemas::query::{is_about, subject_about};
+use schemas::query::{is_target, target_subject};
 use schemas::rank::Priority;
 use schemas::{Subject, desired};
 
@@ -35,14 +35,14 @@ fn event_target_maps_to_its_subject_and_aggregate_only() {
         ("cluster", Aggregate::Cluster),
     ];
     for (about, aggregate) in &things {
-        assert_eq!(subject_about(about, 8), Ok(aggregate.subject(8)), "{about}");
-        let told = things.iter().filter(|(about, _)| is_about(aggregate, about)).map(|(about, _)| *about);
+        assert_eq!(target_subject(about, 8), Ok(aggregate.subject(8)), "{about}");
+        let told = things.iter().filter(|(about, _)| is_target(aggregate, about)).map(|(about, _)| *about);
         assert_eq!(told.collect::<Vec<_>>(), [*about]);
         let other = about.replace(":a", ":b");
-        assert_eq!(is_about(aggregate, &other), other == "cluster");
+        assert_eq!(is_target(aggregate, &other), other == "cluster");
     }
-    assert_eq!(subject_about("cell:a", 8), Ok(Subject::Cell(cell_id("a"))));
-    let refused = |about: &str| subject_about(about, 8).unwrap_err().message;
+    assert_eq!(target_subject("cell:a", 8), Ok(Subject::Cell(cell_id("a"))));
+    let refused = |about: &str| target_subject(about, 8).unwrap_err().message;
     for none in ["", "lrp", "process:a", "cluster:a", "clusters"] {
         let expected = format!(
             "about: {none:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"

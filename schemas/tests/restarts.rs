@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use schemas::actual::{self, Actual, State};
 use schemas::container::{Epoch, Instance};
-use schemas::crash::{self, Attempts, Crash, Declined, Restart};
+use schemas::crash::{self, Attempts, Crash, NoRestartReason, Restart};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use schemas::entry::{Event, Stamp};
 use schemas::isolation::Isolation;
@@ -36,15 +36,15 @@ fn policy(condition: If, delay: Option<u32>, max_attempts: Option<u32>, window: 
 }
 
 /// Returns the seconds until the restart, or the reason why there is none, followed by the counted restarts.
-fn told(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
+fn outcome_text(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
     let (restart, attempts) = crash::decide(policy, crash);
     let restart = match restart {
         Restart::AtOnce => "0".to_owned(),
         Restart::At(due) => due.since(crash.at).as_secs().to_string(),
-        Restart::Never(Declined::Succeeded) => "succeeded".to_owned(),
-        Restart::Never(Declined::NoRestarts) => "no restarts".to_owned(),
-        Restart::Never(Declined::UsedUp) => "used up".to_owned(),
-        Restart::Never(Declined::GivenUp) => "given up".to_owned(),
+        Restart::Never(NoRestartReason::Succeeded) => "succeeded".to_owned(),
+        Restart::Never(NoRestartReason::NoRestarts) => "no restarts".to_owned(),
+        Restart::Never(NoRestartReason::UsedUp) => "used up".to_owned(),
+        Restart::Never(NoRestartReason::GivenUp) => "given up".to_owned(),
     };
     let attempts = attempts.map(|Attempts { counted, allowed }| format!(", {counted} of {allowed}"));
     format!("{restart}{}", attempts.unwrap_or_default())
@@ -98,7 +98,7 @@ fn crash_outcomes_match_table() {
     ] {
         let restarts: Vec<Timestamp> = ago.iter().map(|ago| at(NOW - ago)).collect();
         let crash = Crash { before, restarts: &restarts, running_since, succeeded, is_starting, at: at(NOW) };
-        assert_eq!(told(&policy, &crash), wanted, "{policy:?} {crash:?}");
+        assert_eq!(outcome_text(&policy, &crash), wanted, "{policy:?} {crash:?}");
     }
 }
 
@@ -147,11 +147,11 @@ proptest! {
 }
 
 /// A process with several instances.
-struct Scene {
+struct Harness {
     process: Option<Process>,
     now: Timestamp,
     absent: BTreeSet<CellId>,
-    made: u128,
+    next_number: u128,
 }
 
 const CELLS: u128 = 3;
@@ -168,21 +168,21 @@ fn definition(memory_mb: u64) -> Arc<Definition> {
     Arc::new(Definition { memory_mb, ..(*lrp("apps", 1).definition).clone() })
 }
 
-impl Scene {
+impl Harness {
     /// Creates a process with this restart policy whose instances are all running.
     fn new(instances: u32, restart: RestartPolicy) -> Self {
         Self::with(instances, Policies { restart, ..Policies::default() })
     }
 
     fn with(instances: u32, policies: Policies) -> Self {
-        let mut scene = Self { process: None, now: at(NOW), absent: BTreeSet::new(), made: 0 };
+        let mut scene = Self { process: None, now: at(NOW), absent: BTreeSet::new(), next_number: 0 };
         let desired = DesiredLrp {
             policies,
             definition_id: id("v1"),
             definition: definition(1),
             ..lrp("apps", instances)
         };
-        scene.do_(&Command::Desire(Box::new(desired)));
+        scene.apply(&Command::Desire(Box::new(desired)));
         scene.settle();
         scene
     }
@@ -192,19 +192,24 @@ impl Scene {
     }
 
     /// Decides a command like a leader that has only the state from the log and its snapshots.
-    fn do_(&mut self, command: &Command) -> Vec<Event> {
+    fn apply(&mut self, command: &Command) -> Vec<Event> {
         self.now = self.now.next();
         let bytes = postcard::to_stdvec(&self.process).unwrap();
         self.process = postcard::from_bytes(&bytes).unwrap();
         let absent = self.absent.clone();
         let present = |cell: &CellId| !absent.contains(cell);
-        let context =
-            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
+        let context = Context {
+            now: self.now,
+            is_fresh: true,
+            present: &present,
+            known: &|_| true,
+            for_each_cell: &|_| {},
+        };
         let events = process::decide(self.process.as_ref(), command, context).unwrap();
         if !events.is_empty() {
-            self.made += 1;
-            let decision = DecisionId(Uuid::from_u128(self.made));
-            let stamp = Stamp::beginning(decision, self.now);
+            self.next_number += 1;
+            let decision = DecisionId(Uuid::from_u128(self.next_number));
+            let stamp = Stamp::root(decision, self.now);
             let (guid, epoch) = (lrp("apps", 1).process_guid, Epoch(self.now));
             let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), epoch));
             process::evolve(process, &events, &stamp);
@@ -216,7 +221,7 @@ impl Scene {
         let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
         let steps = vec![ReportStep::Actual(command)];
         let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, judged, steps };
-        self.do_(&Command::Report(report))
+        self.apply(&Command::Report(report))
     }
 
     /// Claims, starts and stops instances as reps would, and runs convergence, until nothing is left to do.
@@ -224,22 +229,22 @@ impl Scene {
         for _ in 0..40 {
             let places: Vec<Place> = self.process().slots.iter().map(|slot| slot.place.clone()).collect();
             let acted = places.iter().filter(|place| self.act(place)).count();
-            if acted + self.do_(&Command::Converge).len() == 0 {
+            if acted + self.apply(&Command::Converge).len() == 0 {
                 return;
             }
         }
-        panic!("it comes to no rest: {:#?}", self.process());
+        panic!("does not settle: {:#?}", self.process());
     }
 
     fn act(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let (by, command) = match lrp.state {
             State::Unclaimed { .. } => {
-                self.made += 1;
+                self.next_number += 1;
                 let mut cells = (0..CELLS).map(|cell| CellId::new(&format!("c{cell}")).unwrap());
                 let Some(cell_id) = cells.find(|cell| !self.absent.contains(cell)) else { return false };
                 (
-                    Instance { cell_id, ..instance(self.made, "c0") },
+                    Instance { cell_id, ..instance(self.next_number, "c0") },
                     actual::Command::Claim { placement: None },
                 )
             }
@@ -256,7 +261,7 @@ impl Scene {
     }
 
     /// Ends the program of an instance on a cell, and returns the recorded restart.
-    fn ends(&mut self, place: &Place, status: i32) -> (Restart, Option<Attempts>) {
+    fn crash_with(&mut self, place: &Place, status: i32) -> (Restart, Option<Attempts>) {
         let by = self.process().actual(place).and_then(Actual::holder).unwrap().clone();
         let (reason, exit_status) = (format!("Exited with status {status}"), Some(status));
         let events = self.report(place, by, actual::Command::Crash { reason, exit_status });
@@ -275,7 +280,7 @@ impl Scene {
         let until = self.now + Duration::from_secs(seconds);
         while let Some(due) = self.process().next_due().filter(|due| *due <= until) {
             self.now = self.now.max(due);
-            assert!(!self.do_(&Command::Converge).is_empty(), "due at {due:?}, and nothing follows");
+            assert!(!self.apply(&Command::Converge).is_empty(), "due at {due:?}, but no event follows");
             self.settle();
         }
         self.now = self.now.max(until);
@@ -288,11 +293,11 @@ impl Scene {
 
     fn change(&mut self, restart: RestartPolicy) -> Vec<Event> {
         let policies = Some(Policies { restart, ..Policies::default() });
-        self.do_(&Command::Update(DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }))
+        self.apply(&Command::Update(DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }))
     }
 
     fn deploy(&mut self, name: &str, memory_mb: u64) {
-        self.do_(&Command::Deploy {
+        self.apply(&Command::Deploy {
             update: DesiredLrpUpdate::default(),
             definition_id: id(name),
             definition: definition(memory_mb),
@@ -318,23 +323,23 @@ const NEVER: RestartPolicy = RestartPolicy { condition: If::None, ..ON_FAILURE }
 
 #[test]
 fn on_failure_restarts_failed_instance_but_not_succeeded_one() {
-    let (mut scene, first, second) = (Scene::new(2, ON_FAILURE), place(0, "v1"), place(1, "v1"));
-    assert_eq!(scene.ends(&first, 0), (Restart::Never(Declined::Succeeded), None));
-    assert_eq!(scene.ends(&second, 1), (Restart::AtOnce, None));
+    let (mut scene, first, second) = (Harness::new(2, ON_FAILURE), place(0, "v1"), place(1, "v1"));
+    assert_eq!(scene.crash_with(&first, 0), (Restart::Never(NoRestartReason::Succeeded), None));
+    assert_eq!(scene.crash_with(&second, 1), (Restart::AtOnce, None));
     scene.pass(86_400);
     assert_eq!(scene.states(), ["0@v1 CRASHED", "1@v1 RUNNING"]);
     let lrp = scene.lrp(&first);
-    assert_eq!((lrp.restart_at(), lrp.declined()), (None, Some(Declined::Succeeded)));
-    assert_eq!(scene.process().next_due(), None, "nobody wakes up for it");
+    assert_eq!((lrp.restart_at(), lrp.no_restart_reason()), (None, Some(NoRestartReason::Succeeded)));
+    assert_eq!(scene.process().next_due(), None, "no timer is set for it");
     // If a client stops the instance, it is replaced.
-    scene.do_(&Command::Retire { index: 0, definition_id: None });
+    scene.apply(&Command::Retire { index: 0, definition_id: None });
     scene.settle();
     assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING"]);
 }
 
 #[test]
 fn condition_none_restarts_only_after_lost_cell_or_evacuation() {
-    let (mut scene, first) = (Scene::new(1, NEVER), place(0, "v1"));
+    let (mut scene, first) = (Harness::new(1, NEVER), place(0, "v1"));
     for _ in 0..3 {
         scene.absent.insert(scene.lrp(&first).holder().unwrap().cell_id.clone());
         if scene.absent.len() == 3 {
@@ -349,8 +354,8 @@ fn condition_none_restarts_only_after_lost_cell_or_evacuation() {
     let by = scene.lrp(&first).holder().unwrap().clone();
     scene.report(&first, by, actual::Command::Unclaim);
     scene.settle();
-    assert_eq!(scene.states(), ["0@v1 RUNNING"], "an evacuation is no crash");
-    assert_eq!(scene.ends(&first, 1).0, Restart::Never(Declined::NoRestarts));
+    assert_eq!(scene.states(), ["0@v1 RUNNING"], "an evacuation is not a crash");
+    assert_eq!(scene.crash_with(&first, 1).0, Restart::Never(NoRestartReason::NoRestarts));
     scene.pass(3_600);
     assert_eq!(scene.states(), ["0@v1 CRASHED"]);
 }
@@ -359,12 +364,12 @@ fn condition_none_restarts_only_after_lost_cell_or_evacuation() {
 fn restart_attempts_count_within_window_and_lost_cell_does_not_count() {
     let restart =
         RestartPolicy { delay_ms: Some(5_000), max_attempts: Some(2), window_ms: 60_000, ..ON_FAILURE };
-    let (mut scene, first) = (Scene::new(1, restart), place(0, "v1"));
-    let attempt = |scene: &mut Scene, counted| {
+    let (mut scene, first) = (Harness::new(1, restart), place(0, "v1"));
+    let attempt = |scene: &mut Harness, counted| {
         scene.pass(2);
         let due = scene.now.next() + Duration::from_secs(5);
         let of = Some(Attempts { counted, allowed: 2 });
-        assert_eq!(scene.ends(&first, 1), (Restart::At(due), of));
+        assert_eq!(scene.crash_with(&first, 1), (Restart::At(due), of));
         assert_eq!(scene.lrp(&first).restart_at(), Some(due), "the due time is in the log");
         scene.pass(5);
         assert_eq!(scene.states(), ["0@v1 RUNNING"]);
@@ -377,8 +382,8 @@ fn restart_attempts_count_within_window_and_lost_cell_does_not_count() {
     attempt(&mut scene, 1);
     attempt(&mut scene, 2);
     scene.pass(2);
-    let used_up = (Restart::Never(Declined::UsedUp), Some(Attempts { counted: 2, allowed: 2 }));
-    assert_eq!(scene.ends(&first, 1), used_up);
+    let used_up = (Restart::Never(NoRestartReason::UsedUp), Some(Attempts { counted: 2, allowed: 2 }));
+    assert_eq!(scene.crash_with(&first, 1), used_up);
     scene.pass(86_400);
     assert_eq!(scene.states(), ["0@v1 CRASHED"]);
 }
@@ -386,36 +391,36 @@ fn restart_attempts_count_within_window_and_lost_cell_does_not_count() {
 #[test]
 fn policy_change_takes_effect_at_next_crash() {
     let delay = |seconds: u32| RestartPolicy { delay_ms: Some(seconds * 1_000), ..ON_FAILURE };
-    let (mut scene, first, second) = (Scene::new(2, delay(100)), place(0, "v1"), place(1, "v1"));
+    let (mut scene, first, second) = (Harness::new(2, delay(100)), place(0, "v1"), place(1, "v1"));
     scene.pass(2);
-    let Restart::At(due) = scene.ends(&first, 1).0 else { panic!("it waits") };
-    scene.ends(&second, 0);
+    let Restart::At(due) = scene.crash_with(&first, 1).0 else { panic!("expected a delayed restart") };
+    scene.crash_with(&second, 0);
     assert_eq!(scene.change(delay(5)).len(), 1);
     scene.pass(90);
     assert_eq!(scene.states(), ["0@v1 CRASHED", "1@v1 CRASHED"]);
     assert_eq!(scene.lrp(&first).restart_at(), Some(due));
     scene.change(RestartPolicy { condition: If::Any, ..delay(5) });
     scene.pass(20);
-    assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 CRASHED"], "what was declined stays so");
+    assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 CRASHED"], "a declined restart stays declined");
     let wait = scene.now.next() + Duration::from_secs(5);
-    assert_eq!(scene.ends(&first, 0).0, Restart::At(wait));
+    assert_eq!(scene.crash_with(&first, 0).0, Restart::At(wait));
 }
 
 #[test]
 fn instance_failing_before_running_waits_for_crash_policy() {
     let (mut scene, first) =
-        (Scene::new(1, RestartPolicy { delay_ms: Some(0), ..ON_FAILURE }), place(0, "v1"));
+        (Harness::new(1, RestartPolicy { delay_ms: Some(0), ..ON_FAILURE }), place(0, "v1"));
     let mut waits = vec![];
     for _ in 0..12 {
         let begun = scene.now;
         if scene.lrp(&first).holder().is_none() {
             let due = scene.process().next_due().filter(|_| !scene.lrp(&first).is_unclaimed());
             scene.now = scene.now.max(due.unwrap_or(scene.now));
-            scene.do_(&Command::Converge);
+            scene.apply(&Command::Converge);
             scene.act(&first);
         }
         waits.push(scene.now.since(begun).as_secs());
-        scene.ends(&first, 1);
+        scene.crash_with(&first, 1);
     }
     // The instance was RUNNING for a moment before its first crash.
     assert_eq!(waits, [0, 0, 0, 0, 60, 120, 240, 480, 960, 960, 960, 960], "seconds");
@@ -423,16 +428,21 @@ fn instance_failing_before_running_waits_for_crash_policy() {
 
 #[test]
 fn restart_policy_is_ignored_until_rollout_took_over() {
-    let (mut scene, first) = (Scene::new(1, NEVER), place(0, "v1"));
+    let (mut scene, first) = (Harness::new(1, NEVER), place(0, "v1"));
     scene.deploy("v2", 2);
     let new = place(0, "v2");
     scene.act(&new);
-    assert_eq!(scene.ends(&new, 1), (Restart::AtOnce, None), "condition none declines nothing here");
+    assert_eq!(
+        scene.crash_with(&new, 1),
+        (Restart::AtOnce, None),
+        "condition none does not apply during a \
+        rollout"
+    );
     assert_eq!(scene.status(), "updating");
     scene.settle();
     assert_eq!((scene.states(), scene.status()), (vec!["0@v2 RUNNING".to_owned()], "completed"));
     assert!(scene.process().actual(&first).is_none());
-    assert_eq!(scene.ends(&new, 0).0, Restart::Never(Declined::NoRestarts));
+    assert_eq!(scene.crash_with(&new, 0).0, Restart::Never(NoRestartReason::NoRestarts));
     scene.pass(3_600);
     // The next rollout replaces the stopped instance.
     scene.deploy("v3", 3);
@@ -447,12 +457,12 @@ fn rollout_completes_despite_instances_that_are_not_restarted() {
         let mut policies = Policies { restart: ON_FAILURE, ..Policies::default() };
         policies.update.order = order;
         policies.update.delay_ms = 10_000;
-        let mut scene = Scene::with(3, policies);
-        scene.ends(&place(2, "v1"), 0);
-        scene.ends(&place(1, "v1"), 0);
+        let mut scene = Harness::with(3, policies);
+        scene.crash_with(&place(2, "v1"), 0);
+        scene.crash_with(&place(1, "v1"), 0);
         scene.deploy("v2", 2);
         scene.settle();
-        scene.ends(&place(0, "v2"), 0);
+        scene.crash_with(&place(0, "v2"), 0);
         scene.pass(600);
         assert_eq!(scene.states(), ["0@v2 CRASHED", "1@v2 RUNNING", "2@v2 RUNNING"], "{order:?}");
         assert_eq!(scene.status(), "completed", "{order:?}");
@@ -466,11 +476,11 @@ fn stop_first_rollout_replaces_stopped_instance_first() {
     let mut policies =
         Policies { restart: RestartPolicy { max_attempts: Some(1), ..ON_FAILURE }, ..Policies::default() };
     policies.update.order = UpdateOrder::StopFirst;
-    let mut scene = Scene::with(3, policies);
+    let mut scene = Harness::with(3, policies);
     let last = place(2, "v1");
-    scene.ends(&last, 1);
+    scene.crash_with(&last, 1);
     scene.settle();
-    assert_eq!(scene.ends(&last, 1).0, Restart::Never(Declined::UsedUp));
+    assert_eq!(scene.crash_with(&last, 1).0, Restart::Never(NoRestartReason::UsedUp));
     scene.deploy("v2", 2);
     assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING", "2@v2 UNCLAIMED"]);
     scene.settle();
@@ -483,10 +493,13 @@ fn remembered_restarts_are_capped() {
     let most = limits::RESTART_ATTEMPTS;
     let restart =
         RestartPolicy { delay_ms: Some(0), max_attempts: Some(most), window_ms: 1_000, ..ON_FAILURE };
-    let (mut scene, first) = (Scene::new(1, restart), place(0, "v1"));
+    let (mut scene, first) = (Harness::new(1, restart), place(0, "v1"));
     for _ in 0..most + 20 {
         scene.pass(2);
-        assert_eq!(scene.ends(&first, 1), (Restart::AtOnce, Some(Attempts { counted: 1, allowed: most })));
+        assert_eq!(
+            scene.crash_with(&first, 1),
+            (Restart::AtOnce, Some(Attempts { counted: 1, allowed: most }))
+        );
         scene.settle();
     }
     assert_eq!(scene.lrp(&first).restarts().len(), most as usize);

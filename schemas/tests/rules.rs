@@ -125,7 +125,7 @@ fn cells_differing_only_in_unique_attributes_share_class() {
     let class = |attributes: &[(&str, &str)]| {
         let presence =
             schemas::cell::Presence { attributes: fixtures::attributes(attributes), ..fixtures::presence(1) };
-        CellClass::of(&presence.offer(&fixtures::cell_id("c1")))
+        CellClass::from_offer(&presence.offer(&fixtures::cell_id("c1")))
     };
     assert_eq!(class(&[("rack", "r1")]), class(&[("rack", "r1"), ("unique.hostname", "h")]));
     assert_ne!(class(&[("rack", "r1")]), class(&[("rack", "r2")]));
@@ -210,15 +210,15 @@ fn invalid_placement_rule_is_refused_by_field() {
         ),
         (
             constraint(json!({"attribute": "a", "operator": "is_set", "value": "x"})),
-            "constraints[0].value: can't be given with is_set: there is nothing to compare with".into(),
+            "constraints[0].value: cannot be set with is_set, which takes no value".into(),
         ),
         (
             constraint(json!({"attribute": "a", "operator": "distinct_cell"})),
-            "constraints[0].attribute: can't be given with distinct_cell: it is about cells".into(),
+            "constraints[0].attribute: cannot be set with distinct_cell, which concerns cells".into(),
         ),
         (
             constraint(json!({"operator": "distinct_cell", "value": 0})),
-            "constraints[0].value: must be from 1 to 10000: how many instances may be there".into(),
+            "constraints[0].value: must be from 1 to 10000, the maximum number of instances".into(),
         ),
         (
             json!({"affinities": [{"attribute": "a", "value": "x", "weight": 0}]}),
@@ -226,7 +226,8 @@ fn invalid_placement_rule_is_refused_by_field() {
         ),
         (
             json!({"affinities": [{"operator": "distinct_cell", "weight": 1}]}),
-            "affinities[0].operator: distinct_cell is for constraints: an affinity is about one cell".into(),
+            "affinities[0].operator: distinct_cell is only valid in constraints: an affinity concerns \
+             one cell".into(),
         ),
         (
             json!({"spread": [{"attribute": "a", "targets": {"x": 60, "y": 41}}]}),

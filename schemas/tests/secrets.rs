@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemas::action::{Sealed, Secret};
 use schemas::names::Domain;
-use schemas::secret::{Owner, Place, Purpose, tells_a_secret};
+use schemas::secret::{Binding, Owner, Purpose, contains_secret};
 use schemas::spec::{self, ClientCommand, Item};
 use schemas::{Code, Refusal};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn domain() -> Domain {
 }
 
 /// Seals a text so that the test can read the place and the plaintext, unlike a real key.
-fn hand(place: &Place, secret: &Secret) -> Result<Secret, String> {
+fn test_sealer(place: &Binding, secret: &Secret) -> Result<Secret, String> {
     match secret {
         Secret::Plain(_) => panic!("{place:?} is not secret"),
         Secret::Open(text) => {
@@ -27,8 +27,8 @@ fn hand(place: &Place, secret: &Secret) -> Result<Secret, String> {
     }
 }
 
-/// Returns the plaintext of a value that [`hand`] sealed.
-fn sealed(secret: &Secret) -> String {
+/// Returns the plaintext of a value that [`test_sealer`] sealed.
+fn plaintext_of(secret: &Secret) -> String {
     let Secret::Sealed(sealed) = secret else { panic!("{secret:?} is not sealed") };
     String::from_utf8(data_encoding::BASE64.decode(sealed.data.as_bytes()).unwrap()).unwrap()
 }
@@ -67,7 +67,7 @@ fn secret_values_parse_and_invalid_ones_are_refused() {
     let bad = [
         (json!({}), "env.A: must be text, or exactly one of secret and sealed"),
         (json!({"secret": "1", "sealed": known}), "env.A: must be text, or exactly one of secret and sealed"),
-        (json!({"secret": 1}), "env.A.secret: must be text, and is a number"),
+        (json!({"secret": 1}), "env.A.secret: must be text, not a number"),
         (json!({"secret": "1\0"}), "env: must not contain NUL"),
         (
             json!({"sealed": {"key": "k k", "data": "AAAA"}}),
@@ -79,7 +79,7 @@ fn secret_values_parse_and_invalid_ones_are_refused() {
         ),
         (
             json!({"secret_file": "f"}),
-            "env.A.secret_file: is for the command line, which reads files: here give its text as secret",
+            "env.A.secret_file: is only supported by the command line: set secret to the content of the file",
         ),
         (json!({"secrets": "1"}), "env.A.secrets: is unknown: did you mean secret?"),
     ];
@@ -92,27 +92,29 @@ fn secret_values_parse_and_invalid_ones_are_refused() {
 #[test]
 fn command_secrets_are_sealed_for_their_place() {
     let command = ClientCommand::LrpDesire(Box::new(spec::lrp(web()).unwrap()));
-    let ClientCommand::LrpDesire(lrp) = command.sealed(&domain(), &hand).unwrap() else { panic!() };
+    let ClientCommand::LrpDesire(lrp) = command.sealed(&domain(), &test_sealer).unwrap() else { panic!() };
     let definition = &lrp.definition;
-    assert_eq!(sealed(&definition.environment_variables[0].value), "apps process web A 1");
+    assert_eq!(plaintext_of(&definition.environment_variables[0].value), "apps process web A 1");
     assert_eq!(definition.environment_variables[1].value, Secret::Plain("plain".into()));
     let text = serde_json::to_string(definition).unwrap();
     assert_eq!((text.matches("sealed").count(), text.contains("secret")), (4, false), "{text}");
 
     let task = |url| ClientCommand::TaskDesire(Box::new(spec::task(job(url)).unwrap()));
     for url in [json!({"secret": "http://a/b"}), json!("http://a/?token=1")] {
-        let ClientCommand::TaskDesire(task) = task(url).sealed(&domain(), &hand).unwrap() else { panic!() };
-        let url = sealed(task.definition.completion_callback_url.as_ref().unwrap());
+        let ClientCommand::TaskDesire(task) = task(url).sealed(&domain(), &test_sealer).unwrap() else {
+            panic!()
+        };
+        let url = plaintext_of(task.definition.completion_callback_url.as_ref().unwrap());
         assert!(url.starts_with("apps task job completion_callback_url http://a/"), "{url}");
     }
     let plain = task("http://a/b".into());
-    let ClientCommand::TaskDesire(plain) = plain.sealed(&domain(), &hand).unwrap() else { panic!() };
+    let ClientCommand::TaskDesire(plain) = plain.sealed(&domain(), &test_sealer).unwrap() else { panic!() };
     assert_eq!(plain.definition.completion_callback_url, Some(Secret::Plain("http://a/b".into())));
 }
 
 #[test]
 fn unsealable_secret_is_refused_by_field() {
-    let none = |_: &Place, _: &Secret| Err("has no key".to_owned());
+    let none = |_: &Binding, _: &Secret| Err("has no key".to_owned());
     let command = ClientCommand::LrpDesire(Box::new(spec::lrp(web()).unwrap()));
     let refused = command.sealed(&domain(), &none).unwrap_err();
     assert_eq!(refused.code, Code::InvalidRequest);
@@ -124,7 +126,7 @@ fn unsealable_secret_is_refused_by_field() {
             "action": {"run": {"path": "x", "args": ["y".repeat(50_000)]}}});
         ClientCommand::LrpDesire(Box::new(spec::lrp(value).unwrap()))
     };
-    let grow = |_: &Place, secret: &Secret| match secret {
+    let grow = |_: &Binding, secret: &Secret| match secret {
         Secret::Open(text) => {
             let data = data_encoding::BASE64.encode(&vec![0; text.len() + Sealed::OVERHEAD]);
             Ok(Secret::Sealed(Sealed { key: "k".into(), data }.into()))
@@ -150,13 +152,13 @@ fn definition_id_derives_from_sealed_content() {
         (id.clone(), Arc::clone(definition))
     };
     let (open, _) = id(&update("1"));
-    let (one, definition) = id(&update("1").sealed(&domain(), &hand).unwrap());
+    let (one, definition) = id(&update("1").sealed(&domain(), &test_sealer).unwrap());
     assert_eq!(Some(one.clone()), spec::content_id(&definition));
     assert_ne!(one, open);
-    assert_eq!(id(&update("1").sealed(&domain(), &hand).unwrap()).0, one, "the same again");
-    assert_ne!(id(&update("2").sealed(&domain(), &hand).unwrap()).0, one);
+    assert_eq!(id(&update("1").sealed(&domain(), &test_sealer).unwrap()).0, one, "the same again");
+    assert_ne!(id(&update("2").sealed(&domain(), &test_sealer).unwrap()).0, one);
     // The digest of a repeated request also depends on the sealed secret.
-    let digest = |secret| update(secret).sealed(&domain(), &hand).unwrap().digest();
+    let digest = |secret| update(secret).sealed(&domain(), &test_sealer).unwrap().digest();
     assert_eq!(digest("1"), digest("1"));
     assert_ne!(digest("1"), digest("2"));
 }
@@ -167,10 +169,10 @@ fn seal_request_seals_single_spec() {
     let item = spec::to_seal(&domain(), text(json!({"task": job(json!({"secret": "http://a"}))})).as_bytes())
         .unwrap();
     assert!(item.has_open_secrets());
-    let done = item.sealed(&hand).unwrap();
+    let done = item.sealed(&test_sealer).unwrap();
     assert!(!done.has_open_secrets());
     assert_eq!(spec::item(spec::item_to_json(&done)), Ok(done.clone()));
-    assert_eq!(done.clone().sealed(&hand), Ok(done));
+    assert_eq!(done.clone().sealed(&test_sealer), Ok(done));
     let other = Domain::new("other").unwrap();
     let refused = spec::to_seal(&other, text(json!({"lrp": web()})).as_bytes()).unwrap_err();
     assert_eq!(refused.code, Code::Forbidden);
@@ -178,7 +180,7 @@ fn seal_request_seals_single_spec() {
         let refused = spec::to_seal(&domain(), text(body).as_bytes()).unwrap_err();
         assert_eq!(
             fields(&refused),
-            ["body: must hold exactly one of lrp, task, periodic and parameterised"]
+            ["body: must contain exactly one of lrp, task, periodic and parameterised"]
         );
     }
 }
@@ -195,7 +197,10 @@ fn secret_in_dispatch_is_refused() {
         "parameters": {"a": {"secret": "1"}}}});
     let refused = spec::client_command("parameterised", "dispatch", &domain(), body.to_string().as_bytes());
     let refused = fields(&refused.unwrap_err());
-    assert!(refused.len() == 2 && refused.iter().all(|bad| bad.contains("can't be a secret")), "{refused:?}");
+    assert!(
+        refused.len() == 2 && refused.iter().all(|bad| bad.contains("cannot be a secret")),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -220,8 +225,8 @@ fn url_with_password_or_token_parameter_is_secret() {
         "http://h/?q=token",
         "http://h/?keyboard=1&author=2&design=3",
     ];
-    assert_eq!(telling.map(tells_a_secret), [true; 10]);
-    assert_eq!(others.map(tells_a_secret), [false; 6]);
+    assert_eq!(telling.map(contains_secret), [true; 10]);
+    assert_eq!(others.map(contains_secret), [false; 6]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use schemas::action::{Action, ChecksumAlgorithm, Secret, Variable};
 use schemas::attributes::AttributeName;
 use schemas::definition::{Network, Overflow, Overlap, PayloadRule, Placement};
 use schemas::exec::Exec;
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 use schemas::names::{
     CellId, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, PlacementTag,
     ProcessGuid, Stack, TaskGuid,
@@ -67,7 +67,7 @@ pub(crate) struct LrpDesire {
     placement_tags: Option<BTreeSet<PlacementTag>>,
     /// Isolation that a cell must provide: `full`, `degraded` (at least a file system and processes of their
     /// own), or a list of layers.
-    isolation: Option<Walls>,
+    isolation: Option<IsolationSpec>,
     /// Root file system: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder. The default is the
     /// part of the host's file system that programs need.
     root_fs: Option<String>,
@@ -117,24 +117,24 @@ pub(crate) struct LrpDesire {
     /// which a BBS shows 5 unless it was started with another limit.
     history_limit: Option<u32>,
     /// Policy for restarts of crashed instances.
-    restart: Option<Restarts>,
+    restart: Option<RestartSpec>,
 }
 
 /// The required isolation layers of a container.
 #[derive(JsonSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "only its schema is of use")]
-pub(crate) enum Walls {
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum IsolationSpec {
     /// A word for several layers: `full` or `degraded`.
     Named(IsolationName),
     /// A list of layers.
-    Listed(BTreeSet<Wall>),
+    Listed(BTreeSet<IsolationLayer>),
 }
 
 /// A word for several isolation layers.
 #[derive(JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[expect(dead_code, reason = "only its schema is of use")]
+#[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum IsolationName {
     /// Every layer.
     Full,
@@ -184,7 +184,7 @@ pub(crate) struct NewSpread {
 /// The policy for restarts of crashed instances. Omitted fields have their default values.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Restarts {
+pub(crate) struct RestartSpec {
     /// Crashes that are followed by a restart: `any` (default), `on-failure` for all but exit status 0, or
     /// `none`.
     condition: Option<RestartCondition>,
@@ -236,7 +236,7 @@ pub(crate) struct NewPolicies {
     /// Number of ended containers per index that are kept for queries.
     history_limit: Option<u32>,
     /// Policy for restarts of crashed instances, effective from the next crash.
-    restart: Option<Restarts>,
+    restart: Option<RestartSpec>,
 }
 
 /// The definition of the instances of a process.
@@ -269,7 +269,7 @@ pub(crate) struct NewDefinition {
     placement_tags: Option<BTreeSet<PlacementTag>>,
     /// Isolation that a cell must provide: `full`, `degraded` (at least a file system and processes of their
     /// own), or a list of layers.
-    isolation: Option<Walls>,
+    isolation: Option<IsolationSpec>,
     /// Root file system: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder. The default is the
     /// part of the host's file system that programs need.
     root_fs: Option<String>,
@@ -304,7 +304,7 @@ pub(crate) struct NewDefinition {
 /// An archive that is fetched before anything runs.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is of use")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct NewDependency {
     /// Name of the archive in the log. Without it, the download is not logged.
     name: Option<String>,
@@ -428,7 +428,7 @@ pub(crate) struct TaskRetry {
 }
 
 /// Declares a type with the fields of a task and further fields.
-macro_rules! with_all_of_a_task {
+macro_rules! with_task_fields {
     ($(#[$doc:meta])* $name:ident { $($own:tt)* }) => {
         $(#[$doc])*
         #[derive(JsonSchema)]
@@ -459,7 +459,7 @@ macro_rules! with_all_of_a_task {
             placement_tags: Option<BTreeSet<PlacementTag>>,
             /// Isolation that a cell must provide: `full`, `degraded` (at least a file system and processes
             /// of their own), or a list of layers.
-            isolation: Option<Walls>,
+            isolation: Option<IsolationSpec>,
             /// Root file system: `preloaded:STACK`, `oci:FOLDER[:TAG]` or the path of a folder. The default
             /// is the part of the host's file system that programs need.
             root_fs: Option<String>,
@@ -496,7 +496,7 @@ macro_rules! with_all_of_a_task {
     };
 }
 
-with_all_of_a_task! {
+with_task_fields! {
     /// A task to run once.
     TaskDesire {
         /// GUID of the task.
@@ -506,7 +506,7 @@ with_all_of_a_task! {
     }
 }
 
-with_all_of_a_task! {
+with_task_fields! {
     /// A task to launch periodically.
     PeriodicDesire {
         /// GUID of the periodic task: at most 96 of the characters of names, without `--` and without `-` at
@@ -528,12 +528,12 @@ with_all_of_a_task! {
 /// A request to pause, resume, launch or remove a periodic task.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PeriodicAsk {
+pub(crate) struct PeriodicAction {
     /// GUID of the periodic task.
     periodic_guid: PeriodicGuid,
 }
 
-with_all_of_a_task! {
+with_task_fields! {
     /// A template from which each dispatch makes a task.
     ParameterisedDesire {
         /// GUID of the parameterised task: at most 96 of the characters of names, without `--` and without

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use schemas::entry::Entry;
 use schemas::names::Domain;
-use schemas::sight::{HIDDEN, Sight};
+use schemas::sight::{HIDDEN_KEY, ReadScope};
 use serde_json::{Value, json};
 
 /// Returns the entries of the golden files, one for each event.
@@ -24,7 +24,7 @@ fn entries() -> Vec<(String, Entry)> {
 /// Hides a value, if it is text.
 fn hide(value: &mut Value, found: &mut usize) {
     if value.is_string() {
-        *value = json!({"sealed": {"key": HIDDEN, "data": ""}});
+        *value = json!({"sealed": {"key": HIDDEN_KEY, "data": ""}});
         *found += 1;
     }
 }
@@ -63,17 +63,17 @@ fn read_scope_hides_environment_values_only() {
         let before = found;
         without_values(&mut expected, &mut found);
         let shared = Arc::new(entry.clone());
-        for sight in [Sight::Nothing, Sight::Domain(Domain::new("another").unwrap())] {
+        for sight in [ReadScope::Nothing, ReadScope::Domain(Domain::new("another").unwrap())] {
             let mut hidden = entry.clone();
-            sight.of_entry(&mut hidden);
+            sight.redact_entry(&mut hidden);
             assert_eq!(serde_json::to_value(&hidden).unwrap(), expected, "{file}");
-            let copied = sight.of_shared(Arc::clone(&shared));
+            let copied = sight.redact_shared_entry(Arc::clone(&shared));
             assert_eq!(*copied, hidden, "{file}");
-            assert!(found > before || Arc::ptr_eq(&copied, &shared), "{file} is copied for nothing");
+            assert!(found > before || Arc::ptr_eq(&copied, &shared), "{file} is copied without need");
         }
-        for sight in [Sight::Everything, Sight::Domain(Domain::new("apps").unwrap())] {
+        for sight in [ReadScope::Everything, ReadScope::Domain(Domain::new("apps").unwrap())] {
             let mut seen = entry.clone();
-            sight.of_entry(&mut seen);
+            sight.redact_entry(&mut seen);
             assert_eq!(serde_json::to_value(&seen).unwrap(), whole, "{file}");
         }
         events += 1;

@@ -8,7 +8,7 @@ use schemas::limits;
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdatePolicy,
 };
-use schemas::process::{Purpose, Steer};
+use schemas::process::{Purpose, RolloutControl};
 use schemas::refusal::{Code, Refusal};
 use schemas::spec::{self, ClientCommand, Item, client_command};
 use serde_json::{Value, json};
@@ -17,13 +17,13 @@ use crate::given::{any_lrp, any_name, any_task, any_update, domain};
 use crate::golden::exec;
 
 /// Returns the bad fields as `path: problem`, in order.
-fn named(refusal: &Refusal) -> Vec<String> {
+fn bad_fields(refusal: &Refusal) -> Vec<String> {
     assert_eq!(refusal.code, Code::InvalidRequest, "{refusal}");
     refusal.fields.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect()
 }
 
 fn bad_lrp(value: Value) -> Vec<String> {
-    named(&spec::lrp(value).unwrap_err())
+    bad_fields(&spec::lrp(value).unwrap_err())
 }
 
 fn web() -> Value {
@@ -72,30 +72,31 @@ fn refusal_names_every_bad_field() {
             "process_guid: \"a.b\" is not a valid process guid: use 1 to 128 of A-Z a-z 0-9 _ -",
             "domain: is missing",
             "instances: must not be negative",
-            "routes: must be an object, and is text",
-            "env[0].value: must be text, and is a number",
+            "routes: must be an object, not text",
+            "env[0].value: must be text, not a number",
             "env[1].value: is missing",
             "env[1].vlaue: is unknown: did you mean value?",
-            "setup.serial.actions: must name at least one action",
+            "setup.serial.actions: must contain at least one action",
             "action.parallel.actions[0].run.path: must name a program",
             "action.parallel.actions[1].timeout.timeout_ms: must be from 1 to 315360000000",
             "action.parallel.actions[1].timeout.action.run.path: is missing",
-            "action.parallel.actions[1].timeout.action.run.args[0]: must be text, and is a number",
+            "action.parallel.actions[1].timeout.action.run.args[0]: must be text, not a number",
             "action.parallel.actions[2].download.from: must be a URL that starts with http:// or https://",
             "action.parallel.actions[2].download.to: is missing",
-            "action.parallel.actions[2].download.checksum_algorithm: is missing: checksum_value says nothing without it",
+            "action.parallel.actions[2].download.checksum_algorithm: is missing: checksum_value requires it",
             "action.parallel.actions[3].rnu: is not an action: did you mean run?",
             "action.parallel.actions[4]: must be exactly one of run, timeout, try, parallel, serial, \
              codependent, emit_progress, download, upload",
             "start_timeout_ms: must be a whole number",
-            "disk_mb: must be a number, and is text",
+            "disk_mb: must be a number, not text",
             "cpu_weight: must be from 0 to 1024",
             "ports[1]: must be from 1 to 65535",
             "ports[2]: 80 is given twice",
             "ports[3]: must be from 1 to 65535",
-            "rootfs: must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder of the cell's",
+            "rootfs: must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder on \
+             the cell",
             "memory: is unknown: did you mean memory_mb?",
-            "privileged: is not honoured: no container has rights on its host",
+            "privileged: is not supported: containers have no rights on their host",
         ]
     );
 }
@@ -115,8 +116,8 @@ fn bad_policy_is_refused_with_valid_values() {
     let instances = u64::from(limits::INSTANCES);
     assert_eq!(bad_one("parallelism", json!(0)), number(instances));
     assert_eq!(bad_one("pause_after", json!(0)), number(instances));
-    assert_eq!(bad_one("max_failure_ratio", json!(1.5)), "must be a number from 0 to 1, and is 1.5");
-    assert_eq!(bad_one("max_failure_ratio", json!(-1)), "must be a number from 0 to 1, and is -1");
+    assert_eq!(bad_one("max_failure_ratio", json!(1.5)), "must be a number from 0 to 1, not 1.5");
+    assert_eq!(bad_one("max_failure_ratio", json!(-1)), "must be a number from 0 to 1, not -1");
     assert_eq!(bad_one("max_failure_ratio", json!("0.5")), "must be a number from 0 to 1");
     let orders = "must be one of start-first, stop-first";
     assert_eq!(bad_one("order", json!("start_first")), orders);
@@ -128,27 +129,25 @@ fn bad_policy_is_refused_with_valid_values() {
         assert_eq!(bad_one(field, json!(-1)), "must not be negative");
     }
     assert_eq!(bad_one("monitor", json!(1)), "is unknown: did you mean monitor_ms?");
-    assert_eq!(bad_lrp(web_with("update", json!("fast"))), ["update: must be an object, and is text"]);
+    assert_eq!(bad_lrp(web_with("update", json!("fast"))), ["update: must be an object, not text"]);
 }
 
 #[test]
 fn contradictory_policies_are_refused() {
     assert_eq!(
         bad_lrp(web_with("rollback", json!({"failure_action": "rollback"}))),
-        ["rollback.failure_action: must be hold, pause or continue: a rollback is not rolled back"]
+        ["rollback.failure_action: must be hold, pause or continue: a rollback cannot be rolled back"]
     );
     let mut all_stay = web_with("update", json!({"order": "stop-first"}));
     (all_stay["instances"], all_stay["min_running"]) = (json!(3), json!(3));
     assert_eq!(
         bad_lrp(all_stay.clone()),
-        [
-            "min_running: is as many as the 3 instances, so no instance could ever be stopped first: use less, or \
-          order start-first"
-        ]
+        ["min_running: lets stop-first stop none of the 3 instances: use a smaller number, or order \
+             start-first"]
     );
     let mut back = all_stay.clone();
     (back["update"], back["rollback"]) = (json!({}), json!({"order": "stop-first"}));
-    assert_eq!(bad_lrp(back).len(), 1, "a rollback could go no further, either");
+    assert_eq!(bad_lrp(back).len(), 1, "the rollback could not stop an instance, either");
     all_stay["min_running"] = json!(2);
     assert_eq!(spec::lrp(all_stay.clone()).unwrap().policies.min_running, Some(2));
     all_stay["min_running"] = json!(3);
@@ -158,10 +157,7 @@ fn contradictory_policies_are_refused() {
         bad_lrp(web_with("min_runing", json!(1))),
         ["min_runing: is unknown: did you mean min_running?"]
     );
-    assert_eq!(
-        bad_lrp(web_with("min_running", json!("all"))),
-        ["min_running: must be a number, and is text"]
-    );
+    assert_eq!(bad_lrp(web_with("min_running", json!("all"))), ["min_running: must be a number, not text"]);
 }
 
 #[test]
@@ -177,7 +173,7 @@ fn restart_policy_parses_and_ineffective_one_is_refused() {
     };
     assert_eq!(policy(whole), read);
     for (restart, problem) in [
-        (json!("always"), "restart: must be an object, and is text"),
+        (json!("always"), "restart: must be an object, not text"),
         (json!({"condition": "always"}), "restart.condition: must be one of any, on-failure, none"),
         (json!({"delay": "5s"}), "restart.delay: is unknown: did you mean delay_ms?"),
         (json!({"delay_ms": 86_400_001}), "restart.delay_ms: must be from 0 to 86400000"),
@@ -187,8 +183,8 @@ fn restart_policy_parses_and_ineffective_one_is_refused() {
         ),
         (
             json!({"window_ms": 5000}),
-            "restart.window_ms: is 5000, and nothing is counted: give max_attempts too, or \
-                                      leave it out",
+            "restart.window_ms: is 5000, but has no effect without max_attempts: set max_attempts, or omit \
+             window_ms",
         ),
         (
             json!({"window_ms": 10_000, "max_attempts": 3, "delay_ms": 5000}),
@@ -215,7 +211,7 @@ fn omitted_policy_fields_have_defaults_and_rollback_pauses() {
     let update = UpdatePolicy {
         parallelism: Parallelism::Percent(25),
         max_failure_ratio: Ratio::try_from(0.5).unwrap(),
-        ..UpdatePolicy::of_update()
+        ..UpdatePolicy::default_update()
     };
     assert_eq!(policies, Policies { update, ..Policies::default() });
     let rollback = spec::lrp(web_with("rollback", some)).unwrap().policies.rollback;
@@ -231,7 +227,8 @@ fn definition_id_defaults_to_content_hash() {
             body["definition_id"] = json!(id);
         }
         let message = json!({"body": body}).to_string();
-        let ClientCommand::LrpUpdate { definition, update, .. } = ask("lrp", "update", &message).unwrap()
+        let ClientCommand::LrpUpdate { definition, update, .. } =
+            parse_command("lrp", "update", &message).unwrap()
         else {
             panic!("{message}")
         };
@@ -252,7 +249,7 @@ fn duplicate_values_are_refused() {
     assert_eq!(bad_lrp(web_with("env", env)), ["env[1].name: A is given twice"]);
     let mut both = web_with("env", json!({"A": "1"}));
     both["environment_variables"] = json!([]);
-    assert_eq!(bad_lrp(both), ["env: is the short name of environment_variables: give one of them"]);
+    assert_eq!(bad_lrp(both), ["env: is the short name of environment_variables: set only one of them"]);
 }
 
 #[test]
@@ -319,7 +316,7 @@ fn action_tree_outside_spec_is_validated() {
     for group in ["parallel", "serial", "codependent"] {
         let path = format!("action.{group}.actions");
         let empty = json!({group: {"actions": []}});
-        assert_eq!(faults(empty), fault(&path, "must name at least one action"));
+        assert_eq!(faults(empty), fault(&path, "must contain at least one action"));
     }
     let unnamed = || json!({"run": {"path": ""}});
     let below = [
@@ -373,7 +370,7 @@ fn task_fields_are_validated() {
         ("monitor", json!({"run": {"path": "x"}})),
     ];
     for (name, value) in bad {
-        let problems = named(&spec::task(job_with(name, value)).unwrap_err());
+        let problems = bad_fields(&spec::task(job_with(name, value)).unwrap_err());
         assert!(problems.len() == 1 && problems[0].starts_with(name), "{problems:?}");
     }
 }
@@ -402,7 +399,7 @@ fn document_holds_single_item_or_lists() {
 
 #[test]
 fn bad_document_is_refused_with_field_paths() {
-    let bad = |value| named(&spec::document(value).unwrap_err());
+    let bad = |value| bad_fields(&spec::document(value).unwrap_err());
     let run = json!({"run": {"path": "x"}});
     assert_eq!(
         bad(json!({
@@ -415,18 +412,18 @@ fn bad_document_is_refused_with_field_paths() {
             "domain: \"a b\" is not a valid domain: use 1 to 128 of A-Z a-z 0-9 _ -",
             "lrps: is unknown: did you mean lrp?",
             "lrp[0].action.run.path: is missing",
-            "lrp[1]: must be an object, and is a number",
+            "lrp[1]: must be an object, not a number",
             "task[0].task_guid: is missing",
         ]
     );
     let twice = json!([{"process_guid": "a", "action": run}, {"process_guid": "a", "action": run}]);
     assert_eq!(bad(json!({"domain": "d", "lrp": twice})), ["lrp: a is given twice"]);
-    assert!(bad(json!({}))[0].starts_with("message: holds no process_guid"));
-    assert_eq!(bad(json!([])), ["message: must be an object, and is a list"]);
+    assert!(bad(json!({}))[0].starts_with("message: defines nothing: expected process_guid"));
+    assert_eq!(bad(json!([])), ["message: must be an object, not a list"]);
     assert_eq!(bad(json!({"process_guid": "a", "task_guid": "b"})).len(), 3);
 }
 
-fn ask(noun: &str, verb: &str, body: impl AsRef<[u8]>) -> Result<ClientCommand, Refusal> {
+fn parse_command(noun: &str, verb: &str, body: impl AsRef<[u8]>) -> Result<ClientCommand, Refusal> {
     client_command(noun, verb, &domain("apps"), body.as_ref()).map(|(_, command)| command)
 }
 
@@ -466,7 +463,7 @@ fn command_bodies_parse() {
         ("domain", "upsert", r#"{"body": {"domain": "apps", "ttl_ms": 120000}}"#),
     ];
     for (noun, verb, body) in good {
-        let command = ask(noun, verb, body).unwrap();
+        let command = parse_command(noun, verb, body).unwrap();
         assert_eq!(command.noun_and_verb(), (noun, verb));
     }
 }
@@ -482,7 +479,7 @@ fn bad_command_body_is_refused_by_field() {
             "lrp",
             "update",
             r#"{"body": {"process_guid": "a", "definition_id": "v2"}}"#,
-            "body.definition_id: names no definition: give it too, or activate one that is there",
+            "body.definition_id: requires a definition: set it too, or activate an existing one",
         ),
         (
             "lrp",
@@ -504,7 +501,7 @@ fn bad_command_body_is_refused_by_field() {
         ),
         ("lrp", "remove", r#"{"body": {"process_guid": "a", "x": 1}}"#, "body.x: is unknown"),
         ("lrp", "remove", r#"{"process_guid": "a"}"#, "body: is missing"),
-        ("lrp", "remove", r#"{"body": 1}"#, "body: must be an object, and is a number"),
+        ("lrp", "remove", r#"{"body": 1}"#, "body: must be an object, not a number"),
         (
             "task",
             "cancel",
@@ -529,30 +526,33 @@ fn bad_command_body_is_refused_by_field() {
         ),
     ];
     for (noun, verb, body, problem) in bad {
-        assert!(named(&ask(noun, verb, body).unwrap_err()).contains(&problem.to_owned()), "{problem}");
+        assert!(
+            bad_fields(&parse_command(noun, verb, body).unwrap_err()).contains(&problem.to_owned()),
+            "{problem}"
+        );
     }
 }
 
 #[test]
 fn body_for_other_domain_is_forbidden() {
     let body = json!({"body": spec::to_json(&spec::lrp(web()).unwrap())}).to_string();
-    ask("lrp", "desire", &body).unwrap();
+    parse_command("lrp", "desire", &body).unwrap();
     let other = client_command("lrp", "desire", &domain("other"), body.as_bytes());
     assert_eq!(other.unwrap_err().code, Code::Forbidden);
-    let upsert = ask("domain", "upsert", r#"{"body": {"domain": "other"}}"#);
+    let upsert = parse_command("domain", "upsert", r#"{"body": {"domain": "other"}}"#);
     assert_eq!(upsert.unwrap_err().code, Code::Forbidden);
 }
 
 #[test]
 fn malformed_message_is_refused() {
     let refused = |body: &[u8], why: &str| {
-        let problems = named(&ask("lrp", "remove", body).unwrap_err());
+        let problems = bad_fields(&parse_command("lrp", "remove", body).unwrap_err());
         assert!(problems.iter().any(|problem| problem.contains(why)), "{why}: {problems:?}");
     };
     refused(b"", "is not JSON");
     refused(b"garbage", "is not JSON");
     refused(b"\xff\xfe", "is not JSON");
-    refused(b"null", "message: must be an object, and is null");
+    refused(b"null", "message: must be an object, not null");
     refused(br#"{"body": {"process_guid": "a"}} x"#, "trailing characters");
     refused(br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#, "body.process_guid: is given twice");
     refused(br#"{"body": {"process_guid": "a"}, "body": {}}"#, "body: is given twice");
@@ -568,7 +568,7 @@ fn malformed_message_is_refused() {
 fn duplicate_nested_key_is_refused() {
     let body =
         br#"{"body": {"process_guid": "a", "domain": "apps", "routes": {"r": [0, {"x": 1, "x": 2}]}}}"#;
-    let problems = named(&ask("lrp", "desire", body).unwrap_err());
+    let problems = bad_fields(&parse_command("lrp", "desire", body).unwrap_err());
     assert_eq!(problems, ["body.routes.r[1].x: is given twice", "body.action: is missing"]);
 }
 
@@ -576,8 +576,8 @@ fn duplicate_nested_key_is_refused() {
 fn oversized_message_is_refused_without_parsing() {
     let annotation = "x".repeat(10 * 1024 * 1024);
     let body = format!(r#"{{"body": {{"process_guid": "a", "annotation": "{annotation}"}}}}"#);
-    let refusal = ask("lrp", "update", body).unwrap_err();
-    assert!(refusal.to_string().contains("bytes are more than 1048576"), "{refusal}");
+    let refusal = parse_command("lrp", "update", body).unwrap_err();
+    assert!(refusal.to_string().contains("bytes, more than 1048576"), "{refusal}");
     assert!(bad_lrp(web_with("annotation", annotation.into())).len() <= 2);
 }
 
@@ -629,10 +629,10 @@ proptest! {
             ClientCommand::LrpActivate { process_guid: process_guid.clone(), definition_id },
             ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose: Purpose::Restart },
             ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose: Purpose::Rebalance },
-            ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Pause },
-            ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Resume },
+            ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: RolloutControl::Pause },
+            ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: RolloutControl::Resume },
             ClientCommand::LrpRetry { process_guid: process_guid.clone(), evaluation },
-            ClientCommand::LrpSteer { process_guid, steer: Steer::RollBack },
+            ClientCommand::LrpSteer { process_guid, steer: RolloutControl::RollBack },
             ClientCommand::LrpDesire(Box::new(lrp)),
             ClientCommand::TaskCancel { task_guid: task_guid.clone() },
             ClientCommand::TaskRetry { task_guid: task_guid.clone(), evaluation },
@@ -655,8 +655,8 @@ proptest! {
     }), at: prop::sample::Index, byte: u8) {
         let at = at.index(body.len());
         body[at] = byte;
-        drop(ask("lrp", "desire", &body));
-        drop(ask("task", "desire", &body[..at]));
+        drop(parse_command("lrp", "desire", &body));
+        drop(parse_command("task", "desire", &body[..at]));
     }
 }
 
@@ -674,14 +674,15 @@ fn invalid_exec_request_is_refused() {
         (ask(json!({"path": "sh", "args": ["a\0b"]})), "body.exec.args[0]: must not contain NUL"),
         (
             ask(json!({"path": "sh", "terminal": {"kind": "x y", "size": size}})),
-            "body.exec.terminal.kind: must be what TERM says, as xterm: visible signs of ASCII",
+            "body.exec.terminal.kind: must be a terminal type such as xterm, in printable ASCII",
         ),
         (
             bytes(limits::EXEC_BYTES - "sh".len()),
-            "body.exec: has 8193 bytes of path and arguments, more than 8192: give the rest on the standard input",
+            "body.exec: has 8193 bytes of path and arguments, more than 8192: pass the rest on \
+             standard input",
         ),
     ];
     for (answer, problem) in bad {
-        assert!(named(&answer.unwrap_err()).contains(&problem.to_owned()), "{problem}");
+        assert!(bad_fields(&answer.unwrap_err()).contains(&problem.to_owned()), "{problem}");
     }
 }

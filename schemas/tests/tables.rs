@@ -8,7 +8,7 @@ use schemas::actual;
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Event, Stamp};
-use schemas::evaluation::{self, Begin, Canceled, Duty, Status, Trigger};
+use schemas::evaluation::{self, CancelReason, Duty, InitialStatus, Status, Trigger};
 use schemas::exec::Exec;
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, ProcessGuid};
@@ -50,12 +50,12 @@ fn web(index: u32) -> Place {
     place(index, "web")
 }
 
-fn webs(indices: &[u32]) -> Places {
+fn web_places(indices: &[u32]) -> Places {
     Places { indices: indices.iter().copied().collect(), definition_id: web(0).definition_id }
 }
 
 /// A process at a point in time, which commands are applied to.
-struct Story {
+struct ProcessScenario {
     process: Option<Process>,
     now: Timestamp,
     fresh: bool,
@@ -65,7 +65,7 @@ struct Story {
     decisions: u128,
 }
 
-impl Story {
+impl ProcessScenario {
     fn new() -> Self {
         let now = Timestamp::from_millis(1_000_000_000);
         Self { process: None, now, fresh: true, present: true, known: true, decisions: 0 }
@@ -73,19 +73,24 @@ impl Story {
 
     fn desired(instances: u32) -> Self {
         let mut story = Self::new();
-        story.ask(&Command::Desire(Box::new(lrp("apps", instances)))).unwrap();
+        story.try_apply(&Command::Desire(Box::new(lrp("apps", instances)))).unwrap();
         story
     }
 
-    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+    fn try_apply(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         self.now = self.now.next();
         self.decisions += 1;
         let (present, known) = (|_: &CellId| self.present, |_: &CellId| self.known);
-        let context =
-            Context { now: self.now, fresh: self.fresh, present: &present, known: &known, numbered: &|_| {} };
+        let context = Context {
+            now: self.now,
+            is_fresh: self.fresh,
+            present: &present,
+            known: &known,
+            for_each_cell: &|_| {},
+        };
         let events = process::decide(self.process.as_ref(), command, context)?;
         let decision = DecisionId(id(self.decisions));
-        let stamp = Stamp::beginning(decision, self.now);
+        let stamp = Stamp::root(decision, self.now);
         let born = || Process::new(ProcessGuid::new("web").unwrap(), domain("apps"), Epoch(Timestamp(1)));
         if !events.is_empty() {
             process::evolve(self.process.get_or_insert_with(born), &events, &stamp);
@@ -95,7 +100,7 @@ impl Story {
 
     fn report(&mut self, index: u32, by: &Instance, step: ReportStep) -> Result<Vec<Event>, Refusal> {
         let epoch = self.process.as_ref().map_or(Epoch(Timestamp(1)), |process| process.epoch);
-        self.ask(&Command::Report(Report {
+        self.try_apply(&Command::Report(Report {
             domain: domain("apps"),
             place: web(index),
             epoch,
@@ -105,7 +110,7 @@ impl Story {
         }))
     }
 
-    fn tell(&mut self, by: &Instance, command: actual::Command) {
+    fn report_at_0(&mut self, by: &Instance, command: actual::Command) {
         self.report(0, by, ReportStep::Actual(command)).unwrap();
     }
 
@@ -123,7 +128,7 @@ impl Story {
         Some(self.process.as_ref()?.evaluations.iter().last()?.status)
     }
 
-    fn of(&self, duty: Duty) -> Option<Status> {
+    fn status_for(&self, duty: Duty) -> Option<Status> {
         Some(self.process.as_ref()?.open_evaluation(duty)?.status)
     }
 
@@ -136,13 +141,13 @@ impl Story {
         let (word, stopping) = (state.split(' ').next().unwrap(), state.ends_with("stopping"));
         match word {
             "UNCLAIMED" => {}
-            "CLAIMED" => story.tell(by, claim()),
-            "RUNNING" => story.tell(by, start()),
+            "CLAIMED" => story.report_at_0(by, claim()),
+            "RUNNING" => story.report_at_0(by, start()),
             "CRASHED" => story.crash(by, 4),
             other => panic!("no state {other}"),
         }
         if stopping {
-            story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
+            story.try_apply(&Command::Retire { index: 0, definition_id: None }).unwrap();
         }
         assert_eq!(story.state(), state);
         story
@@ -150,8 +155,8 @@ impl Story {
 
     fn crash(&mut self, by: &Instance, times: u32) {
         for _ in 0..times {
-            self.tell(by, start());
-            self.tell(by, crash());
+            self.report_at_0(by, start());
+            self.report_at_0(by, crash());
         }
     }
 }
@@ -177,7 +182,7 @@ fn actual_lrp_transitions_match_table() {
         let who = if row[1] == "self" { std::slice::from_ref(&own) } else { &others };
         for (column, expected) in head.iter().zip(&row).skip(2) {
             for by in who {
-                let mut story = Story::with(&row[0], &own);
+                let mut story = ProcessScenario::with(&row[0], &own);
                 let command = match column.as_str() {
                     "claim" => claim(),
                     "start" => start(),
@@ -210,12 +215,12 @@ fn removes(events: &[Event]) -> bool {
 #[test]
 fn stopping_instance_stays_stopping_while_it_starts() {
     let own = instance(1, "c1");
-    let mut story = Story::with("CLAIMED stopping", &own);
-    story.tell(&own, start());
+    let mut story = ProcessScenario::with("CLAIMED stopping", &own);
+    story.report_at_0(&own, start());
     assert_eq!(story.state(), "RUNNING stopping");
-    story.tell(&own, claim());
+    story.report_at_0(&own, claim());
     assert_eq!(story.state(), "CLAIMED stopping");
-    story.tell(&own, actual::Command::Remove);
+    story.report_at_0(&own, actual::Command::Remove);
     assert_eq!(story.state(), "UNCLAIMED");
 }
 
@@ -240,20 +245,20 @@ const CRASHES: &str = "
 fn crash_restarts_match_table() {
     let own = instance(1, "c1");
     for row in rows(CRASHES).1 {
-        let mut story = Story::desired(1);
+        let mut story = ProcessScenario::desired(1);
         story.crash(&own, row[0].parse().unwrap());
         if row[1] == "-" {
             // A crashed instance can only be claimed once it was restarted.
-            story.now = story.now + crash::LONGEST_WAIT;
-            story.ask(&Command::Converge).unwrap();
-            story.tell(&own, claim());
+            story.now = story.now + crash::MAX_DELAY;
+            story.try_apply(&Command::Converge).unwrap();
+            story.report_at_0(&own, claim());
         } else {
-            story.tell(&own, start());
+            story.report_at_0(&own, start());
             let running = Duration::from_secs(row[1].parse().unwrap());
             // The report itself advances the time by one nanosecond.
             story.now = story.now + running - Duration::from_nanos(1);
         }
-        story.tell(&own, crash());
+        story.report_at_0(&own, crash());
         let lrp = story.process.as_ref().unwrap().actual(&web(0)).unwrap();
         let wait = match lrp.restart_at() {
             Some(due) => due.since(story.now).as_secs().to_string(),
@@ -267,10 +272,10 @@ fn crash_restarts_match_table() {
 
 #[test]
 fn crashed_instance_restarts_at_due_time() {
-    let mut story = Story::with("CRASHED", &instance(1, "c1"));
+    let mut story = ProcessScenario::with("CRASHED", &instance(1, "c1"));
     story.now = story.now + Duration::from_secs(60) - Duration::from_nanos(2);
-    assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
-    story.ask(&Command::Converge).unwrap();
+    assert_eq!(story.try_apply(&Command::Converge), Ok(vec![]));
+    story.try_apply(&Command::Converge).unwrap();
     assert_eq!((story.state().as_str(), story.evaluation()), ("UNCLAIMED", Some(Status::Pending)));
 }
 
@@ -287,19 +292,19 @@ const CONVERGENCE: &str = "
 
 /// Returns a process that is not desired, with a record of index 0 that a cell reported. `None` if no report
 /// leads to this state.
-fn orphan(state: &str, own: &Instance) -> Option<Story> {
-    let mut story = Story::new();
+fn undesired_with_record(state: &str, own: &Instance) -> Option<ProcessScenario> {
+    let mut story = ProcessScenario::new();
     match state {
         "CLAIMED" => {
-            story.tell(own, start());
-            story.tell(own, claim());
+            story.report_at_0(own, start());
+            story.report_at_0(own, claim());
         }
-        "RUNNING" => story.tell(own, start()),
+        "RUNNING" => story.report_at_0(own, start()),
         "RUNNING stopping" => {
-            story.tell(own, start());
-            story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
+            story.report_at_0(own, start());
+            story.try_apply(&Command::Retire { index: 0, definition_id: None }).unwrap();
         }
-        "CRASHED" => story.tell(own, crash()),
+        "CRASHED" => story.report_at_0(own, crash()),
         _ => return None,
     }
     assert_eq!(story.state(), state);
@@ -313,17 +318,21 @@ fn convergence_matches_table() {
     for row in rows {
         for (column, expected) in head.iter().zip(&row).skip(1) {
             let desired = column.split(' ').any(|word| word == "desired");
-            let story = if desired { Some(Story::with(&row[0], &own)) } else { orphan(&row[0], &own) };
+            let story = if desired {
+                Some(ProcessScenario::with(&row[0], &own))
+            } else {
+                undesired_with_record(&row[0], &own)
+            };
             let Some(mut story) = story else {
                 assert_eq!(expected, "-");
                 continue;
             };
             story.fresh = !column.ends_with("stale");
             story.present = !column.starts_with("lost");
-            let events = story.ask(&Command::Converge).unwrap();
+            let events = story.try_apply(&Command::Converge).unwrap();
             let outcome = if events.is_empty() { "=".to_owned() } else { story.state() };
             assert_eq!(&outcome, expected, "{column} at {row:?}: {events:?}");
-            assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
+            assert_eq!(story.try_apply(&Command::Converge), Ok(vec![]));
         }
     }
 }
@@ -356,12 +365,12 @@ fn evacuating_record_transitions_match_table() {
         for (command, expected) in
             [set(), ReportStep::Evacuating(evacuating::Command::Remove)].iter().zip(&row[2..])
         {
-            let mut story = Story::desired(1);
+            let mut story = ProcessScenario::desired(1);
             if let Some(by) = whose(&row[1]) {
                 story.report(0, &by, set()).unwrap();
             }
             if let Some(by) = whose(&row[0]) {
-                story.tell(&by, start());
+                story.report_at_0(&by, start());
             }
             let answer = story.report(0, &own, command.clone());
             let twin =
@@ -381,54 +390,60 @@ fn evacuating_record_transitions_match_table() {
 #[test]
 fn evacuating_record_is_removed_only_by_running_replacement() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     let expires_at = story.now + Duration::from_secs(60);
     let set = evacuating::Command::Set { net: net(1), expires_at };
     story.report(0, &other, ReportStep::Evacuating(set)).unwrap();
-    story.tell(&own, actual::Command::Claim { placement: None });
+    story.report_at_0(&own, actual::Command::Claim { placement: None });
     let remove = ReportStep::Evacuating(evacuating::Command::Remove);
     assert_eq!(story.report(0, &own, remove.clone()), Ok(vec![]));
-    story.tell(&own, start());
-    let removed = evacuating::Event::Removed { place: web(0), cause: evacuating::Gone::Replaced };
+    story.report_at_0(&own, start());
+    let removed = evacuating::Event::Removed { place: web(0), cause: evacuating::RemovalReason::Replaced };
     assert_eq!(story.report(0, &own, remove), Ok(vec![Event::Evacuating(removed)]));
 }
 
 #[test]
 fn evacuating_record_ends_at_expiry_or_with_its_cell() {
     let own = instance(1, "c1");
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     let expires_at = story.now + Duration::from_secs(60);
     let set = evacuating::Command::Set { net: net(1), expires_at };
     story.report(0, &own, ReportStep::Evacuating(set)).unwrap();
     assert_eq!(story.process.as_ref().unwrap().next_due(), Some(expires_at));
-    assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
-    let mut lost = Story { process: story.process.clone(), present: false, ..Story::new() };
+    assert_eq!(story.try_apply(&Command::Converge), Ok(vec![]));
+    let mut lost =
+        ProcessScenario { process: story.process.clone(), present: false, ..ProcessScenario::new() };
     let gone = |cause| Ok(vec![Event::Evacuating(evacuating::Event::Removed { place: web(0), cause })]);
-    assert_eq!(lost.ask(&Command::Converge), gone(evacuating::Gone::CellLost));
+    assert_eq!(lost.try_apply(&Command::Converge), gone(evacuating::RemovalReason::CellLost));
     story.now = expires_at;
-    assert_eq!(story.ask(&Command::Converge), gone(evacuating::Gone::Expired));
+    assert_eq!(story.try_apply(&Command::Converge), gone(evacuating::RemovalReason::Expired));
 }
 
 #[test]
 fn lost_cell_unclaims_instances_in_one_decision_unless_forgotten() {
     let own = instance(1, "c1");
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     let update = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
-    story.ask(&Command::Update(update)).unwrap();
+    story.try_apply(&Command::Update(update)).unwrap();
     for index in 0..2 {
         story.report(index, &own, ReportStep::Actual(start())).unwrap();
     }
     let unclaimed = |indices: &[u32]| actual::Event::Unclaimed {
-        places: webs(indices),
-        cause: actual::Unclaimed::CellLost,
+        places: web_places(indices),
+        cause: actual::UnclaimReason::CellLost,
     };
     let lost = |known, indices: &[&[u32]]| {
-        let mut lost = Story { process: story.process.clone(), present: false, known, ..Story::new() };
+        let mut lost = ProcessScenario {
+            process: story.process.clone(),
+            present: false,
+            known,
+            ..ProcessScenario::new()
+        };
         for of_one in indices {
-            let events = lost.ask(&Command::Converge).unwrap();
+            let events = lost.try_apply(&Command::Converge).unwrap();
             assert!(events.contains(&Event::Actual(unclaimed(of_one))), "{events:?}");
         }
-        assert_eq!(lost.ask(&Command::Converge), Ok(vec![]));
+        assert_eq!(lost.try_apply(&Command::Converge), Ok(vec![]));
     };
     lost(true, &[&[0, 1]]);
     // If the cell is forgotten, no shared cause is known, so each instance gets a decision of its own.
@@ -438,7 +453,7 @@ fn lost_cell_unclaims_instances_in_one_decision_unless_forgotten() {
 #[test]
 fn evaluation_status_reflects_outcome_of_work() {
     let own = instance(1, "c1");
-    let fail = |story: &Story, index: u32| {
+    let fail = |story: &ProcessScenario, index: u32| {
         let attempt = story.process.as_ref().unwrap().actual(&web(index)).unwrap().since;
         let error = "insufficient resources: memory".to_owned();
         {
@@ -447,9 +462,10 @@ fn evaluation_status_reflects_outcome_of_work() {
         }
     };
     let blocked = Some(Status::Blocked { reason: "insufficient resources: memory".into() });
-    let claim = |story: &mut Story, index| story.report(index, &own, ReportStep::Actual(claim())).unwrap();
+    let claim =
+        |story: &mut ProcessScenario, index| story.report(index, &own, ReportStep::Actual(claim())).unwrap();
 
-    let mut story = Story::desired(2);
+    let mut story = ProcessScenario::desired(2);
     claim(&mut story, 0);
     assert_eq!(story.evaluation(), Some(Status::Pending));
     claim(&mut story, 1);
@@ -457,34 +473,38 @@ fn evaluation_status_reflects_outcome_of_work() {
 
     // The remaining work is settled in either order of the failure and the claim.
     for order in [[true, false], [false, true]] {
-        let mut story = Story::desired(2);
+        let mut story = ProcessScenario::desired(2);
         for answer in order {
             if answer {
                 let command = fail(&story, 0);
-                story.ask(&command).unwrap();
+                story.try_apply(&command).unwrap();
             } else {
                 claim(&mut story, 1);
             }
         }
-        assert_eq!((story.of(Duty::Place), story.of(Duty::Unblock)), (None, blocked.clone()), "{order:?}");
+        assert_eq!(
+            (story.status_for(Duty::Place), story.status_for(Duty::Unblock)),
+            (None, blocked.clone()),
+            "{order:?}"
+        );
         claim(&mut story, 0);
         assert_eq!(story.evaluation(), Some(Status::Complete));
     }
 
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     let command = fail(&story, 0);
-    story.ask(&command).unwrap();
-    story.ask(&Command::Remove).unwrap();
+    story.try_apply(&command).unwrap();
+    story.try_apply(&Command::Remove).unwrap();
     let ended = story.process.as_ref().unwrap().evaluations.iter().map(|one| one.status);
-    let canceled = Status::Canceled { why: Canceled::NothingLeft };
+    let canceled = Status::Canceled { why: CancelReason::NothingLeft };
     assert_eq!(ended.collect::<Vec<_>>(), [Status::Complete, canceled, Status::Complete]);
 }
 
-/// Reports of a cell that was away, about index 1, for which it still has a container. `meanwhile` is the
+/// Reports about index 1 from a cell that was away and still has a container for it. Column `change`: the
 /// change to the process while the cell was away. `forgotten`: the process is not remembered. `replaced`:
 /// another definition is desired at the index.
 const UNWANTED: &str = "
-    meanwhile | claim | start            | crash   | evacuate
+    change    | claim | start            | crash   | evacuate
     removed   | !     | RUNNING stopping | =       | !
     scaled    | !     | RUNNING stopping | =       | !
     forgotten | !     | RUNNING          | CRASHED | none
@@ -497,26 +517,27 @@ fn undesired_instance_stops_when_reported_even_in_stale_domain() {
     let (head, rows) = rows(UNWANTED);
     for row in rows {
         for (column, expected) in head.iter().zip(&row).skip(1) {
-            let mut story = Story { fresh: false, ..Story::desired(2) };
+            let mut story = ProcessScenario { fresh: false, ..ProcessScenario::desired(2) };
             story.report(1, &away, ReportStep::Actual(start())).unwrap();
             story.present = false;
-            story.ask(&Command::Converge).unwrap();
+            story.try_apply(&Command::Converge).unwrap();
             match row[0].as_str() {
-                "removed" => drop(story.ask(&Command::Remove).unwrap()),
+                "removed" => drop(story.try_apply(&Command::Remove).unwrap()),
                 "scaled" => {
                     let instances = Some(1);
                     let update = DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() };
-                    story.ask(&Command::Update(update)).unwrap();
+                    story.try_apply(&Command::Update(update)).unwrap();
                 }
                 "forgotten" => story.process = None,
                 _ => {
-                    story.ask(&Command::Remove).unwrap();
+                    story.try_apply(&Command::Remove).unwrap();
                     let other = place(1, "other").definition_id;
                     let desired = DesiredLrp { definition_id: other, ..lrp("apps", 2) };
-                    story.ask(&Command::Desire(Box::new(desired))).unwrap();
+                    story.try_apply(&Command::Desire(Box::new(desired))).unwrap();
                 }
             }
-            let others = |story: &Story| story.process.as_ref()?.actual(&place(1, "other")).cloned();
+            let others =
+                |story: &ProcessScenario| story.process.as_ref()?.actual(&place(1, "other")).cloned();
             let other = others(&story);
             story.present = true;
             let expires_at = story.now + Duration::from_secs(60);
@@ -532,8 +553,8 @@ fn undesired_instance_stops_when_reported_even_in_stale_domain() {
                 Ok(_) => story.state_of(1),
             };
             assert_eq!(&outcome, expected, "{column} at {row:?}");
-            assert_eq!(others(&story), other, "{column} at {row:?}: what is desired there is left alone");
-            assert_eq!(story.ask(&Command::Converge), Ok(vec![]), "its domain is stale");
+            assert_eq!(others(&story), other, "{column} at {row:?}: the desired instance is unaffected");
+            assert_eq!(story.try_apply(&Command::Converge), Ok(vec![]), "its domain is stale");
         }
     }
 }
@@ -560,8 +581,8 @@ const FIND: &str = "
 ";
 
 /// Creates a process with these records at index 0, and with records at index 1 that must not be selected.
-fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
-    let mut story = Story::new();
+fn with_records(records: [(&str, &str); 2], desired: &str) -> ProcessScenario {
+    let mut story = ProcessScenario::new();
     let lrp = DesiredLrp { definition_id: place(0, desired).definition_id, ..lrp("apps", 2) };
     let mut events = vec![Event::Desired(desired::Event::Desired(Box::new(lrp)))];
     let known = records.into_iter().flat_map(|(id, records)| [(place(0, id), records), (place(1, id), "IE")]);
@@ -577,7 +598,7 @@ fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
     }
     let mut process = Process::new(ProcessGuid::new("web").unwrap(), domain("apps"), Epoch(Timestamp(1)));
     let decision = DecisionId(id(1));
-    process::evolve(&mut process, &events, &Stamp::beginning(decision, story.now));
+    process::evolve(&mut process, &events, &Stamp::root(decision, story.now));
     story.process = Some(process);
     story
 }
@@ -595,10 +616,10 @@ fn record_selection_by_index_and_definition_matches_table() {
             assert!(found.is_none_or(|slot| slot.place.index == 0));
             // A record that is only evacuating is not an instance that can be stopped.
             let instance = found.filter(|slot| slot.actual.is_some()).map(|slot| slot.place.clone());
-            let answer = story.ask(&Command::Retire { index: 0, definition_id: id });
+            let answer = story.try_apply(&Command::Retire { index: 0, definition_id: id });
             let stop = |place: Place| actual::Event::StopRequested {
                 places: place.into(),
-                cause: actual::Ended::Retired,
+                cause: actual::StopReason::Retired,
             };
             match (instance, answer) {
                 (Some(place), Ok(events)) => {
@@ -618,100 +639,101 @@ fn program_runs_only_in_running_instance() {
     let c1 = instance(1, "c1");
     let exec = Exec { path: "sh".into(), ..Exec::default() };
     let enter = |index| Command::Enter { index, definition_id: None, exec: exec.clone() };
-    let mut story = Story::desired(1);
-    let refused = |story: &mut Story, why: &str| {
-        let refusal = story.ask(&enter(0)).unwrap_err();
+    let mut story = ProcessScenario::desired(1);
+    let refused = |story: &mut ProcessScenario, why: &str| {
+        let refusal = story.try_apply(&enter(0)).unwrap_err();
         assert_eq!(refusal.code, Code::InvalidStateTransition);
-        let told = format!("instance 0 {why}: a program can be run in one that is RUNNING");
+        let told = format!("instance 0 {why}: programs run only in a RUNNING instance");
         assert_eq!(refusal.message, told);
     };
     refused(&mut story, "is UNCLAIMED");
-    story.tell(&c1, actual::Command::Claim { placement: None });
+    story.report_at_0(&c1, actual::Command::Claim { placement: None });
     refused(&mut story, "is CLAIMED");
-    story.tell(&c1, start());
+    story.report_at_0(&c1, start());
     let before = story.process.clone();
     let entered = actual::Event::Entered { place: web(0), by: c1.clone(), exec: Box::new(exec.clone()) };
-    assert_eq!(story.ask(&enter(0)), Ok(vec![Event::Actual(entered)]));
+    assert_eq!(story.try_apply(&enter(0)), Ok(vec![Event::Actual(entered)]));
     let changed =
         |process: Option<Process>| process.map(|process| process.slots_at(0).cloned().collect::<Vec<_>>());
-    assert_eq!(changed(story.process.clone()), changed(before), "nothing of the instance changes");
-    assert_eq!(story.ask(&enter(7)).unwrap_err().code, Code::ResourceNotFound);
-    story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
+    assert_eq!(changed(story.process.clone()), changed(before), "the instance does not change");
+    assert_eq!(story.try_apply(&enter(7)).unwrap_err().code, Code::ResourceNotFound);
+    story.try_apply(&Command::Retire { index: 0, definition_id: None }).unwrap();
     refused(&mut story, "is being stopped");
 }
 
 #[test]
 fn indices_with_same_cause_share_one_event() {
     let c1 = instance(1, "c1");
-    let mut story = Story::desired(4);
-    story.tell(&c1, start());
+    let mut story = ProcessScenario::desired(4);
+    story.report_at_0(&c1, start());
     story.report(2, &instance(3, "c1"), ReportStep::Actual(start())).unwrap();
-    let all = |indices: &[u32]| webs(indices);
-    let cause = actual::Ended::Removed;
+    let all = |indices: &[u32]| web_places(indices);
+    let cause = actual::StopReason::Removed;
     let expected = [
         Event::Desired(desired::Event::Removed {}),
         Event::Actual(actual::Event::StopRequested { places: all(&[0, 2]), cause }),
         Event::Actual(actual::Event::Removed { places: all(&[1, 3]), cause }),
     ];
-    let mut events = story.ask(&Command::Remove).unwrap();
+    let mut events = story.try_apply(&Command::Remove).unwrap();
     events.retain(|event| !matches!(event, Event::Evaluation(_)));
     assert_eq!(events, expected);
-    let unclaimed = Story::desired(3).ask(&Command::Remove).unwrap();
+    let unclaimed = ProcessScenario::desired(3).try_apply(&Command::Remove).unwrap();
     let removed = Event::Actual(actual::Event::Removed { places: all(&[0, 1, 2]), cause });
     assert!(unclaimed.contains(&removed), "{unclaimed:?}");
-    let mut lost = Story::desired(2);
-    lost.tell(&c1, start());
+    let mut lost = ProcessScenario::desired(2);
+    lost.report_at_0(&c1, start());
     lost.report(1, &instance(2, "c1"), ReportStep::Actual(start())).unwrap();
     lost.present = false;
-    let cause = actual::Unclaimed::CellLost;
+    let cause = actual::UnclaimReason::CellLost;
     let expected = Event::Actual(actual::Event::Unclaimed { places: all(&[0, 1]), cause });
-    let events = lost.ask(&Command::Converge).unwrap();
+    let events = lost.try_apply(&Command::Converge).unwrap();
     assert!(events.contains(&expected), "{events:?}");
 }
 
 #[test]
 fn process_without_placeable_instances_is_blocked_with_reason() {
-    let mut story = Story::desired(2);
+    let mut story = ProcessScenario::desired(2);
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
-    let fail = |story: &Story, index, error: &str| {
+    let fail = |story: &ProcessScenario, index, error: &str| {
         let unplaced = vec![process::Unplaced { place: web(index), attempt, error: error.to_owned() }];
         Command::Fail(outcome(story.process.as_ref(), unplaced))
     };
     let disk = fail(&story, 0, "insufficient resources: disk");
-    story.ask(&disk).unwrap();
-    assert_eq!(story.of(Duty::Place), Some(Status::Pending), "the other one may be placed");
+    story.try_apply(&disk).unwrap();
+    assert_eq!(story.status_for(Duty::Place), Some(Status::Pending), "the other one may be placed");
     assert_eq!(
-        story.of(Duty::Unblock),
+        story.status_for(Duty::Unblock),
         Some(Status::Blocked { reason: "insufficient resources: disk".into() })
     );
     let memory = fail(&story, 1, "insufficient resources: memory");
-    story.ask(&memory).unwrap();
-    assert_eq!(story.of(Duty::Place), None);
+    story.try_apply(&memory).unwrap();
+    assert_eq!(story.status_for(Duty::Place), None);
     assert_eq!(
-        story.of(Duty::Unblock),
+        story.status_for(Duty::Unblock),
         Some(Status::Blocked { reason: "insufficient resources: memory".into() })
     );
 }
 
 #[test]
 fn orphaned_instances_of_process_can_be_removed() {
-    let ended =
-        |indices: &[u32], cause| Event::Actual(actual::Event::StopRequested { places: webs(indices), cause });
+    let ended = |indices: &[u32], cause| {
+        Event::Actual(actual::Event::StopRequested { places: web_places(indices), cause })
+    };
     let removed = Event::Desired(desired::Event::Removed {});
     // Two orphans of a process that was never desired.
-    let mut story = Story { fresh: false, ..Story::new() };
+    let mut story = ProcessScenario { fresh: false, ..ProcessScenario::new() };
     for index in [0, 3] {
         story.report(index, &instance(index.into(), "c1"), ReportStep::Actual(start())).unwrap();
     }
-    let stops = ended(&[0, 3], actual::Ended::Removed);
+    let stops = ended(&[0, 3], actual::StopReason::Removed);
     let evaluated = Event::Evaluation(evaluation::Event::Created {
         number: 0,
         trigger: Trigger::Remove,
-        begin: Begin::Complete { stopped: 2 },
+        begin: InitialStatus::Complete { stopped: 2 },
         previous: None,
     });
-    assert_eq!(story.ask(&Command::Remove), Ok(vec![removed, stops, evaluated]));
-    assert_eq!(story.ask(&Command::Remove), Ok(vec![]), "they are being stopped");
+    assert_eq!(story.try_apply(&Command::Remove), Ok(vec![removed, stops, evaluated]));
+    assert_eq!(story.try_apply(&Command::Remove), Ok(vec![]), "they are being stopped");
     // The removal is remembered, so a container that is reported later is asked to stop.
     let late = instance(9, "c2");
     story.report(9, &late, ReportStep::Actual(start())).unwrap();
@@ -719,7 +741,7 @@ fn orphaned_instances_of_process_can_be_removed() {
     for (index, by) in [(0, instance(0, "c1")), (3, instance(3, "c1")), (9, late)] {
         story.report(index, &by, ReportStep::Actual(actual::Command::Remove)).unwrap();
     }
-    let refusal = story.ask(&Command::Remove).unwrap_err();
+    let refusal = story.try_apply(&Command::Remove).unwrap_err();
     assert_eq!(refusal.code, Code::ResourceNotFound, "nothing is left");
 }
 
@@ -733,16 +755,16 @@ const TASK: &str = "
     RESOLVING | !          | !           | =         | !         | !         | !       | !         | DELETED | COMPLETED | RESOLVING | !
 ";
 
-struct TaskStory {
+struct TaskScenario {
     task: Option<Task>,
     now: Timestamp,
     present: bool,
 }
 
-impl TaskStory {
+impl TaskScenario {
     fn with(state: &str, by: &Instance, placement: Placement) -> Self {
         let mut story = Self { task: None, now: Timestamp::from_millis(1_000_000_000), present: true };
-        story.ask(&task::Command::Desire(Box::new(desired_task("apps", placement)))).unwrap();
+        story.try_apply(&task::Command::Desire(Box::new(desired_task("apps", placement)))).unwrap();
         let steps = match state {
             "PENDING" => 0,
             "RUNNING" => 1,
@@ -752,7 +774,7 @@ impl TaskStory {
         };
         let path = [story.start(by), story.complete(by), task::Command::BeginResolving, story.called(204)];
         for command in path.iter().take(steps) {
-            story.ask(command).unwrap();
+            story.try_apply(command).unwrap();
         }
         assert_eq!(story.state(), state);
         story
@@ -770,7 +792,7 @@ impl TaskStory {
     /// Returns the command for a callback that was answered with this status.
     fn called(&self, status: u16) -> task::Command {
         let epoch = self.task.as_ref().map_or(Epoch(Timestamp(1)), |task| task.epoch);
-        task::Command::Called(epoch, task::Called::Answered(status))
+        task::Command::RecordCallback(epoch, task::CallbackResult::Answered(status))
     }
 
     fn start(&self, by: &Instance) -> task::Command {
@@ -782,13 +804,13 @@ impl TaskStory {
         self.report(by, task::ReportStep::Complete { outcome })
     }
 
-    fn ask(&mut self, command: &task::Command) -> Result<Vec<Event>, Refusal> {
+    fn try_apply(&mut self, command: &task::Command) -> Result<Vec<Event>, Refusal> {
         self.now = self.now.next();
         let present = |_: &CellId| self.present;
         let context = task::Context { now: self.now, present: &present };
         let events = task::decide(self.task.as_ref(), command, context)?;
         let decision = DecisionId(id(self.now.0.into()));
-        let stamp = Stamp::beginning(decision, self.now);
+        let stamp = Stamp::root(decision, self.now);
         if !events.is_empty() {
             self.task = task::evolve(self.task.take(), &events, &stamp);
         }
@@ -802,7 +824,7 @@ fn task_transitions_match_table() {
     let (head, rows) = rows(TASK);
     for row in rows {
         for (column, expected) in head.iter().zip(&row).skip(1) {
-            let mut story = TaskStory::with(&row[0], &own, Placement::Fail);
+            let mut story = TaskScenario::with(&row[0], &own, Placement::Fail);
             let command = match column.as_str() {
                 "start self" => story.start(&own),
                 "start other" => story.start(&other),
@@ -814,7 +836,7 @@ fn task_transitions_match_table() {
                 "204" | "404" | "503" => story.called(column.parse().unwrap()),
                 _ => task::Command::Fail(unplaced_task(story.task.as_ref(), "insufficient resources")),
             };
-            let answer = story.ask(&command);
+            let answer = story.try_apply(&command);
             let outcome = match answer {
                 Err(_) => "!",
                 Ok(events) if events.is_empty() => "=",
@@ -832,41 +854,44 @@ fn callback_outcome_is_recorded_and_decides_retry() {
         [(199, Ended), (200, Delivered), (299, Delivered), (301, Ended), (404, Ended), (408, Repeat)];
     let verdicts = verdicts.into_iter().chain([(410, Ended), (429, Repeat), (499, Ended), (500, Repeat)]);
     for (status, verdict) in verdicts.chain([(599, Repeat), (600, Ended)]) {
-        assert_eq!(task::Called::Answered(status).verdict(), verdict, "{status}");
+        assert_eq!(task::CallbackResult::Answered(status).verdict(), verdict, "{status}");
     }
-    assert_eq!(task::Called::Failed("refused".into()).verdict(), Repeat);
-    assert_eq!(task::Called::Refused("loopback".into()).verdict(), Ended);
+    assert_eq!(task::CallbackResult::Failed("refused".into()).verdict(), Repeat);
+    assert_eq!(task::CallbackResult::Refused("loopback".into()).verdict(), Ended);
 
-    let mut story = TaskStory::with("RESOLVING", &instance(1, "c1"), Placement::Fail);
+    let mut story = TaskScenario::with("RESOLVING", &instance(1, "c1"), Placement::Fail);
     let since = story.task.as_ref().unwrap().since;
-    story.ask(&story.called(503)).unwrap();
-    assert_eq!(story.task.as_ref().unwrap().since, since, "it is RESOLVING as long as before");
+    story.try_apply(&story.called(503)).unwrap();
+    assert_eq!(story.task.as_ref().unwrap().since, since, "the time of the state does not change");
     let tried = |attempt, status| {
-        Event::Task(task::Event::CallbackTried { attempt, called: task::Called::Answered(status) })
+        Event::Task(task::Event::CallbackTried { attempt, called: task::CallbackResult::Answered(status) })
     };
-    let events = story.ask(&story.called(404)).unwrap();
+    let events = story.try_apply(&story.called(404)).unwrap();
     assert_eq!(events, [tried(2, 404), Event::Task(task::Event::Demoted {})]);
     let task = story.task.clone().unwrap();
     let callback = task.completed().unwrap().callback.clone().unwrap();
-    assert_eq!((callback.attempts, callback.last, callback.at), (2, task::Called::Answered(404), story.now));
-    assert!(!task.completed().unwrap().is_owner_called());
-    assert_eq!(story.ask(&task::Command::BeginResolving), Ok(vec![]), "its owner is left alone");
+    assert_eq!(
+        (callback.attempts, callback.last, callback.at),
+        (2, task::CallbackResult::Answered(404), story.now)
+    );
+    assert!(!task.completed().unwrap().is_callback_open());
+    assert_eq!(story.try_apply(&task::Command::BeginResolving), Ok(vec![]), "its owner is not called again");
     // A client may still resolve the task, and the late answer does not affect the task's next epoch.
     let late = story.called(200);
-    story.ask(&task::Command::Resolve).unwrap();
+    story.try_apply(&task::Command::Resolve).unwrap();
     assert_eq!(story.state(), "DELETED");
-    story.ask(&task::Command::Desire(Box::new(desired_task("apps", Placement::Fail)))).unwrap();
-    assert_eq!(story.ask(&late).unwrap_err().code, Code::StaleEpoch);
+    story.try_apply(&task::Command::Desire(Box::new(desired_task("apps", Placement::Fail)))).unwrap();
+    assert_eq!(story.try_apply(&late).unwrap_err().code, Code::StaleEpoch);
 }
 
 #[test]
 fn resolving_task_is_deleted_at_its_deadline() {
-    let mut story = TaskStory::with("COMPLETED", &instance(1, "c1"), Placement::Fail);
+    let mut story = TaskScenario::with("COMPLETED", &instance(1, "c1"), Placement::Fail);
     let completed = story.now;
     story.now = completed + Duration::from_secs(119);
-    story.ask(&task::Command::BeginResolving).unwrap();
+    story.try_apply(&task::Command::BeginResolving).unwrap();
     let due = story.task.as_ref().unwrap().next_due();
-    assert_eq!(due, Some(completed + task::COMPLETED_DELETED), "not 30 s after it is RESOLVING");
+    assert_eq!(due, Some(completed + task::COMPLETED_RETENTION), "not 30 s after it is RESOLVING");
 }
 
 /// Effect of convergence on a task, this many seconds after it entered its state and, where that applies,
@@ -891,10 +916,10 @@ fn task_convergence_matches_table() {
     for row in rows(TASK_CONVERGENCE).1 {
         let wait = Placement::Queue { deadline_ms: 600_000 };
         let placement = if row[1] == "queue" { wait } else { Placement::Fail };
-        let mut story = TaskStory::with(&row[0], &instance(1, "c1"), placement);
+        let mut story = TaskScenario::with(&row[0], &instance(1, "c1"), placement);
         story.present = row[3] == "present";
         story.now = story.now + Duration::from_secs(row[2].parse().unwrap()) - Duration::from_nanos(1);
-        let events = story.ask(&task::Command::Converge).unwrap();
+        let events = story.try_apply(&task::Command::Converge).unwrap();
         let outcome = if events.is_empty() { "=" } else { story.state() };
         assert_eq!(outcome, row[4], "{row:?}");
     }
@@ -903,16 +928,18 @@ fn task_convergence_matches_table() {
 #[test]
 fn queued_task_is_blocked_until_deadline() {
     let wait = Placement::Queue { deadline_ms: 600_000 };
-    let mut story = TaskStory::with("PENDING", &instance(1, "c1"), wait);
-    let fail =
-        |story: &TaskStory| task::Command::Fail(unplaced_task(story.task.as_ref(), "insufficient resources"));
-    story.ask(&fail(&story)).unwrap();
-    let status = |story: &TaskStory| story.task.as_ref().unwrap().evaluations.iter().last().unwrap().status;
+    let mut story = TaskScenario::with("PENDING", &instance(1, "c1"), wait);
+    let fail = |story: &TaskScenario| {
+        task::Command::Fail(unplaced_task(story.task.as_ref(), "insufficient resources"))
+    };
+    story.try_apply(&fail(&story)).unwrap();
+    let status =
+        |story: &TaskScenario| story.task.as_ref().unwrap().evaluations.iter().last().unwrap().status;
     let reason = "insufficient resources".to_owned();
     assert_eq!((story.state(), status(&story)), ("PENDING", Status::Blocked { reason: reason.clone() }));
-    assert_eq!(story.ask(&fail(&story)), Ok(vec![]));
+    assert_eq!(story.try_apply(&fail(&story)), Ok(vec![]));
     story.now = story.now + Duration::from_secs(600);
-    story.ask(&task::Command::Converge).unwrap();
+    story.try_apply(&task::Command::Converge).unwrap();
     assert_eq!((story.state(), status(&story)), ("COMPLETED", Status::Failed { reason: reason.clone() }));
     let outcome = story.task.as_ref().unwrap().completed().unwrap().outcome.clone();
     assert_eq!(outcome, Outcome::Failed { reason });
@@ -921,15 +948,18 @@ fn queued_task_is_blocked_until_deadline() {
 #[test]
 fn task_failure_reasons_match_diego() {
     let own = instance(1, "c1");
-    let reason = |mut story: TaskStory, command: task::Command| {
-        story.ask(&command).unwrap();
+    let reason = |mut story: TaskScenario, command: task::Command| {
+        story.try_apply(&command).unwrap();
         match &story.task.unwrap().completed().unwrap().outcome {
             Outcome::Failed { reason } => reason.clone(),
-            Outcome::Succeeded { .. } => panic!("it succeeded"),
+            Outcome::Succeeded { .. } => panic!("expected a failure"),
         }
     };
-    assert_eq!(reason(TaskStory::with("PENDING", &own, Placement::Fail), task::Command::Cancel), "cancelled");
-    let mut lost = TaskStory::with("RUNNING", &own, Placement::Fail);
+    assert_eq!(
+        reason(TaskScenario::with("PENDING", &own, Placement::Fail), task::Command::Cancel),
+        "cancelled"
+    );
+    let mut lost = TaskScenario::with("RUNNING", &own, Placement::Fail);
     lost.present = false;
     assert_eq!(reason(lost, task::Command::Converge), "cell disappeared before completion");
 }
@@ -937,40 +967,42 @@ fn task_failure_reasons_match_diego() {
 #[test]
 fn placement_outcome_of_earlier_attempt_is_ignored() {
     let own = instance(1, "c1");
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     let judged = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
-    let fail = |story: &Story, attempt| {
+    let fail = |story: &ProcessScenario, attempt| {
         let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
         Command::Fail(outcome(story.process.as_ref(), vec![unplaced]))
     };
     let first = fail(&story, judged);
-    story.tell(&own, start());
+    story.report_at_0(&own, start());
     assert_eq!(
-        story.ask(&first).unwrap_err().code,
+        story.try_apply(&first).unwrap_err().code,
         Code::InvalidStateTransition,
         "its evaluation is complete"
     );
-    story.tell(&own, crash());
+    story.report_at_0(&own, crash());
     assert_eq!(story.state(), "UNCLAIMED");
     let earlier = fail(&story, judged);
-    assert_eq!(story.ask(&earlier), Ok(vec![]), "another attempt was judged");
+    assert_eq!(story.try_apply(&earlier), Ok(vec![]), "another attempt was judged");
     let current = fail(&story, story.process.as_ref().unwrap().actual(&web(0)).unwrap().since);
     // The evaluation completes, and a blocked one is created for the instance, which has a placement error.
-    assert_eq!(story.ask(&current).unwrap().len(), 3);
+    assert_eq!(story.try_apply(&current).unwrap().len(), 3);
 }
 
 #[test]
 fn lost_cell_ends_stopping_instance() {
     let own = instance(1, "c1");
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     story.crash(&own, 2);
-    story.tell(&own, start());
-    let count = |story: &Story| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_count;
-    let mut stopping = Story { process: story.process.clone(), now: story.now, ..Story::new() };
-    stopping.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
+    story.report_at_0(&own, start());
+    let count =
+        |story: &ProcessScenario| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_count;
+    let mut stopping =
+        ProcessScenario { process: story.process.clone(), now: story.now, ..ProcessScenario::new() };
+    stopping.try_apply(&Command::Retire { index: 0, definition_id: None }).unwrap();
     for lost in [&mut story, &mut stopping] {
         lost.present = false;
-        lost.ask(&Command::Converge).unwrap();
+        lost.try_apply(&Command::Converge).unwrap();
         assert_eq!(lost.state(), "UNCLAIMED");
     }
     // The first record moved to another cell, and the second one is new.
@@ -981,27 +1013,27 @@ fn lost_cell_ends_stopping_instance() {
 fn last_crashed_container_is_kept_until_record_is_recreated() {
     let (own, next) = (instance(1, "c1"), instance(2, "c2"));
     let crashed_in =
-        |story: &Story| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crashed_in.clone();
-    let mut story = Story::desired(1);
-    story.tell(&own, start());
+        |story: &ProcessScenario| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crashed_in.clone();
+    let mut story = ProcessScenario::desired(1);
+    story.report_at_0(&own, start());
     assert_eq!(crashed_in(&story), None);
-    story.tell(&own, crash());
+    story.report_at_0(&own, crash());
     for command in [claim(), start(), actual::Command::Unclaim, start()] {
-        story.tell(&next, command);
+        story.report_at_0(&next, command);
         assert_eq!(crashed_in(&story).as_deref(), Some(&own));
     }
-    story.tell(&next, crash());
+    story.report_at_0(&next, crash());
     assert_eq!(crashed_in(&story).as_deref(), Some(&next));
-    story.tell(&own, start());
-    story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
-    story.tell(&own, actual::Command::Remove);
+    story.report_at_0(&own, start());
+    story.try_apply(&Command::Retire { index: 0, definition_id: None }).unwrap();
+    story.report_at_0(&own, actual::Command::Remove);
     assert_eq!((story.state().as_str(), crashed_in(&story)), ("UNCLAIMED", None));
 }
 
 #[test]
 fn report_on_changed_record_is_stale() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
-    let report = |story: &Story, step| Report {
+    let report = |story: &ProcessScenario, step| Report {
         domain: domain("apps"),
         place: web(0),
         epoch: story.process.as_ref().unwrap().epoch,
@@ -1009,40 +1041,40 @@ fn report_on_changed_record_is_stale() {
         judged: story.process.as_ref().unwrap().changed_at(&web(0)),
         steps: vec![step],
     };
-    let mut story = Story::with("CLAIMED", &own);
+    let mut story = ProcessScenario::with("CLAIMED", &own);
     let first = Command::Report(report(&story, ReportStep::Actual(start())));
-    assert_ne!(story.ask(&first), Ok(vec![]));
-    assert_eq!(story.ask(&first), Ok(vec![]), "it is so already");
+    assert_ne!(story.try_apply(&first), Ok(vec![]));
+    assert_eq!(story.try_apply(&first), Ok(vec![]), "no change");
     let early = report(&story, ReportStep::Actual(crash()));
-    story.tell(&own, crash());
+    story.report_at_0(&own, crash());
     let stale = |answer: Result<Vec<Event>, Refusal>| answer.unwrap_err().code;
-    assert_eq!(stale(story.ask(&first)), Code::StaleRecord, "the container has ended");
+    assert_eq!(stale(story.try_apply(&first)), Code::StaleRecord, "the container has ended");
     assert_eq!(story.state(), "UNCLAIMED");
-    assert_eq!(story.ask(&Command::Report(early)).unwrap_err().code, Code::ActualLrpCannotBeCrashed);
+    assert_eq!(story.try_apply(&Command::Report(early)).unwrap_err().code, Code::ActualLrpCannotBeCrashed);
 
     // A placement error does not count as a change, but a new holder does.
     let claim = report(&story, ReportStep::Actual(claim()));
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
     let outcome = outcome(story.process.as_ref(), vec![unplaced]);
-    story.ask(&Command::Fail(outcome)).unwrap();
+    story.try_apply(&Command::Fail(outcome)).unwrap();
     assert_eq!(report(&story, ReportStep::Actual(start())).judged, claim.judged);
     let again = report(&story, ReportStep::Actual(start()));
-    story.tell(&other, actual::Command::Claim { placement: None });
-    assert_eq!(stale(story.ask(&Command::Report(again))), Code::StaleRecord);
+    story.report_at_0(&other, actual::Command::Claim { placement: None });
+    assert_eq!(stale(story.try_apply(&Command::Report(again))), Code::StaleRecord);
 
     // If no record of a place is left, removals of other records of the process count as changes.
     let late = Command::Report(report(&story, ReportStep::Actual(start())));
-    story.ask(&Command::Remove).unwrap();
-    story.tell(&other, actual::Command::Remove);
+    story.try_apply(&Command::Remove).unwrap();
+    story.report_at_0(&other, actual::Command::Remove);
     assert_eq!(story.state(), "none");
-    assert_eq!(stale(story.ask(&late)), Code::StaleRecord);
+    assert_eq!(stale(story.try_apply(&late)), Code::StaleRecord);
 }
 
 #[test]
 fn returning_containers_of_removed_process_are_accepted() {
-    let mut story = Story::desired(1);
-    story.ask(&Command::Remove).unwrap();
+    let mut story = ProcessScenario::desired(1);
+    story.try_apply(&Command::Remove).unwrap();
     assert_eq!(story.state(), "none");
     let process = story.process.clone().unwrap();
     let back = |index: u32| Report {
@@ -1054,13 +1086,13 @@ fn returning_containers_of_removed_process_are_accepted() {
         steps: vec![ReportStep::Actual(start())],
     };
     for index in 0..3 {
-        story.ask(&Command::Report(back(index))).unwrap();
+        story.try_apply(&Command::Report(back(index))).unwrap();
         assert_eq!(story.state_of(index), "RUNNING stopping");
     }
     // Once one of them is gone, older reports about places without a record are refused.
     story.report(1, &instance(2, "c1"), ReportStep::Actual(actual::Command::Remove)).unwrap();
     for index in [1, 3] {
-        let answer = story.ask(&Command::Report(back(index)));
+        let answer = story.try_apply(&Command::Report(back(index)));
         assert_eq!(answer.unwrap_err().code, Code::StaleRecord, "{index}");
     }
 }
@@ -1069,8 +1101,8 @@ fn returning_containers_of_removed_process_are_accepted() {
 fn report_with_other_epoch_domain_or_cell_is_refused() {
     let own = instance(1, "c1");
     let code = |answer: Result<Vec<Event>, Refusal>| answer.unwrap_err().code;
-    let mut story = Story::with("CLAIMED", &own);
-    let report = |story: &Story| Report {
+    let mut story = ProcessScenario::with("CLAIMED", &own);
+    let report = |story: &ProcessScenario| Report {
         domain: domain("apps"),
         place: web(0),
         epoch: story.process.as_ref().unwrap().epoch,
@@ -1079,40 +1111,40 @@ fn report_with_other_epoch_domain_or_cell_is_refused() {
         steps: vec![ReportStep::Actual(start())],
     };
     let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };
-    assert_eq!(code(story.ask(&Command::Report(earlier))), Code::StaleEpoch);
+    assert_eq!(code(story.try_apply(&Command::Report(earlier))), Code::StaleEpoch);
     // The report names a later epoch, so this BBS is behind. The container must not be ended for that.
     let later = Report { epoch: Epoch(story.now.next()), ..report(&story) };
-    assert_eq!(code(story.ask(&Command::Report(later))), Code::Unavailable);
+    assert_eq!(code(story.try_apply(&Command::Report(later))), Code::Unavailable);
     let elsewhere = Report { domain: domain("other"), ..report(&story) };
-    assert_eq!(code(story.ask(&Command::Report(elsewhere))), Code::Forbidden);
+    assert_eq!(code(story.try_apply(&Command::Report(elsewhere))), Code::Forbidden);
     story.present = false;
     let lost = report(&story);
-    assert_eq!(code(story.ask(&Command::Report(lost))), Code::CellAbsent);
+    assert_eq!(code(story.try_apply(&Command::Report(lost))), Code::CellAbsent);
 
-    let mut story = TaskStory::with("RUNNING", &own, Placement::Fail);
+    let mut story = TaskScenario::with("RUNNING", &own, Placement::Fail);
     let report = |name: &str, epoch| {
         let step = task::ReportStep::Complete { outcome: Outcome::Succeeded { result: "42".into() } };
         task::Command::Report(task::Report { domain: domain(name), epoch, by: own.clone(), step })
     };
     let epoch = story.task.as_ref().unwrap().epoch;
-    assert_eq!(code(story.ask(&report("apps", Epoch(Timestamp(1))))), Code::StaleEpoch);
-    assert_eq!(code(story.ask(&report("apps", Epoch(story.now.next())))), Code::Unavailable);
-    assert_eq!(code(story.ask(&report("other", epoch))), Code::Forbidden);
+    assert_eq!(code(story.try_apply(&report("apps", Epoch(Timestamp(1))))), Code::StaleEpoch);
+    assert_eq!(code(story.try_apply(&report("apps", Epoch(story.now.next())))), Code::Unavailable);
+    assert_eq!(code(story.try_apply(&report("other", epoch))), Code::Forbidden);
     story.present = false;
     let lost = story.complete(&own);
-    assert_eq!(code(story.ask(&lost)), Code::CellAbsent);
+    assert_eq!(code(story.try_apply(&lost)), Code::CellAbsent);
 }
 
 #[test]
 fn guid_changes_domain_only_after_last_record_is_gone() {
     let own = instance(1, "c1");
-    let mut story = Story::with("RUNNING", &own);
-    story.ask(&Command::Remove).unwrap();
+    let mut story = ProcessScenario::with("RUNNING", &own);
+    story.try_apply(&Command::Remove).unwrap();
     let elsewhere = Command::Desire(Box::new(lrp("other", 1)));
-    assert_eq!(story.ask(&elsewhere).unwrap_err().code, Code::ResourceConflict);
-    story.tell(&own, actual::Command::Remove);
+    assert_eq!(story.try_apply(&elsewhere).unwrap_err().code, Code::ResourceConflict);
+    story.report_at_0(&own, actual::Command::Remove);
     assert!(story.process.as_ref().unwrap().is_gone());
-    story.ask(&elsewhere).unwrap();
+    story.try_apply(&elsewhere).unwrap();
     assert_eq!(story.process.unwrap().domain, domain("other"));
 }
 
@@ -1120,23 +1152,24 @@ fn guid_changes_domain_only_after_last_record_is_gone() {
 fn long_reason_is_truncated_and_repetition_recognised() {
     let own = instance(1, "c1");
     let long = "x".repeat(5000);
-    let mut story = Story::desired(1);
+    let mut story = ProcessScenario::desired(1);
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let unplaced = process::Unplaced { place: web(0), attempt, error: long.clone() };
-    let fail = |story: &Story| Command::Fail(outcome(story.process.as_ref(), vec![unplaced.clone()]));
-    let text = format!("{:?}", story.ask(&fail(&story)).unwrap());
+    let fail =
+        |story: &ProcessScenario| Command::Fail(outcome(story.process.as_ref(), vec![unplaced.clone()]));
+    let text = format!("{:?}", story.try_apply(&fail(&story)).unwrap());
     assert!(text.len() < 2 * limits::REASON_BYTES + 500, "{text}");
-    assert_eq!(story.ask(&fail(&story)), Ok(vec![]));
-    story.tell(&own, start());
-    story.tell(&own, actual::Command::Crash { reason: long.clone(), exit_status: None });
+    assert_eq!(story.try_apply(&fail(&story)), Ok(vec![]));
+    story.report_at_0(&own, start());
+    story.report_at_0(&own, actual::Command::Crash { reason: long.clone(), exit_status: None });
     let reason = &story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_reason;
     assert!(reason.len() <= limits::REASON_BYTES && reason.ends_with("(truncated)"));
 
     let wait = Placement::Queue { deadline_ms: 600_000 };
-    let mut story = TaskStory::with("PENDING", &own, wait);
-    let fail = |story: &TaskStory| task::Command::Fail(unplaced_task(story.task.as_ref(), &long));
-    assert!(format!("{:?}", story.ask(&fail(&story)).unwrap()).len() < 2 * limits::REASON_BYTES + 500);
-    assert_eq!(story.ask(&fail(&story)), Ok(vec![]));
+    let mut story = TaskScenario::with("PENDING", &own, wait);
+    let fail = |story: &TaskScenario| task::Command::Fail(unplaced_task(story.task.as_ref(), &long));
+    assert!(format!("{:?}", story.try_apply(&fail(&story)).unwrap()).len() < 2 * limits::REASON_BYTES + 500);
+    assert_eq!(story.try_apply(&fail(&story)), Ok(vec![]));
 }
 
 #[test]
@@ -1165,7 +1198,7 @@ fn evacuation_continues_after_rep_restart_and_starts_again_when_requested_again(
     ];
     let mut cell = None;
     for ((event, after), at) in story.into_iter().zip(0..) {
-        cell = evolve(cell, &event, &Stamp::beginning(DecisionId(id(at.into())), Timestamp(at)));
+        cell = evolve(cell, &event, &Stamp::root(DecisionId(id(at.into())), Timestamp(at)));
         assert_eq!(evacuation(cell.as_ref()), after, "after {event:?} at {at}");
     }
 }

@@ -17,31 +17,31 @@ use schemas::Timestamp;
 use time::OffsetDateTime;
 
 /// Validity period of new certificates: ten years. To lock a user out, revoke the user.
-const VALID: Duration = Duration::from_secs(10 * 365 * 86_400);
+const VALIDITY: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Time by which the validity of a new certificate starts in the past. Clocks of other hosts may be behind.
-const BEFORE: Duration = Duration::from_secs(86_400);
+const BACKDATING: Duration = Duration::from_secs(86_400);
 /// Common name of the authority.
-const NAME: &str = "Muster development CA";
+const AUTHORITY_NAME: &str = "Muster development CA";
 
 /// Error while issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("a certificate can't be made")]
-    Make(#[from] rcgen::Error),
+    #[error("cannot create the certificate")]
+    Creation(#[from] rcgen::Error),
     /// The host is neither a valid host name nor an address.
-    #[error("{0:?} is neither the name of a host nor an address")]
+    #[error("invalid host {0:?}: expected a host name or an IP address")]
     Host(String),
     /// The expiry of the issued certificate cannot be read.
-    #[error("the expiry of the new certificate is not known")]
+    #[error("cannot read the expiry of the new certificate")]
     Expiry(#[from] ExpiryError),
     /// The clock shows a time that a certificate cannot represent.
-    #[error("the clock shows {0}, which no certificate can be made for")]
+    #[error("cannot create the certificate: the clock shows {0}, which a certificate cannot represent")]
     Clock(Timestamp),
 }
 
 /// Certificate and its private key, both in PEM.
 #[derive(Debug)]
-pub struct Made {
+pub struct IssuedCertificate {
     pub certificate: String,
     pub key: String,
 }
@@ -49,10 +49,10 @@ pub struct Made {
 /// Error while reading the expiry of a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpiryError {
-    /// The text contains no certificate in PEM.
-    #[error("no certificate in PEM")]
+    /// The text contains no PEM certificate found.
+    #[error("no PEM certificate found")]
     Pem,
-    #[error("the certificate cannot be parsed: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Parse(String),
 }
 
@@ -103,38 +103,42 @@ pub enum Holder<'a> {
 /// Creates an authority: a self-signed certificate and its key.
 ///
 /// # Errors
-/// Returns an error if there is no randomness for the key or the clock is outside the supported range.
-pub fn authority(now: Timestamp) -> Result<Made, CertificateError> {
+/// Returns an error if the key cannot be generated or the clock is outside the supported range.
+pub fn create_authority(now: Timestamp) -> Result<IssuedCertificate, CertificateError> {
     let key = KeyPair::generate()?;
-    let certificate = dated(authority_params(), now)?.self_signed(&key)?;
+    let certificate = with_validity(authority_params(), now)?.self_signed(&key)?;
     Ok(made(&certificate, &key))
 }
 
 /// Issues a certificate that is signed with the key of an authority.
 ///
 /// # Errors
-/// Returns an error if the authority's key or a host is invalid, if there is no randomness for the new key,
-/// or if the clock is outside the supported range.
-pub fn signed(holder: Holder<'_>, authority_key: &str, now: Timestamp) -> Result<Made, CertificateError> {
+/// Returns an error if the authority's key or a host is invalid, if the new key cannot be generated, or if
+/// the clock is outside the supported range.
+pub fn issue(
+    holder: Holder<'_>,
+    authority_key: &str,
+    now: Timestamp,
+) -> Result<IssuedCertificate, CertificateError> {
     let issuer = Issuer::new(authority_params(), KeyPair::from_pem(authority_key)?);
     let key = KeyPair::generate()?;
-    let certificate = dated(params(holder)?, now)?.signed_by(&key, &issuer)?;
+    let certificate = with_validity(certificate_params(holder)?, now)?.signed_by(&key, &issuer)?;
     Ok(made(&certificate, &key))
 }
 
-fn made(certificate: &Certificate, key: &KeyPair) -> Made {
-    Made { certificate: certificate.pem(), key: key.serialize_pem() }
+fn made(certificate: &Certificate, key: &KeyPair) -> IssuedCertificate {
+    IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
 }
 
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = called(NAME);
+    params.distinguished_name = called(AUTHORITY_NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-fn params(holder: Holder<'_>) -> Result<CertificateParams, CertificateError> {
+fn certificate_params(holder: Holder<'_>) -> Result<CertificateParams, CertificateError> {
     let mut params = CertificateParams::default();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
@@ -143,7 +147,8 @@ fn params(holder: Holder<'_>) -> Result<CertificateParams, CertificateError> {
             params.distinguished_name = called("nats-server");
             params.extended_key_usages =
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-            params.subject_alt_names = hosts.iter().map(|host| reached_by(host)).collect::<Result<_, _>>()?;
+            params.subject_alt_names =
+                hosts.iter().map(|host| subject_alt_name(host)).collect::<Result<_, _>>()?;
         }
         Holder::User(name) => {
             params.distinguished_name = called(name);
@@ -154,7 +159,7 @@ fn params(holder: Holder<'_>) -> Result<CertificateParams, CertificateError> {
 }
 
 /// Returns a host name or an address as a subject alternative name.
-fn reached_by(host: &str) -> Result<SanType, CertificateError> {
+fn subject_alt_name(host: &str) -> Result<SanType, CertificateError> {
     let bad = || CertificateError::Host(host.chars().take(100).collect());
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(address));
@@ -174,13 +179,16 @@ fn called(name: &str) -> DistinguishedName {
     distinguished
 }
 
-fn dated(mut params: CertificateParams, now: Timestamp) -> Result<CertificateParams, CertificateError> {
+fn with_validity(
+    mut params: CertificateParams,
+    now: Timestamp,
+) -> Result<CertificateParams, CertificateError> {
     let at = |seconds: u64| {
         let seconds = i64::try_from(seconds).map_err(|_| CertificateError::Clock(now))?;
         OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| CertificateError::Clock(now))
     };
-    params.not_before = at(now.seconds().saturating_sub(BEFORE.as_secs()))?;
-    params.not_after = at(now.seconds() + VALID.as_secs())?;
+    params.not_before = at(now.seconds().saturating_sub(BACKDATING.as_secs()))?;
+    params.not_after = at(now.seconds() + VALIDITY.as_secs())?;
     Ok(params)
 }
 
@@ -189,12 +197,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expiry_of_a_certificate_is_read_from_its_pem() {
+    fn expiry_is_read_from_first_pem_certificate() {
         let now = Timestamp::from_millis(1_795_000_000_000);
-        let made = authority(now).unwrap();
-        assert_eq!(expiry(made.certificate.as_bytes()).unwrap(), now + VALID);
+        let made = create_authority(now).unwrap();
+        assert_eq!(expiry(made.certificate.as_bytes()).unwrap(), now + VALIDITY);
         let with_key = [made.key.as_bytes(), made.certificate.as_bytes()].concat();
-        assert_eq!(expiry(&with_key).unwrap(), now + VALID, "the first certificate counts");
+        assert_eq!(expiry(&with_key).unwrap(), now + VALIDITY, "the first certificate counts");
         assert!(matches!(expiry(made.key.as_bytes()), Err(ExpiryError::Pem)));
         assert!(matches!(expiry(b"hello"), Err(ExpiryError::Pem)));
     }

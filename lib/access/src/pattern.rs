@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_covers_what_is_narrower() {
+    fn covers_accepts_only_narrower_patterns() {
         for (wide, narrow) in [
             ("a.b", "a.b"),
             ("a.*", "a.b"),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_is_a_subject_that_is_covered() {
+    fn example_returns_a_covered_subject() {
         for pattern in ["a.b", "a.*.c", "a.>", "*.>"] {
             let subject = example(pattern);
             assert!(covers(pattern, &subject) && !subject.contains(['*', '>']), "{subject}");

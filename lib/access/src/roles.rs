@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use schemas::bus::{BusPattern, BusSubject, INBOX_ROOT, Inbox, InboxKind, LeaderRole, QueryVerb, RepVerb};
 use schemas::caller::Caller;
-use schemas::feed::EVERYTHING;
+use schemas::feed::ALL_EVENTS;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::reach::Reach;
 use schemas::subject::STREAM;
@@ -54,19 +54,19 @@ pub struct Rights {
 
 /// Returns the JetStream requests that read the stream: its state, the message at a position, and the last
 /// message of a subject.
-fn reads_stream() -> Vec<String> {
-    ["STREAM.INFO.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.>"].map(of_stream).to_vec()
+fn stream_read_requests() -> Vec<String> {
+    ["STREAM.INFO.S", "STREAM.MSG.GET.S", "DIRECT.GET.S", "DIRECT.GET.S.>"].map(stream_request).to_vec()
 }
 
 /// Returns the additional JetStream requests for following the stream: create an ephemeral consumer, fetch
 /// messages, and check after a reconnect that the consumer still exists.
-fn follows_stream() -> Vec<String> {
+fn stream_follow_requests() -> Vec<String> {
     ["CONSUMER.CREATE.S", "CONSUMER.CREATE.S.>", "CONSUMER.INFO.S.>", "CONSUMER.MSG.NEXT.S.>"]
-        .map(of_stream)
+        .map(stream_request)
         .to_vec()
 }
 
-fn of_stream(question: &str) -> String {
+fn stream_request(question: &str) -> String {
     format!("$JS.API.{}", question.replace(".S", &format!(".{STREAM}")))
 }
 
@@ -84,14 +84,14 @@ fn queries(caller: Caller) -> String {
 }
 
 /// Returns the rights of a caller of queries. `more` are patterns that it publishes on besides its queries.
-fn asks(caller: Caller, more: &[String]) -> (Vec<String>, Vec<String>, bool) {
+fn caller_rights(caller: Caller, more: &[String]) -> (Vec<String>, Vec<String>, bool) {
     let inbox = format!("{INBOX_ROOT}{caller}.>");
-    ([more, &[queries(caller)]].concat(), vec![inbox, EVERYTHING.to_owned()], false)
+    ([more, &[queries(caller)]].concat(), vec![inbox, ALL_EVENTS.to_owned()], false)
 }
 
 /// Returns the subjects on which the leader and the standbys of a role publish heartbeats and status.
-fn signs(role: LeaderRole) -> Vec<String> {
-    [BusSubject::Beat(role), BusSubject::Elected(role), BusSubject::Alive(role)]
+fn leadership_subjects(role: LeaderRole) -> Vec<String> {
+    [BusSubject::LeaderHeartbeat(role), BusSubject::Elected(role), BusSubject::Alive(role)]
         .map(|of| of.to_string())
         .to_vec()
 }
@@ -103,23 +103,23 @@ impl Role {
         let (publishes, subscribes, answers) = match self {
             Self::BbsWriter => (
                 writer_publishes(),
-                [vec![BusSubject::FoundingKnown.to_string()], inboxes(&[InboxKind::BbsWriter])].concat(),
+                [vec![BusSubject::FoundingReply.to_string()], inboxes(&[InboxKind::BbsWriter])].concat(),
                 false,
             ),
             Self::Bbs => (bbs_publishes(), bbs_subscribes(), false),
             Self::Auctioneer => (
                 [
                     vec![Reach::Auctioneers.to_string(), Reach::Orders(RepVerb::Perform).to_string()],
-                    vec![BusSubject::FoundingKnown.to_string()],
-                    signs(LeaderRole::Auctioneer),
+                    vec![BusSubject::FoundingReply.to_string()],
+                    leadership_subjects(LeaderRole::Auctioneer),
                     vec![queries(Caller::Auctioneer)],
-                    reads_stream(),
-                    follows_stream(),
+                    stream_read_requests(),
+                    stream_follow_requests(),
                 ]
                 .concat(),
                 [
-                    vec![BusPattern::Heartbeats.to_string(), BusSubject::FoundingAsked.to_string()],
-                    LeaderRole::ALL.map(|role| BusPattern::Beats(role).to_string()).to_vec(),
+                    vec![BusPattern::Heartbeats.to_string(), BusSubject::FoundingQuery.to_string()],
+                    LeaderRole::ALL.map(|role| BusPattern::LeaderHeartbeats(role).to_string()).to_vec(),
                     inboxes(&[InboxKind::Auctioneer, InboxKind::AuctioneerReader]),
                 ]
                 .concat(),
@@ -129,31 +129,33 @@ impl Role {
                 vec![
                     Reach::Reports(cell.clone()).to_string(),
                     BusSubject::Heartbeat(cell.clone()).to_string(),
-                    BusSubject::FoundingKnown.to_string(),
+                    BusSubject::FoundingReply.to_string(),
                     Caller::Rep(cell.clone()).query(QueryVerb::CellRecords),
                     Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow),
                 ],
                 vec![
                     BusPattern::Rep(cell.clone()).to_string(),
                     BusPattern::Elected.to_string(),
-                    BusSubject::FoundingAsked.to_string(),
+                    BusSubject::FoundingQuery.to_string(),
                     inbox(Inbox::Rep(cell.clone())),
                 ],
                 true,
             ),
             Self::Client(domain, name) => {
                 let commands = Reach::Client(domain.clone(), name.clone());
-                asks(Caller::Client(domain.clone(), name.clone()), &[commands.to_string()])
+                caller_rights(Caller::Client(domain.clone(), name.clone()), &[commands.to_string()])
             }
-            Self::Projector => {
-                ([reads_stream(), follows_stream()].concat(), inboxes(&[InboxKind::Projector]), false)
-            }
-            Self::Auditor(name) => asks(Caller::Auditor(name.clone()), &reads_stream()),
+            Self::Projector => (
+                [stream_read_requests(), stream_follow_requests()].concat(),
+                inboxes(&[InboxKind::Projector]),
+                false,
+            ),
+            Self::Auditor(name) => caller_rights(Caller::Auditor(name.clone()), &stream_read_requests()),
             Self::Operator(name) => {
                 let commands = vec![Reach::Operator(name.clone()).to_string()];
-                asks(Caller::Operator(name.clone()), &[commands, reads_stream()].concat())
+                caller_rights(Caller::Operator(name.clone()), &[commands, stream_read_requests()].concat())
             }
-            Self::Gateway(name) => asks(Caller::Gateway(name.clone()), &[]),
+            Self::Gateway(name) => caller_rights(Caller::Gateway(name.clone()), &[]),
             Self::Admin(name) => {
                 (vec!["$JS.API.>".to_owned()], vec![format!("{INBOX_ROOT}admin.{name}.>")], false)
             }
@@ -164,15 +166,15 @@ impl Role {
 
     /// Returns the default user name of this role: its words joined by `-`, such as `rep-c1`.
     #[must_use]
-    pub fn usual_name(&self) -> String {
+    pub fn default_name(&self) -> String {
         self.to_string().replace(' ', "-")
     }
 }
 
 fn writer_publishes() -> Vec<String> {
     let own =
-        [Reach::Events.to_string(), of_stream("STREAM.CREATE.S"), BusSubject::FoundingAsked.to_string()];
-    [own.to_vec(), reads_stream(), follows_stream()].concat()
+        [Reach::Events.to_string(), stream_request("STREAM.CREATE.S"), BusSubject::FoundingQuery.to_string()];
+    [own.to_vec(), stream_read_requests(), stream_follow_requests()].concat()
 }
 
 fn bbs_publishes() -> Vec<String> {
@@ -186,7 +188,7 @@ fn bbs_publishes() -> Vec<String> {
         RepVerb::Logs,
         RepVerb::Health,
         RepVerb::Files,
-        RepVerb::Enter,
+        RepVerb::Exec,
         RepVerb::Talk,
         RepVerb::AcceptLog,
     ];
@@ -201,11 +203,11 @@ fn bbs_publishes() -> Vec<String> {
     ];
     [
         orders.map(|verb| Reach::Orders(verb).to_string()).to_vec(),
-        signs(LeaderRole::Bbs),
-        vec![queries(Caller::Bbs), Reach::QueriesOf.to_string()],
-        vec![EVERYTHING.to_owned(), BusSubject::FoundingKnown.to_string()],
+        leadership_subjects(LeaderRole::Bbs),
+        vec![queries(Caller::Bbs), Reach::ForwardedQueries.to_string()],
+        vec![ALL_EVENTS.to_owned(), BusSubject::FoundingReply.to_string()],
         inboxes(&answered),
-        reads_stream(),
+        stream_read_requests(),
     ]
     .concat()
 }
@@ -217,13 +219,13 @@ fn bbs_subscribes() -> Vec<String> {
         BusPattern::Reports,
         BusPattern::Heartbeats,
         BusPattern::Auctioneers,
-        BusPattern::Beats(LeaderRole::Bbs),
+        BusPattern::LeaderHeartbeats(LeaderRole::Bbs),
         BusPattern::Alive,
         BusPattern::Queries,
     ];
     [
         heard.map(|pattern| pattern.to_string()).to_vec(),
-        vec![Reach::QueriesOf.to_string(), BusSubject::FoundingAsked.to_string()],
+        vec![Reach::ForwardedQueries.to_string(), BusSubject::FoundingQuery.to_string()],
         inboxes(&[InboxKind::Bbs]),
     ]
     .concat()
@@ -232,16 +234,16 @@ fn bbs_subscribes() -> Vec<String> {
 /// Error for a text that is not a valid role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no role: use bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor NAME, operator NAME, \
-     gateway NAME, admin NAME or system, with names of A-Z a-z 0-9 _ -"
+    "invalid role {0:?}: use bbs, bbs-writer, auctioneer, projector, rep CELL, client DOMAIN NAME, auditor \
+     NAME, operator NAME, gateway NAME, admin NAME or system, with names of A-Z a-z 0-9 _ -"
 )]
-pub struct NoRole(pub String);
+pub struct InvalidRole(pub String);
 
 impl FromStr for Role {
-    type Err = NoRole;
+    type Err = InvalidRole;
 
     /// Parses the text form of a role, such as `rep c1` or `client shop web`.
-    fn from_str(text: &str) -> Result<Self, NoRole> {
+    fn from_str(text: &str) -> Result<Self, InvalidRole> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let role = match words[..] {
             ["bbs-writer"] => Some(Self::BbsWriter),
@@ -260,7 +262,7 @@ impl FromStr for Role {
             ["admin", name] => ClientName::new(name).ok().map(Self::Admin),
             _ => None,
         };
-        role.ok_or_else(|| NoRole(schemas::limits::cut(text, 100)))
+        role.ok_or_else(|| InvalidRole(schemas::limits::truncate(text, 100)))
     }
 }
 

@@ -33,13 +33,13 @@ pub struct Settings {
 }
 
 /// Name of the file with the users, relative to the file that includes it.
-pub const USERS: &str = "users.conf";
+pub const USERS_FILE: &str = "users.conf";
 /// Name of the file to which the server writes its process id.
-pub const PID: &str = "nats.pid";
+pub const PID_FILE: &str = "nats.pid";
 /// Name of the file with the authority's certificate.
-pub const AUTHORITY: &str = "ca.crt";
+pub const AUTHORITY_FILE: &str = "ca.crt";
 /// Names of the files with the server's certificate and its key.
-pub const SERVER: (&str, &str) = ("server.crt", "server.key");
+pub const SERVER_FILES: (&str, &str) = ("server.crt", "server.key");
 
 /// Returns a text in quotes, escaped for the configuration.
 fn quoted(text: &str) -> String {
@@ -51,7 +51,7 @@ fn path(path: &Path) -> String {
 }
 
 /// Size limit of the subject and the headers of a message, in bytes.
-const AROUND: usize = 1024 * 1024;
+const MESSAGE_OVERHEAD: usize = 1024 * 1024;
 
 /// Returns the main configuration. `muster auth` writes it once; operators may edit it afterwards.
 #[must_use]
@@ -59,46 +59,48 @@ pub fn configuration(settings: &Settings) -> String {
     let Settings { listen, monitoring, folder, streams } = settings;
     let within = |name: &str| path(&folder.join(name));
     format!(
-        "# A nats-server for Muster: 2.12.7, 2.14 or newer. Written once by muster auth init, and yours to change.\n\
-         # Users and what they may do are in {USERS}, which muster auth add and revoke write anew.\n\
+        "# Configuration of a nats-server for Muster: 2.12.7, 2.14 or newer.\n\
+         # muster auth init created it. You may edit it.\n\
+         # Users and their permissions are in {USERS_FILE}, which muster auth add and revoke rewrite.\n\
          \n\
          server_name: muster\n\
          listen: {}\n\
-         # Who reaches this sees who is connected, and nothing else: keep it on the host. muster bbs --monitoring asks it whether\n\
-         # every write is synced.\n\
+         # Monitoring shows the connected users to every process that can reach it: keep it on the host.\n\
+         # muster bbs --monitoring reads from it if every write is synced.\n\
          http: {}\n\
-         # By this muster auth has the server read its users again.\n\
+         # muster auth makes the server with this process id reload its users.\n\
          pid_file: {}\n\
-         # Muster's largest message, with what NATS puts around it.\n\
+         # Largest message of Muster, with its subject and headers.\n\
          max_payload: {}\n\
-         # Connections of all users together: the server has no limit for each of them. Who opens too many is revoked.\n\
+         # Limit for all users together: the server has no limit per user.\n\
+         # Revoke a user that opens too many connections.\n\
          max_connections: 16384\n\
          \n\
          jetstream {{\n    store_dir: {}\n    \
          # An acknowledged entry survives a power cut only if it is synced before it is acknowledged.\n    \
          sync_interval: always\n}}\n\
          \n\
-         # Nobody connects without a certificate of the authority.\n\
+         # Every client needs a certificate of the authority.\n\
          tls {{\n    cert_file: {}\n    key_file: {}\n    ca_file: {}\n    verify: true\n    timeout: 10\n}}\n\
          \n\
          include {}\n",
         quoted(listen),
         quoted(monitoring),
-        within(PID),
-        MESSAGE_BYTES + AROUND,
+        within(PID_FILE),
+        MESSAGE_BYTES + MESSAGE_OVERHEAD,
         path(streams),
-        within(SERVER.0),
-        within(SERVER.1),
-        within(AUTHORITY),
-        quoted(USERS),
+        within(SERVER_FILES.0),
+        within(SERVER_FILES.1),
+        within(AUTHORITY_FILE),
+        quoted(USERS_FILE),
     )
 }
 
 /// Port for connections between the servers of a cluster.
-const ROUTES: u16 = 6222;
+const ROUTE_PORT: u16 = 6222;
 
 /// Host name in the certificate of every server. No certificate of a user contains it.
-pub(crate) const SERVERS_OWN: &str = "localhost";
+pub(crate) const SERVER_CERTIFICATE_HOST: &str = "localhost";
 
 /// Returns the name of the file with the configuration of one server of a cluster. Numbers start at 1.
 #[must_use]
@@ -111,26 +113,28 @@ pub fn member_file(number: usize) -> String {
 ///
 /// Numbers start at 1. `hosts` has the host of every server.
 #[must_use]
-pub fn member(settings: &Settings, hosts: &[String], number: usize) -> String {
+pub fn member_configuration(settings: &Settings, hosts: &[String], number: usize) -> String {
     let within = |name: &str| path(&settings.folder.join(name));
-    let routes = hosts.iter().map(|host| quoted(&format!("tls://{host}:{ROUTES}"))).collect::<Vec<_>>();
+    let routes = hosts.iter().map(|host| quoted(&format!("tls://{host}:{ROUTE_PORT}"))).collect::<Vec<_>>();
     format!(
-        "# The server on {}, one of {}. Written once by muster auth init, and yours to change.\n\
+        "# Configuration of the server on {}, one of {}. muster auth init created it. You may edit it.\n\
          include \"nats.conf\"\n\
          server_name: muster-{number}\n\
          \n\
-         cluster {{\n    name: muster\n    listen: \"0.0.0.0:{ROUTES}\"\n    routes: [{}]\n    \
-         # Everybody is told all servers by the names that their certificate has.\n    no_advertise: true\n    \
-         # A server's certificate has the name {SERVERS_OWN}, and no user's has: a user is no server of the cluster.\n    \
-         authorization {{ user: {SERVERS_OWN} }}\n    \
+         cluster {{\n    name: muster\n    listen: \"0.0.0.0:{ROUTE_PORT}\"\n    routes: [{}]\n    \
+         # Clients are configured with every server, by the names in the certificates.\n    \
+         no_advertise: true\n    \
+         # Only certificates of servers have the name {SERVER_CERTIFICATE_HOST}.\n    \
+         # So no user can join the cluster as a server.\n    \
+         authorization {{ user: {SERVER_CERTIFICATE_HOST} }}\n    \
          tls {{\n        cert_file: {}\n        key_file: {}\n        ca_file: {}\n        verify_and_map: true\n        \
          timeout: 10\n    }}\n}}\n",
         hosts[number - 1],
         hosts.len(),
         routes.join(", "),
-        within(SERVER.0),
-        within(SERVER.1),
-        within(AUTHORITY),
+        within(SERVER_FILES.0),
+        within(SERVER_FILES.1),
+        within(AUTHORITY_FILE),
     )
 }
 
@@ -138,9 +142,10 @@ pub fn member(settings: &Settings, hosts: &[String], number: usize) -> String {
 /// Users with the role `system` are in the server's own account.
 #[must_use]
 pub fn users(users: &[User]) -> String {
-    let mut text = "# Written by muster auth, from users.list: what is changed here is lost with the next change there.\n\
+    let mut text =
+        "# Generated by muster auth from users.list, which overwrites every change in this file.\n\
                     system_account: SYS\naccounts {\n    SYS {\n        users: ["
-        .to_owned();
+            .to_owned();
     for user in users.iter().filter(|user| user.role.rights().is_none()) {
         write_user(&mut text, user, None);
     }

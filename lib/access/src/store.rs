@@ -15,75 +15,60 @@ use nkeys::{KeyPair, KeyPairType};
 use schemas::Timestamp;
 use schemas::names::ClientName;
 
-use crate::certificates::{self, CertificateError, Holder, Made};
+use crate::certificates::{self, CertificateError, Holder, IssuedCertificate};
 use crate::roles::Role;
-use crate::server::{self, AUTHORITY, SERVER, SERVERS_OWN, Settings, USERS, User};
+use crate::server::{
+    self, AUTHORITY_FILE, SERVER_CERTIFICATE_HOST, SERVER_FILES, Settings, USERS_FILE, User,
+};
 
 /// Name of the file with the list of users.
-const LIST: &str = "users.list";
+const LIST_FILE: &str = "users.list";
 /// Name of the file with the server's configuration.
-pub const CONFIGURATION: &str = "nats.conf";
+pub const CONFIGURATION_FILE: &str = "nats.conf";
 /// Name of the file with the authority's key.
-const AUTHORITY_KEY: &str = "ca.key";
+const AUTHORITY_KEY_FILE: &str = "ca.key";
 /// Name of the folder with the keys and certificates of users.
-pub const OF_USERS: &str = "users";
+pub const USERS_FOLDER: &str = "users";
 /// Valid sizes of a cluster. Such clusters tolerate the loss of one or two servers.
-const SERVERS: [usize; 2] = [3, 5];
+const CLUSTER_SIZES: [usize; 2] = [3, 5];
 /// Name of the lock file, which is held by the process that uses the folder.
-const LOCK: &str = ".lock";
+const LOCK_FILE: &str = ".lock";
 /// First line of the list of users.
-const HEADING: &str = "# The users of a Muster cluster, made by muster auth: name, public nkey, role.\n";
+const HEADING: &str = "# Users of a Muster cluster, managed by muster auth: name, public nkey, role.\n";
 /// Prefix of the first line of a seed file. The role follows, so that the command line knows its own role.
-const IDENTITY: &str = "# Muster: ";
+const IDENTITY_PREFIX: &str = "# Muster: ";
 
 /// Error while using or changing the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file exists and is not overwritten.
-    #[error("{} is there already, and is left as it is: muster auth add and revoke change it", path.display())]
-    Exists {
-        path: PathBuf,
-    },
+    #[error("{} already exists and was not changed: muster auth add and revoke change it", path.display())]
+    Exists { path: PathBuf },
     /// The folder contains no list of users.
-    #[error("{} is no folder of users: make one by muster auth init DIR", path.display())]
-    Absent {
-        path: PathBuf,
-    },
+    #[error("{} is not a folder of users: create one with muster auth init DIR", path.display())]
+    Absent { path: PathBuf },
     /// The number of hosts is not a valid cluster size.
-    #[error(
-        "a cluster has 3 or 5 servers, and {0} hosts are named: name the host of each server, and nothing else"
-    )]
-    Servers(usize),
-    #[error("{} can't be read", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: io::Error,
-    },
-    #[error("{} can't be written", path.display())]
-    Unwritable {
-        path: PathBuf,
-        source: io::Error,
-    },
+    #[error("invalid number of hosts {0}: a cluster has 3 or 5 servers; name the host of each server once")]
+    ClusterSize(usize),
+    #[error("cannot read {}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
     /// Another process has locked the folder.
     #[error("{} is being changed by another muster auth: try again", path.display())]
-    Busy {
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The list of users cannot be parsed.
-    #[error("{} is no list of users: {why}", path.display())]
-    Malformed {
-        path: PathBuf,
-        why: String,
-    },
+    #[error("{} is not a valid list of users: {why}", path.display())]
+    Malformed { path: PathBuf, why: String },
     /// The user name is in use.
-    #[error("there is a user {name} already ({role}): revoke it first, or give another name with --name")]
+    #[error("user {name} already exists ({role}): revoke it first, or set another name with --name")]
     Taken {
         name: String,
         /// Role of the existing user.
         role: Role,
     },
-    /// There is no user with this name.
-    #[error("there is no user {name}: the users are {}", known.join(", "))]
+    /// No user has this name.
+    #[error("user {name} does not exist: the users are {}", known.join(", "))]
     Unknown {
         name: String,
         /// Names of all users.
@@ -91,13 +76,13 @@ pub enum StoreError {
     },
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    #[error("an nkey can't be made: {0}")]
+    #[error("cannot create an nkey: {0}")]
     Key(String),
 }
 
 /// Options for a new folder.
 #[derive(Clone, Debug)]
-pub struct New<'a> {
+pub struct StoreOptions<'a> {
     /// Names and addresses of the server. Clients connect to the first one, or to all of them if `cluster` is
     /// set. If it is empty, clients connect to `127.0.0.1`.
     pub hosts: &'a [String],
@@ -107,7 +92,7 @@ pub struct New<'a> {
     pub monitoring: &'a str,
     /// Path of the folder as the server and the clients see it, for example in containers. `None` if the path
     /// is the same.
-    pub seen_at: Option<&'a Path>,
+    pub visible_path: Option<&'a Path>,
     /// Folder in which the server stores its streams, as a path on its host. Default: `streams` in the
     /// folder.
     pub streams: Option<&'a Path>,
@@ -117,18 +102,18 @@ pub struct New<'a> {
 
 /// Connection data that is stored in the list of users.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
+struct ServerInfo {
     /// URL of the server. In a cluster, the URLs of all servers, separated by commas.
     url: String,
     /// Path of the folder as clients see it. `None` if the path is the same.
-    seen_at: Option<PathBuf>,
+    visible_path: Option<PathBuf>,
     /// Names and addresses that the server's certificate is valid for.
     hosts: Vec<String>,
 }
 
 /// Renewed certificate, with its key in the file beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
+pub struct RenewedCertificate {
     /// Path of the certificate.
     pub file: PathBuf,
     pub expires_at: Timestamp,
@@ -138,9 +123,9 @@ pub struct Renewed {
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
-    told: Told,
+    server_info: ServerInfo,
     users: Vec<User>,
-    #[expect(dead_code, reason = "held for the lock that its drop gives back")]
+    #[expect(dead_code, reason = "holds the lock until it is dropped")]
     lock: File,
 }
 
@@ -150,50 +135,58 @@ impl Store {
     /// # Errors
     /// Returns an error if one of the files exists, a host is invalid, the number of hosts is not a valid
     /// cluster size, or a file cannot be written.
-    pub fn create(folder: &Path, new: &New<'_>, now: Timestamp) -> Result<Self, StoreError> {
+    pub fn create(folder: &Path, new: &StoreOptions<'_>, now: Timestamp) -> Result<Self, StoreError> {
         let unwritable = |path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::Unwritable { path, source }
         };
-        if new.cluster && !SERVERS.contains(&new.hosts.len()) {
-            return Err(StoreError::Servers(new.hosts.len()));
+        if new.cluster && !CLUSTER_SIZES.contains(&new.hosts.len()) {
+            return Err(StoreError::ClusterSize(new.hosts.len()));
         }
         let mut folders = fs::DirBuilder::new();
         folders.recursive(true).mode(0o700);
-        folders.create(folder.join(OF_USERS)).map_err(unwritable(folder))?;
+        folders.create(folder.join(USERS_FOLDER)).map_err(unwritable(folder))?;
         let folder = folder.canonicalize().map_err(unwritable(folder))?;
-        let lock = locked(&folder)?;
-        for name in [LIST, CONFIGURATION, USERS, AUTHORITY, AUTHORITY_KEY, SERVER.0, SERVER.1] {
+        let lock = lock_folder(&folder)?;
+        for name in [
+            LIST_FILE,
+            CONFIGURATION_FILE,
+            USERS_FILE,
+            AUTHORITY_FILE,
+            AUTHORITY_KEY_FILE,
+            SERVER_FILES.0,
+            SERVER_FILES.1,
+        ] {
             let path = folder.join(name);
             if path.exists() {
                 return Err(StoreError::Exists { path });
             }
         }
-        let hosts = with_local(new.hosts);
-        let authority = certificates::authority(now)?;
-        let of_server = certificates::signed(Holder::Server(&hosts), &authority.key, now)?;
-        write_pair(&folder, (AUTHORITY, AUTHORITY_KEY), &authority)?;
-        write_pair(&folder, SERVER, &of_server)?;
-        let seen_at = new.seen_at.unwrap_or(&folder);
+        let hosts = with_local_hosts(new.hosts);
+        let authority = certificates::create_authority(now)?;
+        let of_server = certificates::issue(Holder::Server(&hosts), &authority.key, now)?;
+        write_pair(&folder, (AUTHORITY_FILE, AUTHORITY_KEY_FILE), &authority)?;
+        write_pair(&folder, SERVER_FILES, &of_server)?;
+        let seen_at = new.visible_path.unwrap_or(&folder);
         let settings = Settings {
             listen: new.listen.to_owned(),
             monitoring: new.monitoring.to_owned(),
             folder: seen_at.to_owned(),
             streams: new.streams.map_or_else(|| seen_at.join("streams"), Path::to_owned),
         };
-        write_new(&folder.join(CONFIGURATION), 0o644, &server::configuration(&settings))?;
+        write_new(&folder.join(CONFIGURATION_FILE), 0o644, &server::configuration(&settings))?;
         let addresses: Vec<String> = hosts.iter().map(|host| address(host)).collect();
         let servers = &addresses[..if new.cluster { new.hosts.len() } else { 1 }];
         if new.cluster {
             for number in 1..=servers.len() {
-                let text = server::member(&settings, servers, number);
+                let text = server::member_configuration(&settings, servers, number);
                 write_new(&folder.join(server::member_file(number)), 0o644, &text)?;
             }
         }
         let port = new.listen.rsplit_once(':').map_or("4222", |(_, port)| port);
         let url = servers.iter().map(|host| format!("tls://{host}:{port}")).collect::<Vec<_>>().join(",");
-        let told = Told { url, seen_at: new.seen_at.map(Path::to_owned), hosts };
-        let store = Self { folder, told, users: Vec::new(), lock };
+        let told = ServerInfo { url, visible_path: new.visible_path.map(Path::to_owned), hosts };
+        let store = Self { folder, server_info: told, users: Vec::new(), lock };
         store.write()?;
         Ok(store)
     }
@@ -204,17 +197,17 @@ impl Store {
     /// Returns an error if the folder contains no list of users, the list cannot be parsed, or another
     /// process has locked the folder.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
-        let list = folder.join(LIST);
+        let list = folder.join(LIST_FILE);
         if !list.is_file() {
             return Err(StoreError::Absent { path: folder.to_owned() });
         }
         let unreadable = |source| StoreError::Unreadable { path: folder.to_owned(), source };
         let folder = folder.canonicalize().map_err(unreadable)?;
-        let lock = locked(&folder)?;
+        let lock = lock_folder(&folder)?;
         let text = read(&list)?;
         let (told, users) =
-            parse(&text).map_err(|why| StoreError::Malformed { path: folder.join(LIST), why })?;
-        Ok(Self { folder, told, users, lock })
+            parse(&text).map_err(|why| StoreError::Malformed { path: folder.join(LIST_FILE), why })?;
+        Ok(Self { folder, server_info: told, users, lock })
     }
 
     /// Returns the users in the order in which they were added.
@@ -232,14 +225,14 @@ impl Store {
     /// Returns the URL that users connect to. In a cluster, the URLs of all servers, separated by commas.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.told.url
+        &self.server_info.url
     }
 
     /// Returns the path of one of a user's files. The file `nk` has the seed, `crt` and `key` the certificate
     /// and its key, and `env` the environment variables that name these files.
     #[must_use]
-    pub fn file_of(&self, name: &str, ending: &str) -> PathBuf {
-        self.folder.join(OF_USERS).join(format!("{name}.{ending}"))
+    pub fn user_file(&self, name: &str, ending: &str) -> PathBuf {
+        self.folder.join(USERS_FOLDER).join(format!("{name}.{ending}"))
     }
 
     /// Adds a user, whose nkey is derived from `random`. The server accepts the user after it has reloaded
@@ -254,16 +247,16 @@ impl Store {
         random: [u8; 32],
         now: Timestamp,
     ) -> Result<&User, StoreError> {
-        let name = name.map_or_else(|| role.usual_name(), |name| name.to_string());
+        let name = name.map_or_else(|| role.default_name(), |name| name.to_string());
         if let Some(known) = self.users.iter().find(|user| user.name == name) {
             return Err(StoreError::Taken { name, role: known.role.clone() });
         }
-        let (nkey, seed) = nkey(random)?;
-        let certificate = self.signed(Holder::User(&name), now)?;
-        write_new(&self.file_of(&name, "nk"), 0o600, &format!("{IDENTITY}{role}\n{seed}\n"))?;
-        write_new(&self.file_of(&name, "crt"), 0o644, &certificate.certificate)?;
-        write_new(&self.file_of(&name, "key"), 0o600, &certificate.key)?;
-        write_new(&self.file_of(&name, "env"), 0o644, &self.environment(&name, &role))?;
+        let (nkey, seed) = derive_nkey(random)?;
+        let certificate = self.issue(Holder::User(&name), now)?;
+        write_new(&self.user_file(&name, "nk"), 0o600, &format!("{IDENTITY_PREFIX}{role}\n{seed}\n"))?;
+        write_new(&self.user_file(&name, "crt"), 0o644, &certificate.certificate)?;
+        write_new(&self.user_file(&name, "key"), 0o600, &certificate.key)?;
+        write_new(&self.user_file(&name, "env"), 0o644, &self.environment(&name, &role))?;
         self.users.push(User { name, nkey, role });
         self.write()?;
         Ok(&self.users[self.users.len() - 1])
@@ -271,16 +264,16 @@ impl Store {
 
     /// Returns the environment variables with which a program connects as a user.
     fn environment(&self, name: &str, role: &Role) -> String {
-        let at = self.told.seen_at.as_ref().unwrap_or(&self.folder);
+        let at = self.server_info.visible_path.as_ref().unwrap_or(&self.folder);
         let file_of = |name: &str, ending: &str| {
-            at.join(OF_USERS).join(format!("{name}.{ending}")).display().to_string()
+            at.join(USERS_FOLDER).join(format!("{name}.{ending}")).display().to_string()
         };
         let file = |ending| file_of(name, ending);
         let mut text = format!(
             "MUSTER_NATS_URL={}\nMUSTER_NATS_CREDS={}\nMUSTER_NATS_CA={}\nMUSTER_NATS_CERT={}\nMUSTER_NATS_KEY={}\n",
-            self.told.url,
+            self.server_info.url,
             file("nk"),
-            at.join(AUTHORITY).display(),
+            at.join(AUTHORITY_FILE).display(),
             file("crt"),
             file("key"),
         );
@@ -304,24 +297,28 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if a host is invalid or a file cannot be read or written.
-    pub fn renew_server(&mut self, hosts: &[String], now: Timestamp) -> Result<Renewed, StoreError> {
-        let known = &self.told.hosts;
+    pub fn renew_server(
+        &mut self,
+        hosts: &[String],
+        now: Timestamp,
+    ) -> Result<RenewedCertificate, StoreError> {
+        let known = &self.server_info.hosts;
         let added: Vec<String> = hosts.iter().filter(|host| !known.contains(host)).cloned().collect();
         let all = [known.as_slice(), &added].concat();
-        let made = self.signed(Holder::Server(&all), now)?;
-        self.told.hosts = all;
+        let made = self.issue(Holder::Server(&all), now)?;
+        self.server_info.hosts = all;
         self.write()?;
-        replace_pair(&self.folder.join(SERVER.0), &self.folder.join(SERVER.1), &made)
+        replace_pair(&self.folder.join(SERVER_FILES.0), &self.folder.join(SERVER_FILES.1), &made)
     }
 
     /// Issues a new TLS certificate and key for a user. The nkey stays the same.
     ///
     /// # Errors
     /// Returns an error if there is no such user or a file cannot be read or written.
-    pub fn renew(&self, name: &str, now: Timestamp) -> Result<Renewed, StoreError> {
+    pub fn renew(&self, name: &str, now: Timestamp) -> Result<RenewedCertificate, StoreError> {
         let name = &self.users[self.position(name)?].name;
-        let made = self.signed(Holder::User(name), now)?;
-        replace_pair(&self.file_of(name, "crt"), &self.file_of(name, "key"), &made)
+        let made = self.issue(Holder::User(name), now)?;
+        replace_pair(&self.user_file(name, "crt"), &self.user_file(name, "key"), &made)
     }
 
     /// Replaces the nkey of a user by one that is derived from `random`, and issues a new TLS certificate and
@@ -331,9 +328,13 @@ impl Store {
     /// Returns an error if there is no such user or a file cannot be read or written.
     pub fn rotate(&mut self, name: &str, random: [u8; 32], now: Timestamp) -> Result<&User, StoreError> {
         let at = self.position(name)?;
-        let (nkey, seed) = nkey(random)?;
+        let (nkey, seed) = derive_nkey(random)?;
         self.renew(name, now)?;
-        replace(&self.file_of(name, "nk"), 0o600, &format!("{IDENTITY}{}\n{seed}\n", self.users[at].role))?;
+        replace(
+            &self.user_file(name, "nk"),
+            0o600,
+            &format!("{IDENTITY_PREFIX}{}\n{seed}\n", self.users[at].role),
+        )?;
         self.users[at].nkey = nkey;
         self.write()?;
         Ok(&self.users[at])
@@ -345,10 +346,10 @@ impl Store {
     /// # Errors
     /// Returns an error if a file cannot be read or written.
     pub fn renew_authority(&self, now: Timestamp) -> Result<(), StoreError> {
-        let made = certificates::authority(now)?;
-        let file = self.folder.join(AUTHORITY);
+        let made = certificates::create_authority(now)?;
+        let file = self.folder.join(AUTHORITY_FILE);
         replace(&file, 0o644, &format!("{}{}", made.certificate, read(&file)?))?;
-        replace(&self.folder.join(AUTHORITY_KEY), 0o600, &made.key)
+        replace(&self.folder.join(AUTHORITY_KEY_FILE), 0o600, &made.key)
     }
 
     /// Removes every authority except the newest from `ca.crt`.
@@ -356,15 +357,15 @@ impl Store {
     /// # Errors
     /// Returns an error if the file cannot be read or written.
     pub fn forget_authority(&self) -> Result<(), StoreError> {
-        let file = self.folder.join(AUTHORITY);
+        let file = self.folder.join(AUTHORITY_FILE);
         let text = read(&file)?;
         let newest = text.split_inclusive("-----END CERTIFICATE-----").next().unwrap_or_default();
         replace(&file, 0o644, &format!("{newest}\n"))
     }
 
-    fn signed(&self, holder: Holder<'_>, now: Timestamp) -> Result<Made, StoreError> {
-        let authority = read(&self.folder.join(AUTHORITY_KEY))?;
-        Ok(certificates::signed(holder, &authority, now)?)
+    fn issue(&self, holder: Holder<'_>, now: Timestamp) -> Result<IssuedCertificate, StoreError> {
+        let authority = read(&self.folder.join(AUTHORITY_KEY_FILE))?;
+        Ok(certificates::issue(holder, &authority, now)?)
     }
 
     fn position(&self, name: &str) -> Result<usize, StoreError> {
@@ -382,7 +383,7 @@ impl Store {
         let user = self.users.remove(self.position(name)?);
         self.write()?;
         for ending in ["nk", "crt", "key", "env"] {
-            let path = self.file_of(name, ending);
+            let path = self.user_file(name, ending);
             match fs::remove_file(&path) {
                 Ok(()) => {}
                 // The file was moved to the host that uses it.
@@ -398,8 +399,8 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if the configuration cannot be read.
-    pub fn is_behind(&self) -> Result<bool, StoreError> {
-        Ok(read(&self.folder.join(USERS))? != server::users(&self.users))
+    pub fn is_outdated(&self) -> Result<bool, StoreError> {
+        Ok(read(&self.folder.join(USERS_FILE))? != server::users(&self.users))
     }
 
     /// Writes the list of users and the server's configuration that is generated from it.
@@ -407,11 +408,11 @@ impl Store {
     /// # Errors
     /// Returns an error if a file cannot be written.
     pub fn write(&self) -> Result<(), StoreError> {
-        let mut list = format!("{HEADING}server {}\n", self.told.url);
-        if let Some(seen_at) = &self.told.seen_at {
+        let mut list = format!("{HEADING}server {}\n", self.server_info.url);
+        if let Some(seen_at) = &self.server_info.visible_path {
             list.push_str(&format!("seen-at {}\n", seen_at.display()));
         }
-        for host in &self.told.hosts {
+        for host in &self.server_info.hosts {
             list.push_str(&format!("host {host}\n"));
         }
         for User { name, nkey, role } in &self.users {
@@ -419,21 +420,21 @@ impl Store {
             let written = writeln!(list, "user {name} {nkey} {role}");
             debug_assert!(written.is_ok());
         }
-        replace(&self.folder.join(LIST), 0o644, &list)?;
-        replace(&self.folder.join(USERS), 0o644, &server::users(&self.users))
+        replace(&self.folder.join(LIST_FILE), 0o644, &list)?;
+        replace(&self.folder.join(USERS_FILE), 0o644, &server::users(&self.users))
     }
 }
 
 /// Returns the role that a seed file names. `None` if the file names no valid role.
 #[must_use]
-pub fn identity(seed_file: &str) -> Option<Role> {
-    seed_file.lines().find_map(|line| line.strip_prefix(IDENTITY))?.parse().ok()
+pub fn seed_file_role(seed_file: &str) -> Option<Role> {
+    seed_file.lines().find_map(|line| line.strip_prefix(IDENTITY_PREFIX))?.parse().ok()
 }
 
 /// Returns the hosts, followed by the names and addresses of the local host.
-fn with_local(hosts: &[String]) -> Vec<String> {
+fn with_local_hosts(hosts: &[String]) -> Vec<String> {
     let mut all = hosts.to_vec();
-    for local in ["127.0.0.1", SERVERS_OWN, "::1"] {
+    for local in ["127.0.0.1", SERVER_CERTIFICATE_HOST, "::1"] {
         if !all.iter().any(|host| host == local) {
             all.push(local.to_owned());
         }
@@ -446,7 +447,7 @@ fn address(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-fn parse(text: &str) -> Result<(Told, Vec<User>), String> {
+fn parse(text: &str) -> Result<(ServerInfo, Vec<User>), String> {
     let (mut url, mut seen_at, mut hosts, mut users) = (None, None, Vec::new(), Vec::new());
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty())
     {
@@ -460,29 +461,31 @@ fn parse(text: &str) -> Result<(Told, Vec<User>), String> {
             ["host", host] => hosts.push(host.to_owned()),
             ["user", name, nkey, role] => {
                 let name = ClientName::new(name).map_err(|error| wrong(&error.to_string()))?.to_string();
-                KeyPair::from_public_key(nkey).map_err(|_| wrong("its nkey is none"))?;
-                let role = role.parse().map_err(|error: crate::roles::NoRole| wrong(&error.to_string()))?;
+                KeyPair::from_public_key(nkey).map_err(|_| wrong("invalid nkey"))?;
+                let role =
+                    role.parse().map_err(|error: crate::roles::InvalidRole| wrong(&error.to_string()))?;
                 users.push(User { name, nkey: nkey.to_owned(), role });
             }
             _ => {
-                return Err(wrong(
-                    "it is neither server URL, seen-at DIR, host HOST nor user NAME NKEY ROLE",
-                ));
+                return Err(wrong("expected server URL, seen-at DIR, host HOST or user NAME NKEY ROLE"));
             }
         }
     }
-    Ok((Told { url: url.ok_or("it names no server")?, seen_at, hosts }, users))
+    Ok((
+        ServerInfo { url: url.ok_or("the line server URL is missing")?, visible_path: seen_at, hosts },
+        users,
+    ))
 }
 
 /// Derives an nkey from random bytes. Returns its public key and its seed.
-fn nkey(random: [u8; 32]) -> Result<(String, String), StoreError> {
+fn derive_nkey(random: [u8; 32]) -> Result<(String, String), StoreError> {
     let failed = |error: nkeys::error::Error| StoreError::Key(error.to_string());
     let key = KeyPair::new_from_raw(KeyPairType::User, random).map_err(failed)?;
     Ok((key.public_key(), key.seed().map_err(failed)?))
 }
 
-fn locked(folder: &Path) -> Result<File, StoreError> {
-    let path = folder.join(LOCK);
+fn lock_folder(folder: &Path) -> Result<File, StoreError> {
+    let path = folder.join(LOCK_FILE);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
     let file = file.map_err(|source| StoreError::Unwritable { path: path.clone(), source })?;
     match file.try_lock() {
@@ -496,18 +499,26 @@ fn read(path: &Path) -> Result<String, StoreError> {
     fs::read_to_string(path).map_err(|source| StoreError::Unreadable { path: path.to_owned(), source })
 }
 
-fn write_pair(folder: &Path, (certificate, key): (&str, &str), made: &Made) -> Result<(), StoreError> {
+fn write_pair(
+    folder: &Path,
+    (certificate, key): (&str, &str),
+    made: &IssuedCertificate,
+) -> Result<(), StoreError> {
     write_new(&folder.join(certificate), 0o644, &made.certificate)?;
     write_new(&folder.join(key), 0o600, &made.key)
 }
 
 /// Replaces a certificate and its key. A program that reads them between the two writes fails to connect and
 /// retries.
-fn replace_pair(certificate: &Path, key: &Path, made: &Made) -> Result<Renewed, StoreError> {
+fn replace_pair(
+    certificate: &Path,
+    key: &Path,
+    made: &IssuedCertificate,
+) -> Result<RenewedCertificate, StoreError> {
     replace(key, 0o600, &made.key)?;
     replace(certificate, 0o644, &made.certificate)?;
     let expires_at = certificates::expiry(made.certificate.as_bytes()).map_err(CertificateError::from)?;
-    Ok(Renewed { file: certificate.to_owned(), expires_at })
+    Ok(RenewedCertificate { file: certificate.to_owned(), expires_at })
 }
 
 /// Creates a file and syncs it to disk. Fails if the file exists.

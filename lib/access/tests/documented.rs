@@ -1,5 +1,5 @@
 //! Comparison of the table of roles in the documentation with the code.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
 use std::path::Path;
@@ -36,10 +36,13 @@ fn row(role: &str) -> String {
 }
 
 #[test]
-fn the_documentation_has_the_table_of_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+fn documented_table_of_roles_matches_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/permissions.md");
     let text = fs::read_to_string(path).unwrap();
     let head = "| role | publishes | subscribes | `allow_responses` |\n|---|---|---|---|\n";
     let table = format!("{head}{}\n", ROLES.map(row).join("\n"));
-    assert!(text.contains(&table), "docs/operations.md has another table of roles than\n{table}");
+    assert!(
+        text.contains(&table),
+        "the table of roles in docs/reference/permissions.md differs from\n{table}"
+    );
 }

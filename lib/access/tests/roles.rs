@@ -1,8 +1,8 @@
 //! Properties that the table of roles must always have.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use access::pattern::{covers, example};
-use access::probes::{Probe, everybody, probes};
+use access::probes::{Probe, probes, sample_roles};
 use access::{Role, User, server};
 use proptest::prelude::*;
 use schemas::bus::{BusSubject, ClientVerb, INBOX_ROOT, InboxKind, OperatorVerb, QueryVerb, RepVerb};
@@ -14,13 +14,13 @@ fn may(role: &Role, subject: &str) -> bool {
     role.rights().unwrap().publishes.iter().any(|right| covers(right, subject))
 }
 
-fn hears(role: &Role, pattern: &str) -> bool {
+fn may_subscribe(role: &Role, pattern: &str) -> bool {
     role.rights().unwrap().subscribes.iter().any(|right| covers(right, pattern))
 }
 
 /// Returns each role that sends queries, with the caller in its query subjects.
 fn callers() -> impl Iterator<Item = (Role, Caller)> {
-    everybody().into_iter().filter_map(|role| {
+    sample_roles().into_iter().filter_map(|role| {
         let caller = match role.clone() {
             Role::Client(domain, name) => Caller::Client(domain, name),
             Role::Operator(name) => Caller::Operator(name),
@@ -36,13 +36,13 @@ fn callers() -> impl Iterator<Item = (Role, Caller)> {
 }
 
 #[test]
-fn nobody_but_the_writer_writes_events_and_it_nothing_else() {
-    for role in everybody() {
+fn only_bbs_writer_publishes_events() {
+    for role in sample_roles() {
         let writes = may(&role, &Subject::Lrp(0).to_string());
         assert_eq!(writes, role == Role::BbsWriter, "{role}");
     }
     for pattern in Role::BbsWriter.rights().unwrap().publishes {
-        let founds = pattern == BusSubject::FoundingAsked.to_string();
+        let founds = pattern == BusSubject::FoundingQuery.to_string();
         assert!(
             founds || pattern.starts_with("muster.event.") || pattern.starts_with("$JS.API."),
             "{pattern}"
@@ -51,8 +51,8 @@ fn nobody_but_the_writer_writes_events_and_it_nothing_else() {
 }
 
 #[test]
-fn nobody_but_an_administrator_changes_the_stream() {
-    for role in everybody() {
+fn only_admin_changes_the_stream() {
+    for role in sample_roles() {
         for question in
             ["STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE", "STREAM.RESTORE"]
         {
@@ -67,7 +67,7 @@ fn nobody_but_an_administrator_changes_the_stream() {
 }
 
 #[test]
-fn an_auditor_writes_nothing() {
+fn auditor_publishes_only_reads() {
     let auditor: Role = "auditor a".parse().unwrap();
     for pattern in auditor.rights().unwrap().publishes {
         let asks =
@@ -77,14 +77,17 @@ fn an_auditor_writes_nothing() {
 }
 
 #[test]
-fn every_order_and_every_command_is_somebodys_to_give() {
+fn every_order_command_and_query_has_one_sender() {
     let cell = CellId::new("c1").unwrap();
     for verb in RepVerb::ALL {
         let order = BusSubject::Rep(cell.clone(), verb).to_string();
-        let givers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &order)).collect();
+        let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &order)).collect();
         assert_eq!(givers.len(), 1, "{order}: {givers:?}");
         assert!([Role::Bbs, Role::Auctioneer].contains(&givers[0]), "{order}");
-        assert!(hears(&Role::Rep(cell.clone()), &order) && !hears(&"rep c2".parse().unwrap(), &order));
+        assert!(
+            may_subscribe(&Role::Rep(cell.clone()), &order)
+                && !may_subscribe(&"rep c2".parse().unwrap(), &order)
+        );
     }
     let (domain, name) = (Domain::new("d").unwrap(), ClientName::new("n").unwrap());
     let of_client =
@@ -92,20 +95,20 @@ fn every_order_and_every_command_is_somebodys_to_give() {
     let beside =
         [BusSubject::Seal(domain.clone(), name.clone()), BusSubject::Talk(domain.clone(), name.clone())];
     for command in of_client.into_iter().chain(beside.map(|subject| subject.to_string())) {
-        let givers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &command)).collect();
+        let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &command)).collect();
         assert_eq!(givers, [Role::Client(domain.clone(), name.clone())], "{command}");
-        assert!(hears(&Role::Bbs, &command), "{command}");
+        assert!(may_subscribe(&Role::Bbs, &command), "{command}");
     }
     for verb in OperatorVerb::ALL {
         let command = BusSubject::Operator(ClientName::new("o").unwrap(), verb).to_string();
         let givers: Vec<String> =
-            everybody().iter().filter(|role| may(role, &command)).map(Role::to_string).collect();
+            sample_roles().iter().filter(|role| may(role, &command)).map(Role::to_string).collect();
         assert_eq!(givers, ["operator o"], "{command}");
     }
     for (verb, (role, caller)) in QueryVerb::ALL.iter().flat_map(|verb| callers().map(|of| (*verb, of))) {
         let query = caller.query(verb);
-        assert!(hears(&Role::Bbs, &query), "{query}");
-        let askers: Vec<Role> = everybody().into_iter().filter(|role| may(role, &query)).collect();
+        assert!(may_subscribe(&Role::Bbs, &query), "{query}");
+        let askers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &query)).collect();
         let granted = !matches!(caller, Caller::Rep(_))
             || [QueryVerb::CellRecords, QueryVerb::ClusterShow].contains(&verb);
         assert_eq!(askers, Vec::from_iter(granted.then_some(role)), "{query}");
@@ -113,45 +116,46 @@ fn every_order_and_every_command_is_somebodys_to_give() {
 }
 
 #[test]
-fn an_inbox_is_one_roles_and_a_bbs_may_answer_who_may_ask_it() {
+fn inbox_has_one_subscriber_and_bbs_may_answer_every_caller() {
     for kind in InboxKind::ALL {
         let all = format!("{INBOX_ROOT}{}.>", kind.as_str());
-        let hear = everybody().into_iter().filter(|role| hears(role, &all)).count();
-        assert!(hear <= 1, "{kind:?} is heard by {hear} roles");
+        let hear = sample_roles().into_iter().filter(|role| may_subscribe(role, &all)).count();
+        assert!(hear <= 1, "{hear} roles subscribe to {kind:?}");
     }
     for (role, caller) in callers() {
         let inbox = format!("{INBOX_ROOT}{caller}.>");
         assert!(role.rights().unwrap().subscribes.contains(&inbox), "{role} does not subscribe to {inbox}");
-        assert!(may(&Role::Bbs, &example(&inbox)), "{role} asks and gets no answer");
+        assert!(may(&Role::Bbs, &example(&inbox)), "{role} sends queries and must get their answers");
     }
 }
 
 #[test]
-fn only_a_rep_answers_whatever_comes() {
-    for role in everybody() {
+fn only_reps_may_answer_any_reply_subject() {
+    for role in sample_roles() {
         assert_eq!(role.rights().unwrap().answers, matches!(role, Role::Rep(_)), "{role}");
     }
 }
 
 #[test]
-fn what_is_tried_is_decided_by_the_table() {
-    for role in everybody() {
+fn probes_agree_with_the_table() {
+    for role in sample_roles() {
         let all = probes(&role);
-        assert!(!all.may.is_empty() && all.may_not.len() > 40, "{role}");
-        assert!(all.may.is_disjoint(&all.may_not), "{role}");
-        for probe in &all.may_not {
+        assert!(!all.may.is_empty() && all.denied.len() > 40, "{role}");
+        assert!(all.may.is_disjoint(&all.denied), "{role}");
+        for probe in &all.denied {
             match probe {
                 Probe::Publish(subject) => assert!(!may(&role, subject), "{role}: {subject}"),
-                Probe::Subscribe(pattern) => assert!(!hears(&role, pattern), "{role}: {pattern}"),
+                Probe::Subscribe(pattern) => assert!(!may_subscribe(&role, pattern), "{role}: {pattern}"),
             }
         }
     }
 }
 
 #[test]
-fn a_configuration_names_every_user_once_with_its_rights() {
-    let user = |role: Role| User { name: role.usual_name(), nkey: format!("U{}", role.usual_name()), role };
-    let users: Vec<User> = everybody().into_iter().chain([Role::System]).map(user).collect();
+fn configuration_lists_every_user_once_with_permissions() {
+    let user =
+        |role: Role| User { name: role.default_name(), nkey: format!("U{}", role.default_name()), role };
+    let users: Vec<User> = sample_roles().into_iter().chain([Role::System]).map(user).collect();
     let text = server::users(&users);
     for User { name, nkey, role } in &users {
         assert_eq!(text.matches(&format!("# {name}: {role}\n")).count(), 1);
@@ -162,12 +166,12 @@ fn a_configuration_names_every_user_once_with_its_rights() {
     }
     let (system, muster) = text.split_once("MUSTER {").unwrap();
     assert!(system.contains("nkey: Usystem ") && !muster.contains("Usystem"));
-    assert_eq!(muster.matches("permissions").count(), everybody().len());
+    assert_eq!(muster.matches("permissions").count(), sample_roles().len());
 }
 
 proptest! {
     #[test]
-    fn a_role_is_read_as_it_is_written(one in "[A-Za-z0-9_-]{1,128}", other in "[A-Za-z0-9_-]{1,128}") {
+    fn role_text_round_trips(one in "[A-Za-z0-9_-]{1,128}", other in "[A-Za-z0-9_-]{1,128}") {
         for text in [format!("rep {one}"), format!("client {one} {other}"), format!("operator {one}"), format!("auditor {one}"),
                      format!("admin {one}"), format!("gateway {one}")] {
             let role: Role = text.parse().unwrap();
@@ -176,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn no_other_text_is_a_role_that_reaches_further(text in ".{0,40}") {
+    fn arbitrary_text_never_yields_unsafe_patterns(text in ".{0,40}") {
         if let Ok(role) = text.parse::<Role>() {
             for pattern in role.rights().map(|rights| [rights.publishes, rights.subscribes].concat()).unwrap_or_default() {
                 prop_assert!(pattern.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'), "{}", pattern);

@@ -1,12 +1,12 @@
 //! The folder of `muster auth`: created files, preserved files and errors.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use access::store::{New, Store, StoreError, identity};
+use access::store::{Store, StoreError, StoreOptions, seed_file_role};
 use access::{Role, server};
 use nkeys::KeyPair;
 use rustls::RootCertStore;
@@ -20,12 +20,12 @@ use schemas::names::ClientName;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_795_000_000);
 
-fn new(hosts: &[String]) -> New<'_> {
-    New {
+fn new(hosts: &[String]) -> StoreOptions<'_> {
+    StoreOptions {
         hosts,
         listen: "127.0.0.1:4222",
         monitoring: "127.0.0.1:8222",
-        seen_at: None,
+        visible_path: None,
         streams: None,
         cluster: false,
     }
@@ -40,7 +40,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_is_secret_is_its_owners_alone_and_the_rest_follows_from_the_list() {
+fn secrets_are_private_and_configuration_matches_list() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("auth");
     let mut store = Store::create(&at, &new(&[]), NOW).unwrap();
@@ -52,8 +52,8 @@ fn what_is_secret_is_its_owners_alone_and_the_rest_follows_from_the_list() {
     }
     assert_eq!((mode(&at), mode(&at.join("users"))), (0o700, 0o700));
     let seed = fs::read_to_string(at.join("users/web.nk")).unwrap();
-    assert_eq!(identity(&seed), Some(role("client shop web")));
-    assert_eq!(identity("SUAB"), None);
+    assert_eq!(seed_file_role(&seed), Some(role("client shop web")));
+    assert_eq!(seed_file_role("SUAB"), None);
     let key = KeyPair::from_seed(seed.lines().last().unwrap()).unwrap();
     assert_eq!(key.public_key(), store.users()[2].nkey);
     let variables = fs::read_to_string(at.join("users/bbs.env")).unwrap();
@@ -69,19 +69,19 @@ fn what_is_secret_is_its_owners_alone_and_the_rest_follows_from_the_list() {
 }
 
 #[test]
-fn nothing_that_is_there_is_overwritten() {
+fn existing_files_are_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let mut store = Store::create(at, &new(&[]), NOW).unwrap();
-    assert!(matches!(Store::open(at), Err(StoreError::Busy { .. })), "somebody changes it");
+    assert!(matches!(Store::open(at), Err(StoreError::Busy { .. })), "the folder is locked");
     store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
     assert!(matches!(store.add(role("rep c1"), None, [2; 32], NOW), Err(StoreError::Taken { .. })));
     let left = at.join("users/rep-c2.nk");
-    fs::write(&left, "of somebody").unwrap();
+    fs::write(&left, "of another user").unwrap();
     assert!(
         matches!(store.add(role("rep c2"), None, [2; 32], NOW), Err(StoreError::Exists { path }) if path.ends_with("rep-c2.nk"))
     );
-    assert_eq!(fs::read_to_string(&left).unwrap(), "of somebody");
+    assert_eq!(fs::read_to_string(&left).unwrap(), "of another user");
     assert_eq!(store.users().len(), 1);
     drop(store);
     let before = fs::read_to_string(at.join("users.list")).unwrap();
@@ -91,26 +91,26 @@ fn nothing_that_is_there_is_overwritten() {
 }
 
 #[test]
-fn who_is_revoked_is_in_no_file_any_more() {
+fn revoked_user_is_removed_from_every_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path(), &new(&[]), NOW).unwrap();
     let nkey = store.add(role("operator ops"), None, [1; 32], NOW).unwrap().nkey.clone();
     store.add(role("auditor eve"), None, [2; 32], NOW).unwrap();
     store.revoke("operator-ops").unwrap();
     let unknown = store.revoke("operator-ops").unwrap_err();
-    assert_eq!(unknown.to_string(), "there is no user operator-ops: the users are auditor-eve");
+    assert_eq!(unknown.to_string(), "user operator-ops does not exist: the users are auditor-eve");
     let folder = folder.path();
     for name in ["users.list", "users.conf"] {
         assert!(!fs::read_to_string(folder.join(name)).unwrap().contains(&nkey), "{name}");
     }
     for ending in ["nk", "crt", "key", "env"] {
-        assert!(!store.file_of("operator-ops", ending).exists(), "{ending}");
+        assert!(!store.user_file("operator-ops", ending).exists(), "{ending}");
     }
     store.add(role("operator ops"), None, [3; 32], NOW).unwrap();
 }
 
 #[test]
-fn renewal_replaces_certificates_and_rotation_the_nkey_of_one_user() {
+fn renewal_replaces_certificates_and_rotation_replaces_one_nkey() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let text = |name: &str| fs::read_to_string(at.join(name)).unwrap();
@@ -142,7 +142,7 @@ fn renewal_replaces_certificates_and_rotation_the_nkey_of_one_user() {
     let seed = text("users/rep-c1.nk");
     assert_eq!(KeyPair::from_seed(seed.lines().last().unwrap()).unwrap().public_key(), rotated.nkey);
     assert!(text("users.conf").contains(&rotated.nkey) && !text("users.conf").contains(&old[0].nkey));
-    assert_eq!(identity(&seed), Some(role("rep c1")));
+    assert_eq!(seed_file_role(&seed), Some(role("rep c1")));
     for secret in secrets {
         assert_eq!(mode(&at.join(secret)), 0o600, "{secret}");
     }
@@ -159,28 +159,28 @@ fn renewal_replaces_certificates_and_rotation_the_nkey_of_one_user() {
 }
 
 #[test]
-fn a_command_that_was_killed_is_seen() {
+fn outdated_configuration_is_detected_after_killed_command() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path(), &new(&[]), NOW).unwrap();
     let before = fs::read_to_string(folder.path().join("users.conf")).unwrap();
     store.add(role("projector"), None, [1; 32], NOW).unwrap();
-    assert!(!store.is_behind().unwrap());
+    assert!(!store.is_outdated().unwrap());
     fs::write(folder.path().join("users.conf"), before).unwrap();
-    assert!(store.is_behind().unwrap());
+    assert!(store.is_outdated().unwrap());
     store.write().unwrap();
-    assert!(!store.is_behind().unwrap());
+    assert!(!store.is_outdated().unwrap());
 }
 
 #[test]
-fn a_list_that_is_none_is_refused_with_its_line() {
+fn malformed_list_error_names_the_line() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::create(folder.path(), &new(&[]), NOW).unwrap());
     let list = folder.path().join("users.list");
     for (text, why) in [
-        ("user a UX rep c1\n", "line 1: its nkey is none"),
+        ("user a UX rep c1\n", "line 1: invalid nkey"),
         ("server tls://a\nuser a.b UX rep c1\n", "line 2: "),
-        ("server tls://a\nwho knows\n", "line 2: it is neither"),
-        ("# nothing\n", "it names no server"),
+        ("server tls://a\nwho knows\n", "line 2: expected server URL"),
+        ("# nothing\n", "the line server URL is missing"),
     ] {
         fs::write(&list, text).unwrap();
         let error = Store::open(folder.path()).unwrap_err().to_string();
@@ -189,16 +189,20 @@ fn a_list_that_is_none_is_refused_with_its_line() {
 }
 
 #[test]
-fn containers_are_told_where_they_see_the_folder() {
+fn environment_uses_folder_path_of_containers() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = ["nats.example".to_owned(), "fd00::7".to_owned()];
     let seen = Path::new("/etc/muster/auth");
-    let given =
-        New { listen: "0.0.0.0:4333", seen_at: Some(seen), streams: Some(Path::new("/data")), ..new(&hosts) };
+    let given = StoreOptions {
+        listen: "0.0.0.0:4333",
+        visible_path: Some(seen),
+        streams: Some(Path::new("/data")),
+        ..new(&hosts)
+    };
     drop(Store::create(folder.path(), &given, NOW).unwrap());
     let mut store = Store::open(folder.path()).unwrap();
     store.add(role("rep c1"), None, [1; 32], NOW).unwrap();
-    let variables = fs::read_to_string(store.file_of("rep-c1", "env")).unwrap();
+    let variables = fs::read_to_string(store.user_file("rep-c1", "env")).unwrap();
     assert_eq!(
         variables,
         "MUSTER_NATS_URL=tls://nats.example:4333\nMUSTER_NATS_CREDS=/etc/muster/auth/users/rep-c1.nk\n\
@@ -217,19 +221,19 @@ fn containers_are_told_where_they_see_the_folder() {
 }
 
 #[test]
-fn the_servers_of_a_cluster_know_each_other_and_everybody_knows_them_all() {
+fn cluster_servers_have_routes_and_users_have_all_urls() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = ["n1", "n2", "fd00::7"].map(str::to_owned);
     let seen = Some(Path::new("/etc/muster/auth"));
-    let given = New { listen: "0.0.0.0:4222", cluster: true, seen_at: seen, ..new(&hosts) };
+    let given = StoreOptions { listen: "0.0.0.0:4222", cluster: true, visible_path: seen, ..new(&hosts) };
     let mut store = Store::create(folder.path(), &given, NOW).unwrap();
     assert_eq!(store.url(), "tls://n1:4222,tls://n2:4222,tls://[fd00::7]:4222");
     store.add(role("auctioneer"), None, [1; 32], NOW).unwrap();
-    let variables = fs::read_to_string(store.file_of("auctioneer", "env")).unwrap();
+    let variables = fs::read_to_string(store.user_file("auctioneer", "env")).unwrap();
     assert!(variables.starts_with("MUSTER_NATS_URL=tls://n1:4222,tls://n2:4222,"), "{variables}");
     let second = fs::read_to_string(folder.path().join("nats-2.conf")).unwrap();
     for line in [
-        "# The server on n2, one of 3.",
+        "# Configuration of the server on n2, one of 3.",
         "include \"nats.conf\"\nserver_name: muster-2\n",
         "routes: [\"tls://n1:6222\", \"tls://n2:6222\", \"tls://[fd00::7]:6222\"]",
         "ca_file: \"/etc/muster/auth/ca.crt\"",
@@ -241,13 +245,14 @@ fn the_servers_of_a_cluster_know_each_other_and_everybody_knows_them_all() {
     drop(store);
     assert_eq!(Store::open(folder.path()).unwrap().url(), "tls://n1:4222,tls://n2:4222,tls://[fd00::7]:4222");
     let elsewhere = tempfile::tempdir().unwrap();
-    let two = Store::create(&elsewhere.path().join("auth"), &New { hosts: &hosts[..2], ..given }, NOW);
-    assert!(two.unwrap_err().to_string().contains("3 or 5 servers, and 2 hosts are named"));
+    let two =
+        Store::create(&elsewhere.path().join("auth"), &StoreOptions { hosts: &hosts[..2], ..given }, NOW);
+    assert!(two.unwrap_err().to_string().contains("invalid number of hosts 2: a cluster has 3 or 5 servers"));
     assert!(!elsewhere.path().join("auth").exists());
 }
 
 #[test]
-fn certificates_are_of_the_authority_and_for_what_they_are_for() {
+fn certificates_verify_for_their_role_and_hosts() {
     let folder = tempfile::tempdir().unwrap();
     let hosts = ["nats.example".to_owned(), "*.nats.example".to_owned(), "10.0.0.7".to_owned()];
     let mut store = Store::create(folder.path(), &new(&hosts), NOW).unwrap();
@@ -269,13 +274,13 @@ fn certificates_are_of_the_authority_and_for_what_they_are_for() {
     };
     for host in ["nats.example", "a.nats.example", "10.0.0.7", "localhost", "127.0.0.1", "::1"] {
         assert!(is_server(&server, host, 0) && is_server(&server, host, 3_600), "{host}");
-        assert!(!is_server(&user, host, 0), "a user is no server");
+        assert!(!is_server(&user, host, 0), "a certificate of a user is not valid for a server");
     }
     assert!(!is_server(&server, "elsewhere", 0) && !is_server(&server, "localhost", 4_000));
     assert!(clients.verify_client_cert(&user, &[], at(0)).is_ok());
     for bad in ["", "a b", "a/b", "-..", "a..b", "tls://a", &"x".repeat(64)] {
         let elsewhere = tempfile::tempdir().unwrap();
         let error = Store::create(elsewhere.path(), &new(&[bad.to_owned()]), NOW).unwrap_err().to_string();
-        assert!(error.contains("neither the name of a host nor an address"), "{bad:?}: {error}");
+        assert!(error.contains("expected a host name or an IP address"), "{bad:?}: {error}");
     }
 }

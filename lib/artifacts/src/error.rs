@@ -7,57 +7,57 @@ use schemas::action::ChecksumAlgorithm;
 /// Human-readable reason why a request to a target is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(String);
+pub struct Refusal(String);
 
-impl From<String> for Refused {
+impl From<String> for Refusal {
     fn from(why: String) -> Self {
         Self(why)
     }
 }
 
-/// Reason why a download or upload failed. Messages contain no part of the URL except its host, and not even
-/// the host if the URL is secret.
+/// Reason why a download or upload failed. Error messages contain no part of the URL except for its host. If
+/// the URL is secret, they do not contain the host either.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL is not a valid http or https URL.
-    #[error("the URL is none of http or https")]
-    NoUrl,
+    #[error("invalid URL: expected http or https")]
+    InvalidUrl,
     /// The cell's rules for outgoing requests refuse the target.
     #[error("{0}")]
     NotAllowed(String),
     /// The server responded with an unexpected HTTP status.
     #[error("the server answered {0}")]
-    Answered(u16),
+    UnexpectedStatus(u16),
     /// The redirect limit was exceeded.
-    #[error("was redirected more than {} times", crate::limits::REDIRECTS)]
-    Redirected,
-    /// A redirect without a usable target, or from https to http.
-    #[error("was redirected to nowhere, or from https to http")]
+    #[error("too many redirects: more than {}", crate::limits::MAX_REDIRECTS)]
+    TooManyRedirects,
+    /// A redirect has no usable target, or leads from https to http.
+    #[error("invalid redirect: no usable location, or from https to http")]
     BadRedirect,
     /// The archive or file exceeds the size limit.
-    #[error("is larger than {limit} bytes")]
+    #[error("the file is larger than {limit} bytes")]
     TooLarge {
         /// Maximum size in bytes.
         limit: u64,
     },
     /// The checksum does not match.
-    #[error("its {} is {found}, and ought to be {wanted}", name(*by))]
+    #[error("{} mismatch: got {actual}, expected {wanted}", algorithm_name(*algorithm))]
     Checksum {
-        by: ChecksumAlgorithm,
+        algorithm: ChecksumAlgorithm,
         /// Computed checksum, in lower-case hexadecimal digits.
-        found: String,
+        actual: String,
         /// Expected checksum.
         wanted: String,
     },
     /// The connection failed on every attempt.
     #[error("{0}")]
-    Broken(String),
+    ConnectionFailed(String),
     /// The time limit for the whole transfer was exceeded.
-    #[error("took longer than {:?}", crate::limits::TOTAL)]
-    TooLong,
+    #[error("timed out after {:?}", crate::limits::TRANSFER_TIMEOUT)]
+    TimedOut,
     /// The file changed during the upload.
-    #[error("the file changed while it was sent")]
-    Changed,
+    #[error("the file changed during the upload")]
+    FileChanged,
     #[error("the cell is stopping")]
     Stopping,
     /// A local file operation failed.
@@ -65,6 +65,6 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-fn name(by: ChecksumAlgorithm) -> &'static str {
+fn algorithm_name(by: ChecksumAlgorithm) -> &'static str {
     ChecksumAlgorithm::ALL.iter().find(|(_, one)| *one == by).map_or("checksum", |(name, _)| name)
 }

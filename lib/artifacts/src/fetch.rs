@@ -1,5 +1,5 @@
-//! One download with its attempts. Each attempt resumes where the previous one broke off, if the server
-//! supports ranges.
+//! One download with its attempts. If the server supports ranges, each attempt resumes where the previous one
+//! was interrupted.
 
 use std::path::Path;
 
@@ -13,49 +13,49 @@ use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::sleep;
 
-use crate::Wanted;
-use crate::digest::Summing;
+use crate::FetchRequest;
+use crate::digest::Hasher;
 use crate::error::Error;
-use crate::limits::ATTEMPTS;
-use crate::web::{Trouble, Web, of_request, of_status, pauses};
+use crate::limits::MAX_ATTEMPTS;
+use crate::web::{AttemptError, Web, backoff, classify_request_error, classify_status};
 
 /// HTTP validators of an archive: the headers that show whether it changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Changed {
+pub(crate) struct Validators {
     etag: Option<String>,
     last_modified: Option<String>,
 }
 
-impl Changed {
-    fn of(answer: &Response) -> Self {
+impl Validators {
+    fn from_response(answer: &Response) -> Self {
         let text = |name: HeaderName| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
         Self { etag: text(ETAG), last_modified: text(LAST_MODIFIED) }
     }
 
     /// Returns `true` if the server sent at least one validator.
-    pub(crate) const fn tells(&self) -> bool {
+    pub(crate) const fn is_present(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
 
-    /// Returns the validator that identifies the exact bytes. A weak tag does not, so `Last-Modified` is used
-    /// then.
-    fn exact(&self) -> Option<&String> {
+    /// Returns the validator that identifies the exact bytes of the archive. A weak `ETag` does not identify
+    /// them, so `Last-Modified` is used in that case.
+    fn strong(&self) -> Option<&String> {
         self.etag.as_ref().filter(|tag| !tag.starts_with("W/")).or(self.last_modified.as_ref())
     }
 }
 
 /// Outcome of a download.
-pub(crate) enum Got {
+pub(crate) enum Outcome {
     /// The known archive is still current.
     Unchanged,
     /// A complete archive was written to the file.
-    Whole(Whole),
+    Downloaded(DownloadedArchive),
 }
 
 /// Metadata of a downloaded archive.
-pub(crate) struct Whole {
+pub(crate) struct DownloadedArchive {
     pub(crate) bytes: u64,
-    pub(crate) changed: Changed,
+    pub(crate) changed: Validators,
 }
 
 /// State of a download across its attempts.
@@ -66,37 +66,38 @@ struct Download<'a> {
     file: File,
     limit: u64,
     written: u64,
-    /// Validators of the archive that the bytes written so far belong to.
-    changed: Changed,
-    sum: Option<Summing>,
-    wanted: &'a Wanted<'a>,
+    /// Validators of the archive to which the bytes that were written so far belong.
+    changed: Validators,
+    sum: Option<Hasher>,
+    wanted: &'a FetchRequest<'a>,
 }
 
-/// Downloads into a new file at `path`, unless the server reports that the `known` archive is unchanged.
+/// Downloads an archive into a new file at `path`. Writes nothing if the server reports that the `known`
+/// archive is unchanged.
 pub(crate) async fn fetch(
     web: &Web,
-    wanted: &Wanted<'_>,
-    known: Option<&Changed>,
+    wanted: &FetchRequest<'_>,
+    known: Option<&Validators>,
     path: &Path,
     limit: u64,
-) -> Result<Got, Error> {
-    let url = wanted.url.parse().map_err(|_| Error::NoUrl)?;
+) -> Result<Outcome, Error> {
+    let url = wanted.url.parse().map_err(|_| Error::InvalidUrl)?;
     let file = File::create_new(path).await?;
-    let (is_secret, written, changed, sum) = (wanted.is_secret, 0, Changed::default(), None);
+    let (is_secret, written, changed, sum) = (wanted.is_secret, 0, Validators::default(), None);
     let mut download = Download { web, url, is_secret, file, limit, written, changed, sum, wanted };
-    let (mut failures, mut pause) = (0, pauses());
+    let (mut failures, mut pause) = (0, backoff());
     loop {
         let before = download.written;
         let error = match download.attempt(known).await {
             Ok(got) => return Ok(got),
-            Err(Trouble::Lasting(error)) => return Err(error),
-            Err(Trouble::Passing(error)) => error,
+            Err(AttemptError::Permanent(error)) => return Err(error),
+            Err(AttemptError::Transient(error)) => error,
         };
         if download.written > before {
-            (failures, pause) = (0, pauses());
+            (failures, pause) = (0, backoff());
         }
         failures += 1;
-        if failures >= ATTEMPTS {
+        if failures >= MAX_ATTEMPTS {
             return Err(error);
         }
         sleep(pause.next().unwrap_or_default()).await;
@@ -104,39 +105,40 @@ pub(crate) async fn fetch(
 }
 
 impl Download<'_> {
-    async fn attempt(&mut self, known: Option<&Changed>) -> Result<Got, Trouble> {
+    async fn attempt(&mut self, known: Option<&Validators>) -> Result<Outcome, AttemptError> {
         let (headers, goes_on) = self.headers(known);
         let answer = self.web.get(&self.url, self.is_secret, &headers).await?;
         match answer.status() {
-            StatusCode::NOT_MODIFIED if known.is_some() && !goes_on => return Ok(Got::Unchanged),
-            StatusCode::PARTIAL_CONTENT if goes_on && begins_at(&answer) == Some(self.written) => {}
+            StatusCode::NOT_MODIFIED if known.is_some() && !goes_on => return Ok(Outcome::Unchanged),
+            StatusCode::PARTIAL_CONTENT if goes_on && range_start(&answer) == Some(self.written) => {}
             StatusCode::OK => {
-                self.begin_anew().await?;
-                self.changed = Changed::of(&answer);
+                self.restart().await?;
+                self.changed = Validators::from_response(&answer);
             }
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if goes_on => {
                 // The server cannot resume at this byte, so the next attempt requests the whole archive.
-                self.begin_anew().await?;
-                return Err(Trouble::Passing(Error::Answered(answer.status().as_u16())));
+                self.restart().await?;
+                return Err(AttemptError::Transient(Error::UnexpectedStatus(answer.status().as_u16())));
             }
-            status => return Err(of_status(status)),
+            status => return Err(classify_status(status)),
         }
         self.copy(answer).await?;
         self.file.flush().await?;
         self.file.sync_all().await?;
         self.check()?;
-        Ok(Got::Whole(Whole { bytes: self.written, changed: self.changed.clone() }))
+        Ok(Outcome::Downloaded(DownloadedArchive { bytes: self.written, changed: self.changed.clone() }))
     }
 
-    /// Returns the request headers, and `true` if they ask for the rest of a partial download.
-    fn headers(&self, known: Option<&Changed>) -> (HeaderMap, bool) {
+    /// Returns the request headers. The second value is `true` if they request the rest of a partial
+    /// download.
+    fn headers(&self, known: Option<&Validators>) -> (HeaderMap, bool) {
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, text: &str| {
             if let Ok(value) = HeaderValue::from_str(text) {
                 headers.insert(name, value);
             }
         };
-        if let Some(exact) = self.changed.exact().filter(|_| self.written > 0) {
+        if let Some(exact) = self.changed.strong().filter(|_| self.written > 0) {
             set(RANGE, &format!("bytes={}-", self.written));
             set(IF_RANGE, exact);
             return (headers, true);
@@ -152,21 +154,21 @@ impl Download<'_> {
         (headers, false)
     }
 
-    async fn begin_anew(&mut self) -> Result<(), Error> {
+    async fn restart(&mut self) -> Result<(), Error> {
         self.file.set_len(0).await?;
         self.file.rewind().await?;
-        (self.written, self.changed) = (0, Changed::default());
-        self.sum = self.wanted.checksum.map(|(by, _)| Summing::by(by));
+        (self.written, self.changed) = (0, Validators::default());
+        self.sum = self.wanted.checksum.map(|(by, _)| Hasher::new(by));
         Ok(())
     }
 
-    async fn copy(&mut self, mut answer: Response) -> Result<(), Trouble> {
+    async fn copy(&mut self, mut answer: Response) -> Result<(), AttemptError> {
         let too_large = Error::TooLarge { limit: self.limit };
         if answer.content_length().is_some_and(|length| self.written.saturating_add(length) > self.limit) {
             return Err(too_large.into());
         }
         loop {
-            let piece = answer.chunk().await.map_err(|error| of_request(error, self.is_secret));
+            let piece = answer.chunk().await.map_err(|error| classify_request_error(error, self.is_secret));
             let piece = match piece {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok(()),
@@ -183,20 +185,24 @@ impl Download<'_> {
             self.file.write_all(&piece).await?;
             self.written += more;
             if let Some(sum) = &mut self.sum {
-                sum.add(&piece);
+                sum.update(&piece);
             }
         }
     }
 
     fn check(&mut self) -> Result<(), Error> {
         let Some(((by, wanted), sum)) = self.wanted.checksum.zip(self.sum.take()) else { return Ok(()) };
-        let found = sum.text();
-        if found == wanted { Ok(()) } else { Err(Error::Checksum { by, found, wanted: wanted.to_owned() }) }
+        let found = sum.into_hex();
+        if found == wanted {
+            Ok(())
+        } else {
+            Err(Error::Checksum { algorithm: by, actual: found, wanted: wanted.to_owned() })
+        }
     }
 }
 
 /// Returns the first byte position of a partial response.
-fn begins_at(answer: &Response) -> Option<u64> {
+fn range_start(answer: &Response) -> Option<u64> {
     let range = answer.headers().get(CONTENT_RANGE)?.to_str().ok()?;
     range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
 }

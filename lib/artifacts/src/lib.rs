@@ -1,5 +1,5 @@
 //! Artifact transfers of a cell: archives that it downloads and caches for its containers, and files that it
-//! uploads for them (docs/model.md, "Downloads and uploads").
+//! uploads for them (docs/internals/model/transfers.md, "Downloads and uploads").
 //!
 //! ```text
 //!   data/artifacts/kept/KEY.json      record of a cached archive: its data file and its HTTP validators
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! `KEY` stands for a domain and a `cache_key`, so domains never share archives. An archive is written to a
-//! temporary file and renamed, so a crash leaves either the old archive or the new one. Every download is a
-//! conditional request with the validators of the cached archive (`ETag`, `Last-Modified`). The cached
-//! archive is used only if the server reports it unchanged.
+//! temporary file and renamed, so a crash leaves either the old archive or the new one. If an archive is
+//! cached, the download is a conditional request with the validators of the cached archive (`ETag`,
+//! `Last-Modified`). The cached archive is used only if the server reports that it is unchanged.
 //!
 //! | the file | holds |
 //! |---|---|
@@ -39,14 +39,14 @@ use schemas::action::ChecksumAlgorithm;
 use schemas::names::Domain;
 use tokio::sync::Semaphore;
 
-pub use error::{Error, Refused};
+pub use error::{Error, Refusal};
 
-use cache::{Cache, Kept, key};
-use fetch::{Got, fetch};
+use cache::{Cache, CachedArchive, key};
+use fetch::{Outcome, fetch};
 use web::Web;
 
 /// Decides whether a request may be sent to a target, and returns the reason if not.
-pub type Judge = outbound::Judge<Refused>;
+pub type Judge = outbound::TargetPolicy<Refusal>;
 
 /// Configuration of a store.
 #[derive(Clone, Debug)]
@@ -58,28 +58,28 @@ pub struct Settings {
     /// Maximum size of a downloaded archive and of an uploaded file, in bytes.
     pub artifact_bytes: u64,
     /// Maximum number of concurrent downloads and uploads.
-    pub at_once: usize,
+    pub max_concurrent: usize,
 }
 
 impl Default for Settings {
     /// Default limits, with requests allowed to every target.
     fn default() -> Self {
         Self {
-            judge: Judge::everywhere(),
-            cache_bytes: limits::CACHE_BYTES,
-            artifact_bytes: limits::ARTIFACT_BYTES,
-            at_once: limits::AT_ONCE,
+            judge: Judge::allow_all(),
+            cache_bytes: limits::DEFAULT_CACHE_BYTES,
+            artifact_bytes: limits::DEFAULT_ARTIFACT_BYTES,
+            max_concurrent: limits::DEFAULT_MAX_CONCURRENT,
         }
     }
 }
 
 /// Archive to download.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct FetchRequest<'a> {
     /// Domain that the cache key belongs to.
     pub domain: &'a Domain,
     pub url: &'a str,
-    /// `true` keeps every part of the URL out of errors.
+    /// `true` if the URL is secret. Error messages then contain no part of it.
     pub is_secret: bool,
     /// Cache key of the archive. Empty if it is not cached.
     pub cache_key: &'a str,
@@ -106,8 +106,8 @@ pub struct Store {
     web: Web,
     room: Semaphore,
     cache: Cache,
-    /// Locks by cache key. A download holds the lock of its key, so that concurrent requests find the archive
-    /// in the cache.
+    /// Locks by cache key. A download holds the lock of its key. Concurrent requests for the same key wait
+    /// for the lock and then find the archive in the cache.
     keys: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     next_number: AtomicU64,
 }
@@ -127,7 +127,7 @@ impl Store {
         fs::create_dir_all(&new)?;
         let cache = Cache::open(folder.join("kept"), settings.cache_bytes)?;
         let web = Web::new(settings.judge.clone()).map_err(io::Error::other)?;
-        let room = Semaphore::new(settings.at_once);
+        let room = Semaphore::new(settings.max_concurrent);
         let (keys, next_number) = (Mutex::default(), AtomicU64::new(0));
         Ok(Self { folder, settings, web, room, cache, keys, next_number })
     }
@@ -137,72 +137,72 @@ impl Store {
     ///
     /// # Errors
     /// The reason why the archive is not available. It contains no part of a secret URL.
-    pub async fn fetch(&self, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
-        let within = tokio::time::timeout(limits::TOTAL, async {
+    pub async fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<Fetched, Error> {
+        let within = tokio::time::timeout(limits::TRANSFER_TIMEOUT, async {
             if wanted.cache_key.is_empty() {
                 let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
-                return self.fetch_once(wanted).await;
+                return self.fetch_uncached(wanted).await;
             }
             let key = key(wanted.domain, wanted.cache_key);
-            let turn = self.turn(&key);
+            let turn = self.key_lock(&key);
             let _turn = turn.lock().await;
             let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
-            self.fetch_kept(wanted, &key).await
+            self.fetch_cached(wanted, &key).await
         });
-        let fetched = within.await.unwrap_or(Err(Error::TooLong));
-        self.forget_turns();
+        let fetched = within.await.unwrap_or(Err(Error::TimedOut));
+        self.drop_unused_locks();
         fetched
     }
 
-    /// Uploads a file by POST, with its MD5 as `Content-MD5` as in Diego, and returns its size in bytes.
-    /// Dropping the future cancels the upload.
+    /// Uploads a file by POST and returns its size in bytes. The header `Content-MD5` contains the MD5
+    /// checksum of the file, as in Diego. Dropping the future cancels the upload.
     ///
     /// # Errors
     /// The reason why the upload failed. It contains no part of a secret URL.
     pub async fn send(&self, file: File, url: &str, is_secret: bool) -> Result<u64, Error> {
-        let within = tokio::time::timeout(limits::TOTAL, async {
+        let within = tokio::time::timeout(limits::TRANSFER_TIMEOUT, async {
             let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
             send::send(&self.web, file, url, is_secret, self.settings.artifact_bytes).await
         });
-        within.await.unwrap_or(Err(Error::TooLong))
+        within.await.unwrap_or(Err(Error::TimedOut))
     }
 
     /// Downloads an archive that has no cache key.
-    async fn fetch_once(&self, wanted: &Wanted<'_>) -> Result<Fetched, Error> {
+    async fn fetch_uncached(&self, wanted: &FetchRequest<'_>) -> Result<Fetched, Error> {
         let new = self.new_file();
         match fetch(&self.web, wanted, None, &new.path, self.settings.artifact_bytes).await? {
-            Got::Whole(whole) => {
+            Outcome::Downloaded(whole) => {
                 Ok(Fetched { file: File::open(&new.path)?, bytes: whole.bytes, kept: false })
             }
-            Got::Unchanged => Err(Error::Answered(304)),
+            Outcome::Unchanged => Err(Error::UnexpectedStatus(304)),
         }
     }
 
     /// Downloads an archive that has a cache key, unless the cached one is still current.
-    async fn fetch_kept(&self, wanted: &Wanted<'_>, key: &str) -> Result<Fetched, Error> {
+    async fn fetch_cached(&self, wanted: &FetchRequest<'_>, key: &str) -> Result<Fetched, Error> {
         let mut known = self.cache.find(key);
         if let Some((kept, file)) = &mut known
-            && !checked(kept, file, wanted).await?
+            && !checksum_matches(kept, file, wanted).await?
         {
-            // The expected checksum differs, so the cached archive is wrong even if the server reports it
-            // unchanged.
+            // The cached archive does not have the expected checksum, so it cannot be used even if the server
+            // reports it unchanged.
             self.cache.remove(key);
             known = None;
         }
         let new = self.new_file();
         let changed = known.as_ref().map(|(kept, _)| &kept.changed);
         match (fetch(&self.web, wanted, changed, &new.path, self.settings.artifact_bytes).await?, known) {
-            (Got::Unchanged, Some((kept, file))) => {
-                self.cache.used(key);
+            (Outcome::Unchanged, Some((kept, file))) => {
+                self.cache.touch(key);
                 Ok(Fetched { file, bytes: kept.bytes, kept: true })
             }
-            (Got::Unchanged, None) => Err(Error::Answered(304)),
-            (Got::Whole(whole), _) => {
+            (Outcome::Unchanged, None) => Err(Error::UnexpectedStatus(304)),
+            (Outcome::Downloaded(whole), _) => {
                 let fetched = Fetched { file: File::open(&new.path)?, bytes: whole.bytes, kept: false };
-                if whole.changed.tells() {
-                    let mut kept = Kept::from(whole);
+                if whole.changed.is_present() {
+                    let mut kept = CachedArchive::from(whole);
                     kept.checksum = wanted.checksum.map(|(by, value)| (by, value.to_owned()));
-                    self.cache.keep(key, &new.path, kept)?;
+                    self.cache.insert(key, &new.path, kept)?;
                 }
                 Ok(fetched)
             }
@@ -210,46 +210,46 @@ impl Store {
     }
 
     /// Returns a new path for a download. The file is removed on drop unless it was moved into the cache.
-    fn new_file(&self) -> NewFile {
+    fn new_file(&self) -> TempFile {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        NewFile { path: self.folder.join("new").join(number.to_string()) }
+        TempFile { path: self.folder.join("new").join(number.to_string()) }
     }
 
-    fn turn(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn key_lock(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(keys.entry(key.to_owned()).or_default())
     }
 
     /// Drops the locks of keys that no download uses.
-    fn forget_turns(&self) {
+    fn drop_unused_locks(&self) {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, turn| Arc::strong_count(turn) > 1);
     }
 }
 
 /// Returns `true` if the cached archive has the expected checksum, or if none is expected.
-async fn checked(kept: &Kept, file: &File, wanted: &Wanted<'_>) -> io::Result<bool> {
+async fn checksum_matches(kept: &CachedArchive, file: &File, wanted: &FetchRequest<'_>) -> io::Result<bool> {
     let Some((by, value)) = wanted.checksum else { return Ok(true) };
     if kept.checksum.as_ref().is_some_and(|(known_by, known)| *known_by == by && known == value) {
         return Ok(true);
     }
     let file = file.try_clone()?;
-    let found = tokio::task::spawn_blocking(move || digest::of_file(&file, by)).await;
+    let found = tokio::task::spawn_blocking(move || digest::file_checksum(&file, by)).await;
     Ok(found.map_err(io::Error::other)?? == value)
 }
 
-/// Path of a download in progress. The file is removed on drop, also if the download is cancelled.
-struct NewFile {
+/// Path of a download in progress. The file is removed on drop, even if the download is cancelled.
+struct TempFile {
     path: PathBuf,
 }
 
-impl Drop for NewFile {
+impl Drop for TempFile {
     fn drop(&mut self) {
         match fs::remove_file(&self.path) {
             // The file was never created, or it was moved into the cache.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "cannot remove what was fetched");
+                tracing::warn!(path = %self.path.display(), %error, "cannot remove a downloaded file");
             }
             Ok(()) => {}
         }

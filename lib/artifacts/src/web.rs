@@ -3,48 +3,49 @@
 use std::error::Error as StdError;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use outbound::{Clients, Unreached, refusal};
+use outbound::{Clients, UrlError, refusal};
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{Client, Response, StatusCode, Url};
 
 use crate::Judge;
-use crate::error::{Error, Refused};
-use crate::limits::{CONNECT, PAUSES, REDIRECTS, SILENCE};
+use crate::error::{Error, Refusal};
+use crate::limits::{BACKOFF, CONNECT_TIMEOUT, MAX_REDIRECTS, READ_TIMEOUT};
 
 /// HTTP clients that reach permitted targets only.
 #[derive(Debug)]
-pub(crate) struct Web(Clients<Refused>);
+pub(crate) struct Web(Clients<Refusal>);
 
 /// Failure of one attempt.
-pub(crate) enum Trouble {
+pub(crate) enum AttemptError {
     /// A retry would fail in the same way.
-    Lasting(Error),
+    Permanent(Error),
     /// A retry may succeed.
-    Passing(Error),
+    Transient(Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for AttemptError {
     fn from(error: Error) -> Self {
-        Self::Lasting(error)
+        Self::Permanent(error)
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for AttemptError {
     fn from(error: std::io::Error) -> Self {
-        Self::Lasting(error.into())
+        Self::Permanent(error.into())
     }
 }
 
 impl Web {
     pub(crate) fn new(judge: Judge) -> Result<Self, reqwest::Error> {
-        Clients::new(judge, |client| client.connect_timeout(CONNECT).read_timeout(SILENCE)).map(Self)
+        Clients::new(judge, |client| client.connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT))
+            .map(Self)
     }
 
     /// Returns the client for a URL, unless a check that needs no DNS lookup refuses it.
     pub(crate) fn client(&self, url: &Url, is_secret: bool) -> Result<&Client, Error> {
         self.0.for_url(url).map_err(|why| match why {
-            Unreached::NoUrl => Error::NoUrl,
-            Unreached::Refused(why) => not_allowed(&why, is_secret),
+            UrlError::NotHttp => Error::InvalidUrl,
+            UrlError::Refused(why) => not_allowed(&why, is_secret),
         })
     }
 
@@ -54,12 +55,12 @@ impl Web {
         url: &Url,
         is_secret: bool,
         headers: &HeaderMap,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, AttemptError> {
         let mut url = url.clone();
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let client = self.client(&url, is_secret)?;
             let sent = client.get(url.clone()).headers(headers.clone()).send().await;
-            let answer = sent.map_err(|error| of_request(error, is_secret))?;
+            let answer = sent.map_err(|error| classify_request_error(error, is_secret))?;
             if !matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
@@ -70,44 +71,53 @@ impl Web {
             }
             url = next;
         }
-        Err(Error::Redirected.into())
+        Err(Error::TooManyRedirects.into())
     }
 }
 
-fn not_allowed(why: &Refused, is_secret: bool) -> Error {
-    Error::NotAllowed(if is_secret { "the cell may not reach it".to_owned() } else { why.to_string() })
+fn not_allowed(why: &Refusal, is_secret: bool) -> Error {
+    Error::NotAllowed(if is_secret {
+        "the rules of the cell do not allow this target".to_owned()
+    } else {
+        why.to_string()
+    })
 }
 
 /// Classifies an error of a request that got no response.
-pub(crate) fn of_request(error: reqwest::Error, is_secret: bool) -> Trouble {
-    if let Some(why) = refusal::<Refused>(&error) {
+pub(crate) fn classify_request_error(error: reqwest::Error, is_secret: bool) -> AttemptError {
+    if let Some(why) = refusal::<Refusal>(&error) {
         return not_allowed(why, is_secret).into();
     }
     let error = error.without_url();
-    // The causes may contain the host.
-    Trouble::Passing(Error::Broken(if is_secret { error.to_string() } else { chain(&error) }))
+    // The messages of the error's causes may contain the host.
+    AttemptError::Transient(Error::ConnectionFailed(if is_secret {
+        error.to_string()
+    } else {
+        error_chain(&error)
+    }))
 }
 
 /// Classifies an unexpected HTTP status.
-pub(crate) fn of_status(status: StatusCode) -> Trouble {
-    let error = Error::Answered(status.as_u16());
+pub(crate) fn classify_status(status: StatusCode) -> AttemptError {
+    let error = Error::UnexpectedStatus(status.as_u16());
     let passes = status.is_server_error()
         || status == StatusCode::REQUEST_TIMEOUT
         || status == StatusCode::TOO_MANY_REQUESTS;
-    if passes { Trouble::Passing(error) } else { Trouble::Lasting(error) }
+    if passes { AttemptError::Transient(error) } else { AttemptError::Permanent(error) }
 }
 
-/// Returns the delays between attempts. They have no jitter, since a cell makes only a few attempts at once.
-pub(crate) fn pauses() -> impl Iterator<Item = std::time::Duration> {
+/// Returns the delays between attempts. The delays have no jitter, since a cell makes only a few attempts at
+/// the same time.
+pub(crate) fn backoff() -> impl Iterator<Item = std::time::Duration> {
     ExponentialBuilder::default()
-        .with_min_delay(PAUSES.0)
-        .with_max_delay(PAUSES.1)
+        .with_min_delay(BACKOFF.0)
+        .with_max_delay(BACKOFF.1)
         .without_max_times()
         .build()
 }
 
 /// Returns an error's message with those of its causes.
-fn chain(error: &dyn StdError) -> String {
+fn error_chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

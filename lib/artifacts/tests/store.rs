@@ -7,36 +7,37 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use artifacts::{Error, Fetched, Judge, Settings, Store, Wanted};
+use artifacts::{Error, FetchRequest, Fetched, Judge, Settings, Store};
 use schemas::action::ChecksumAlgorithm;
 use schemas::names::Domain;
 use tempfile::TempDir;
 
-/// Scripted response: status line with headers, body, and whether the connection is cut after the body.
+/// Scripted response. It consists of the status line with headers, of the body, and of a flag that is `true`
+/// if the connection is cut after the body.
 #[derive(Clone)]
 struct Reply {
     head: String,
     body: Vec<u8>,
-    breaks: bool,
+    cut: bool,
 }
 
 fn reply(head: &str, body: &[u8]) -> Reply {
     let head = format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-    Reply { head, body: body.to_vec(), breaks: false }
+    Reply { head, body: body.to_vec(), cut: false }
 }
 
 /// Returns a response that is cut off after `after` bytes of its body.
-fn broken(head: &str, body: &[u8], after: usize) -> Reply {
-    Reply { body: body[..after].to_vec(), breaks: true, ..reply(head, body) }
+fn cut_reply(head: &str, body: &[u8], after: usize) -> Reply {
+    Reply { body: body[..after].to_vec(), cut: true, ..reply(head, body) }
 }
 
 /// Head and body of a request.
-type Asked = (String, Vec<u8>);
+type Request = (String, Vec<u8>);
 
-/// Server that sends its responses in order, repeats the last one, and records the requests.
+/// Server that sends its scripted responses in order and then repeats the last one. It records the requests.
 struct Server {
     port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
@@ -59,12 +60,12 @@ impl Server {
         format!("http://127.0.0.1:{}/a.tgz", self.port)
     }
 
-    fn asked(&self) -> Vec<String> {
+    fn request_heads(&self) -> Vec<String> {
         self.asked.lock().unwrap().iter().map(|(head, _)| head.to_ascii_lowercase()).collect()
     }
 }
 
-fn answer(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<Asked>>) {
+fn answer(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<Request>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -81,7 +82,7 @@ fn answer(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<Asked>>) {
     let mut stream = stream;
     stream.write_all(reply.head.as_bytes()).unwrap();
     stream.write_all(&reply.body).unwrap();
-    if reply.breaks {
+    if reply.cut {
         stream.shutdown(std::net::Shutdown::Both).unwrap();
     }
 }
@@ -100,7 +101,7 @@ fn settings() -> Settings {
 
 async fn fetch(store: &Store, url: &str, cache_key: &str) -> Result<Fetched, Error> {
     let domain = domain();
-    store.fetch(&Wanted { domain: &domain, url, is_secret: false, cache_key, checksum: None }).await
+    store.fetch(&FetchRequest { domain: &domain, url, is_secret: false, cache_key, checksum: None }).await
 }
 
 async fn checked(
@@ -112,7 +113,7 @@ async fn checked(
 ) -> Result<Fetched, Error> {
     let domain = domain();
     store
-        .fetch(&Wanted {
+        .fetch(&FetchRequest {
             domain: &domain,
             url,
             is_secret: false,
@@ -130,7 +131,7 @@ fn text(fetched: &mut Fetched) -> String {
 }
 
 /// Counts the files in a subfolder of a store.
-fn files(root: &TempDir, folder: &str) -> usize {
+fn file_count(root: &TempDir, folder: &str) -> usize {
     std::fs::read_dir(root.path().join("artifacts").join(folder)).unwrap().count()
 }
 
@@ -144,8 +145,8 @@ async fn archive_without_cache_key_is_fetched_each_time_and_leaves_no_files() {
         assert!(!fetched.kept);
         assert_eq!(text(&mut fetched), "hello");
     }
-    assert_eq!(server.asked().len(), 2);
-    assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 0));
+    assert_eq!(server.request_heads().len(), 2);
+    assert_eq!((file_count(&root, "new"), file_count(&root, "kept")), (0, 0));
 }
 
 #[tokio::test]
@@ -167,7 +168,7 @@ async fn unchanged_archive_comes_from_cache_also_after_reopening() {
     drop(first);
     let second = store(&root, settings());
     assert!(fetch(&second, &server.url(), "k").await.unwrap().kept);
-    for told in &server.asked()[1..] {
+    for told in &server.request_heads()[1..] {
         assert!(
             told.contains("if-none-match: \"1\"\r\n") && told.contains("if-modified-since: tue, 01"),
             "{told}"
@@ -175,12 +176,12 @@ async fn unchanged_archive_comes_from_cache_also_after_reopening() {
     }
     assert_eq!(text(&mut fetch(&second, &server.url(), "k").await.unwrap()), "changed");
     assert_eq!(text(&mut fetch(&second, &server.url(), "k").await.unwrap()), "changed");
-    assert_eq!(files(&root, "kept"), 2, "a record and its bytes");
-    // The same key in another domain is a different archive.
+    assert_eq!(file_count(&root, "kept"), 2, "a record and its bytes");
+    // The same cache key in a different domain stands for a different archive.
     let other = Domain::new("other").unwrap();
     let wanted =
-        Wanted { domain: &other, url: &server.url(), is_secret: false, cache_key: "k", checksum: None };
-    assert!(matches!(second.fetch(&wanted).await, Err(Error::Answered(304))));
+        FetchRequest { domain: &other, url: &server.url(), is_secret: false, cache_key: "k", checksum: None };
+    assert!(matches!(second.fetch(&wanted).await, Err(Error::UnexpectedStatus(304))));
 }
 
 #[tokio::test]
@@ -188,15 +189,15 @@ async fn interrupted_download_resumes_with_a_range_request() {
     let root = tempfile::tempdir().unwrap();
     let whole = b"0123456789";
     let server = Server::new(vec![
-        broken("200 OK\r\netag: \"1\"", whole, 4),
-        broken("206 Partial Content\r\netag: \"1\"\r\ncontent-range: bytes 4-9/10", &whole[4..], 3),
+        cut_reply("200 OK\r\netag: \"1\"", whole, 4),
+        cut_reply("206 Partial Content\r\netag: \"1\"\r\ncontent-range: bytes 4-9/10", &whole[4..], 3),
         reply("206 Partial Content\r\netag: \"1\"\r\ncontent-range: bytes 7-9/10", &whole[7..]),
     ]);
     let sum = "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882";
     let store = store(&root, settings());
     let mut fetched = checked(&store, &server.url(), "", ChecksumAlgorithm::Sha256, sum).await.unwrap();
     assert_eq!(text(&mut fetched), "0123456789");
-    let asked = server.asked();
+    let asked = server.request_heads();
     assert!(
         asked[1].contains("range: bytes=4-\r\n") && asked[1].contains("if-range: \"1\"\r\n"),
         "{}",
@@ -209,16 +210,17 @@ async fn interrupted_download_resumes_with_a_range_request() {
 async fn interrupted_download_restarts_if_archive_changed_or_has_no_validators() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::new(vec![
-        broken("200 OK\r\netag: \"1\"", b"0123456789", 4),
+        cut_reply("200 OK\r\netag: \"1\"", b"0123456789", 4),
         reply("200 OK\r\netag: \"2\"", b"another"),
     ]);
     let store = store(&root, settings());
     let md5 = "b32d73e56ec99bc5ec8f83871cde708a";
     let mut fetched = checked(&store, &server.url(), "", ChecksumAlgorithm::Md5, md5).await.unwrap();
     assert_eq!(text(&mut fetched), "another");
-    let without_tag = Server::new(vec![broken("200 OK", b"0123456789", 4), reply("200 OK", b"0123456789")]);
+    let without_tag =
+        Server::new(vec![cut_reply("200 OK", b"0123456789", 4), reply("200 OK", b"0123456789")]);
     assert_eq!(text(&mut fetch(&store, &without_tag.url(), "").await.unwrap()), "0123456789");
-    assert!(!without_tag.asked()[1].contains("range:"));
+    assert!(!without_tag.request_heads()[1].contains("range:"));
 }
 
 #[tokio::test]
@@ -229,10 +231,13 @@ async fn server_errors_are_retried_and_client_errors_are_not() {
     assert_eq!(text(&mut fetch(&store, &busy.url(), "").await.unwrap()), "hello");
     let refusing = Server::new(vec![reply("404 Not Found", b"")]);
     let said = fetch(&store, &refusing.url(), "").await.unwrap_err().to_string();
-    assert_eq!((said.as_str(), refusing.asked().len()), ("the server answered 404", 1));
+    assert_eq!((said.as_str(), refusing.request_heads().len()), ("the server answered 404", 1));
     let down = Server::new(vec![reply("500 Down", b"")]);
     let said = fetch(&store, &down.url(), "").await.unwrap_err().to_string();
-    assert_eq!((said.as_str(), down.asked().len()), ("the server answered 500", artifacts::limits::ATTEMPTS));
+    assert_eq!(
+        (said.as_str(), down.request_heads().len()),
+        ("the server answered 500", artifacts::limits::MAX_ATTEMPTS)
+    );
 }
 
 #[tokio::test]
@@ -244,13 +249,13 @@ async fn archive_with_wrong_checksum_is_rejected_and_not_cached() {
     let said =
         checked(&store, &server.url(), "k", ChecksumAlgorithm::Sha1, &wrong).await.unwrap_err().to_string();
     let sum = "aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d";
-    assert_eq!(said, format!("its sha1 is {sum}, and ought to be {wrong}"));
-    assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 0));
+    assert_eq!(said, format!("sha1 mismatch: got {sum}, expected {wrong}"));
+    assert_eq!((file_count(&root, "new"), file_count(&root, "kept")), (0, 0));
     checked(&store, &server.url(), "k", ChecksumAlgorithm::Sha1, sum).await.unwrap();
     // The cached archive does not match the expected checksum, so the whole archive is requested.
     let said = checked(&store, &server.url(), "k", ChecksumAlgorithm::Md5, &"0".repeat(32)).await;
     assert!(matches!(said, Err(Error::Checksum { .. })));
-    assert!(!server.asked().last().unwrap().contains("if-none-match"));
+    assert!(!server.request_heads().last().unwrap().contains("if-none-match"));
 }
 
 #[tokio::test]
@@ -261,13 +266,13 @@ async fn oversized_archive_is_rejected_with_or_without_content_length() {
     let endless = Reply {
         head: "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".into(),
         body: vec![b'x'; 5000],
-        breaks: true,
+        cut: true,
     };
     for server in [said, Server::new(vec![endless])] {
         let said = fetch(&store, &server.url(), "").await.unwrap_err().to_string();
-        assert_eq!(said, "is larger than 2000 bytes");
+        assert_eq!(said, "the file is larger than 2000 bytes");
     }
-    assert_eq!(files(&root, "new"), 0);
+    assert_eq!(file_count(&root, "new"), 0);
 }
 
 #[tokio::test]
@@ -283,12 +288,12 @@ async fn least_recently_used_archive_is_evicted_first() {
     fetch(&store, &server.url(), "c").await.unwrap();
     assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().kept);
     assert!(fetch(&store, &unchanged.url(), "c").await.unwrap().kept);
-    assert!(matches!(fetch(&store, &unchanged.url(), "b").await, Err(Error::Answered(304))));
-    assert_eq!(files(&root, "kept"), 4);
+    assert!(matches!(fetch(&store, &unchanged.url(), "b").await, Err(Error::UnexpectedStatus(304))));
+    assert_eq!(file_count(&root, "kept"), 4);
     // An archive larger than the whole cache is fetched but not cached.
     let large = Server::new(vec![reply("200 OK\r\netag: \"1\"", &[b'x'; 1500])]);
     assert_eq!(fetch(&store, &large.url(), "d").await.unwrap().bytes, 1500);
-    assert_eq!(files(&root, "kept"), 4);
+    assert_eq!(file_count(&root, "kept"), 4);
 }
 
 #[tokio::test]
@@ -301,7 +306,7 @@ async fn reopened_store_removes_incomplete_files_and_keeps_archives() {
     std::fs::write(folder.join("kept/0123.9"), "bytes without a record").unwrap();
     std::fs::write(folder.join("kept/4567.json"), "{\"data\":").unwrap();
     let again = store(&root, settings());
-    assert_eq!((files(&root, "new"), files(&root, "kept")), (0, 2));
+    assert_eq!((file_count(&root, "new"), file_count(&root, "kept")), (0, 2));
     assert!(fetch(&again, &server.url(), "k").await.unwrap().kept);
     drop(again);
     // A record whose bytes are truncated is discarded.
@@ -312,8 +317,8 @@ async fn reopened_store_removes_incomplete_files_and_keeps_archives() {
         }
     }
     let last = store(&root, settings());
-    assert_eq!(files(&root, "kept"), 0);
-    assert!(matches!(fetch(&last, &server.url(), "k").await, Err(Error::Answered(304))));
+    assert_eq!(file_count(&root, "kept"), 0);
+    assert!(matches!(fetch(&last, &server.url(), "k").await, Err(Error::UnexpectedStatus(304))));
 }
 
 #[tokio::test]
@@ -327,7 +332,7 @@ async fn concurrent_fetches_of_one_key_download_once() {
     let all = futures::future::join_all((0..8).map(|_| fetch(&store, &url, "k"))).await;
     assert_eq!(all.iter().filter(|fetched| fetched.as_ref().is_ok_and(|fetched| !fetched.kept)).count(), 1);
     assert!(all.iter().all(Result::is_ok));
-    assert_eq!(asked.asked().len(), 8);
+    assert_eq!(asked.request_heads().len(), 8);
 }
 
 #[tokio::test]
@@ -338,35 +343,33 @@ async fn redirects_are_followed_only_to_permitted_targets() {
     let everywhere = store(&root, settings());
     assert_eq!(text(&mut fetch(&everywhere, &to(&end.url()).url(), "").await.unwrap()), "hello");
     let round = to("/a.tgz");
-    assert!(matches!(fetch(&everywhere, &round.url(), "").await, Err(Error::Redirected)));
-    assert_eq!(round.asked().len(), artifacts::limits::REDIRECTS + 1);
-    assert!(matches!(fetch(&everywhere, &to("ftp://a/b").url(), "").await, Err(Error::NoUrl)));
+    assert!(matches!(fetch(&everywhere, &round.url(), "").await, Err(Error::TooManyRedirects)));
+    assert_eq!(round.request_heads().len(), artifacts::limits::MAX_REDIRECTS + 1);
+    assert!(matches!(fetch(&everywhere, &to("ftp://a/b").url(), "").await, Err(Error::InvalidUrl)));
     drop(everywhere);
 
     let judge = Judge::new(|target| match target.address {
-        Some(address) if address.to_string() == "169.254.169.254" => {
-            Err(format!("{address} is nobody's business"))
-        }
+        Some(address) if address.to_string() == "169.254.169.254" => Err(format!("{address} is not allowed")),
         Some(_) | None => Ok(()),
     });
     let judged = store(&root, Settings { judge, ..settings() });
     let said = fetch(&judged, &to("http://169.254.169.254/latest/").url(), "").await.unwrap_err().to_string();
-    assert_eq!(said, "169.254.169.254 is nobody's business");
+    assert_eq!(said, "169.254.169.254 is not allowed");
 }
 
 #[tokio::test]
 async fn judge_checks_resolved_addresses_and_errors_hide_secret_urls() {
     let root = tempfile::tempdir().unwrap();
     let judge = Judge::new(|target| match target.address {
-        Some(address) if address.is_loopback() => Err(format!("{:?} leads to {address}", target.host)),
+        Some(address) if address.is_loopback() => Err(format!("{:?} resolves to {address}", target.host)),
         Some(_) | None => Ok(()),
     });
     let store = store(&root, Settings { judge, ..settings() });
     let said = fetch(&store, "http://localhost:1/a", "").await.unwrap_err().to_string();
-    assert!(said.starts_with("Some(\"localhost\") leads to "), "{said}");
+    assert!(said.starts_with("Some(\"localhost\") resolves to "), "{said}");
     let domain = domain();
     for url in ["http://localhost:1/token", "http://u:token@127.0.0.1:1/", "token"] {
-        let wanted = Wanted { domain: &domain, url, is_secret: true, cache_key: "", checksum: None };
+        let wanted = FetchRequest { domain: &domain, url, is_secret: true, cache_key: "", checksum: None };
         let said = store.fetch(&wanted).await.unwrap_err().to_string();
         assert!(!said.contains("token") && !said.contains("localhost") && !said.contains("127"), "{said}");
     }
@@ -388,7 +391,7 @@ async fn upload_sends_checksum_and_retries_server_errors() {
     }
     let refusing = Server::new(vec![reply("403 No", b"")]);
     let said = store.send(open(), &refusing.url(), false).await.unwrap_err().to_string();
-    assert_eq!((said.as_str(), refusing.asked().len()), ("the server answered 403", 1));
+    assert_eq!((said.as_str(), refusing.request_heads().len()), ("the server answered 403", 1));
     std::fs::write(&path, vec![0; 2001]).unwrap();
     assert!(matches!(store.send(open(), &refusing.url(), false).await, Err(Error::TooLarge { limit: 2000 })));
 }
@@ -397,7 +400,7 @@ async fn upload_sends_checksum_and_retries_server_errors() {
 async fn dropped_fetch_closes_connection_and_removes_file() {
     let root = tempfile::tempdir().unwrap();
     let store = store(&root, settings());
-    // The server announces 100 bytes, sends some of them, and then stays silent.
+    // The server announces 100 bytes, sends some of them, and then sends nothing more.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/a", listener.local_addr().unwrap());
     let gone = std::thread::spawn(move || {
@@ -409,7 +412,7 @@ async fn dropped_fetch_closes_connection_and_removes_file() {
     });
     assert!(tokio::time::timeout(Duration::from_millis(300), fetch(&store, &url, "k")).await.is_err());
     assert!(tokio::task::spawn_blocking(move || gone.join().unwrap()).await.unwrap());
-    assert_eq!(files(&root, "new"), 0);
+    assert_eq!(file_count(&root, "new"), 0);
     // The lock of the key is released.
     let server = Server::new(vec![reply("200 OK", b"hello")]);
     assert_eq!(text(&mut fetch(&store, &server.url(), "k").await.unwrap()), "hello");

@@ -1,11 +1,11 @@
-//! The hash chain: one hash stands for every message up to a position, in their order.
+//! The hash chain. One hash covers every message up to a position, in order.
 //!
 //! ```text
 //! h(0) = 32 zero bytes
 //! h(n) = SHA-256(h(n-1) ‖ position ‖ length of subject ‖ subject ‖ length of bytes ‖ bytes)
 //! ```
-//! Position and lengths are 64 bits each, the most significant first. Who changes, drops, adds or moves a message changes
-//! every hash behind it.
+//! Positions and lengths are 64-bit big-endian integers. If a message is changed, dropped, added or moved,
+//! every later hash changes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,20 +17,20 @@ use sha2::{Digest, Sha256};
 
 use crate::Message;
 
-/// A SHA-256 hash. Text of it is 64 hexadecimal digits.
+/// A SHA-256 hash. The text form has 64 hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hash(pub [u8; 32]);
 
-/// Text that is no hash.
+/// Error for a text that is not a valid hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a hash: 64 hexadecimal digits in lower case")]
-pub struct NotAHash(pub String);
+#[error("invalid hash {0:?}: expected 64 hexadecimal digits in lower case")]
+pub struct InvalidHash(pub String);
 
 impl Hash {
-    /// Of bytes.
+    /// Returns the hash of `bytes`.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn compute(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }
@@ -42,19 +42,19 @@ impl fmt::Display for Hash {
 }
 
 impl FromStr for Hash {
-    type Err = NotAHash;
+    type Err = InvalidHash;
 
-    fn from_str(text: &str) -> Result<Self, NotAHash> {
-        let wrong = || NotAHash(text.chars().take(80).collect());
+    fn from_str(text: &str) -> Result<Self, InvalidHash> {
+        let wrong = || InvalidHash(text.chars().take(80).collect());
         let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| wrong())?;
         bytes.try_into().map(Self).map_err(|_| wrong())
     }
 }
 
 impl TryFrom<String> for Hash {
-    type Error = NotAHash;
+    type Error = InvalidHash;
 
-    fn try_from(text: String) -> Result<Self, NotAHash> {
+    fn try_from(text: String) -> Result<Self, InvalidHash> {
         text.parse()
     }
 }
@@ -65,7 +65,7 @@ impl From<Hash> for String {
     }
 }
 
-/// The chain up to a position.
+/// Hash chain up to a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     position: Position,
@@ -73,25 +73,25 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain that goes on behind a position, from its hash.
+    /// Continues a chain after a position, from the hash at that position.
     #[must_use]
     pub const fn behind(position: Position, hash: Hash) -> Self {
         Self { position, hash }
     }
 
-    /// Where it ends.
+    /// Returns the position of the last message.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// The hash there.
+    /// Returns the hash at the position of the last message.
     #[must_use]
     pub const fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// Goes on with a message, wherever that stands.
+    /// Appends a message. Its position is not checked.
     pub fn add(&mut self, message: &Message) {
         let mut next = Sha256::new();
         next.update(self.hash.0);
@@ -112,19 +112,20 @@ mod tests {
         Message { position: Position(position), subject: subject.into(), id: None, bytes: bytes.into() }
     }
 
-    fn of(messages: &[Message]) -> Hash {
+    fn chain_hash(messages: &[Message]) -> Hash {
         let mut chain = Chain::default();
         messages.iter().for_each(|one| chain.add(one));
         chain.hash()
     }
 
     #[test]
-    fn every_byte_its_place_and_its_subject_count() {
+    fn every_byte_position_and_subject_changes_the_hash() {
         let log = [message(1, "a", b"one"), message(2, "b", b"two"), message(3, "a", b"three")];
-        let whole = of(&log);
-        // So that another program can compute it: see docs/audit.md.
+        let whole = chain_hash(&log);
+        // The computation is fixed, because other programs may implement it: see
+        // docs/guides/verify-the-log.md.
         assert_eq!(
-            of(&log[..1]).to_string(),
+            chain_hash(&log[..1]).to_string(),
             "20a4780db7e91bb37fc6575577e87b65f1feaa3e3ffad3d156f6e392dfd9d1eb"
         );
         let mut others = vec![log[..2].to_vec(), vec![log[0].clone(), log[2].clone(), log[1].clone()]];
@@ -137,13 +138,13 @@ mod tests {
             others.push(vec![log[0].clone(), other, log[2].clone()]);
         }
         for other in others {
-            assert_ne!(of(&other), whole, "{other:?}");
+            assert_ne!(chain_hash(&other), whole, "{other:?}");
         }
     }
 
     #[test]
-    fn a_hash_is_read_as_it_is_written() {
-        let hash = Hash::of(b"x");
+    fn hash_text_round_trips() {
+        let hash = Hash::compute(b"x");
         assert_eq!(hash.to_string().parse(), Ok(hash));
         for bad in ["", "00", &"g".repeat(64), &"A".repeat(64), &"0".repeat(66)] {
             assert!(bad.parse::<Hash>().is_err(), "{bad}");

@@ -1,5 +1,5 @@
-//! Checkpoints: somebody vouches with a key for everything up to a position. One line of JSON each, one after the other
-//! in a file of their own, each with the hash of the one before it.
+//! Checkpoints: signed statements that vouch for every message up to a position. A file of checkpoints has
+//! one JSON line per checkpoint. Each line contains the hash of the line before it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,86 +12,87 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Chain, Hash};
 
-/// The longest line that is read as a checkpoint, in bytes. One takes some six hundred.
+/// Maximum length of a checkpoint line that is read, in bytes. A line has about 600 bytes.
 pub const LINE_BYTES: usize = 4 * 1024;
-/// How the line of a secret key begins.
-const SECRET: &str = "muster-audit-secret:";
+/// Prefix of the line with a secret key.
+const SECRET_PREFIX: &str = "muster-audit-secret:";
 
-/// A key that signs. Whoever has it can vouch for anything.
+/// Signing key. A process that has it can vouch for any content.
 pub struct Key(SigningKey);
 
-/// Who signed: 64 hexadecimal digits.
+/// Public key of a signer. The text form has 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey(VerifyingKey);
 
-/// Text that is no key.
+/// Error for a text that is not a valid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
-    /// It is not a secret key's line.
-    #[error("it holds no key: make one with muster audit keygen FILE")]
+pub enum InvalidKey {
+    /// The text is not the line of a secret key.
+    #[error("no signing key found: create one with muster audit keygen FILE")]
     Secret,
-    /// It is not a public key.
-    #[error("it is no public key: 64 hexadecimal digits in lower case, as muster audit keygen says")]
+    /// The text is not a valid public key.
+    #[error(
+        "invalid public key: expected 64 hexadecimal digits in lower case, as printed by muster audit keygen"
+    )]
     Public,
 }
 
-/// What is signed.
+/// Signed content of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statement {
-    /// The cluster.
     pub cluster: ClusterId,
-    /// Up to where it vouches for the log.
+    /// Position up to which the checkpoint vouches for the log.
     pub position: Position,
-    /// The hash of the chain there.
+    /// Hash of the chain at that position.
     pub hash: Hash,
-    /// When it was made, as RFC 3339.
+    /// Time of the signature, as RFC 3339.
     pub time: String,
-    /// The hash of the line before it; none: it is the first.
+    /// Hash of the previous line. `None` in the first line.
     pub previous: Option<Hash>,
-    /// Who signed.
+    /// Public key of the signer.
     pub key: PublicKey,
 }
 
-/// A checkpoint.
+/// A statement with its signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// What is signed: these very bytes of the line.
+    /// Signed content. The signature covers its bytes in the line.
     pub checkpoint: Statement,
-    /// The signature over them, 128 hexadecimal digits.
+    /// Signature of the statement, as 128 hexadecimal digits.
     pub signature: String,
 }
 
-/// Why a line is no checkpoint.
+/// Error for a line that is not a valid checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is no checkpoint: {0}")]
-pub struct NotACheckpoint(String);
+#[error("not a checkpoint: {0}")]
+pub struct InvalidCheckpoint(String);
 
 impl Key {
-    /// Of 32 bytes of chance.
+    /// Creates a key from 32 random bytes.
     #[must_use]
-    pub fn of(bytes: &[u8; 32]) -> Self {
+    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(bytes))
     }
 
-    /// The line to be kept.
+    /// Returns the line that the key is stored as.
     #[must_use]
     pub fn line(&self) -> String {
-        format!("{SECRET}{}\n", HEXLOWER.encode(&self.0.to_bytes()))
+        format!("{SECRET_PREFIX}{}\n", HEXLOWER.encode(&self.0.to_bytes()))
     }
 
-    /// Who signs with it.
+    /// Returns the public key, which verifies signatures of this key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
 
-    /// Vouches for a chain, behind the line of the checkpoint before. Answers the line.
+    /// Signs a chain. `before` is the line of the previous checkpoint. Returns the statement and its line.
     ///
     /// # Panics
-    /// Never: a checkpoint is plain data.
+    /// Never, because a checkpoint is plain data.
     #[must_use]
     pub fn sign(
         &self,
@@ -105,10 +106,10 @@ impl Key {
             position: chain.position(),
             hash: chain.hash(),
             time: at.to_string(),
-            previous: before.map(Hash::of),
+            previous: before.map(Hash::compute),
             key: self.public(),
         };
-        let signature = HEXLOWER.encode(&self.0.sign(&signed(&statement)).to_bytes());
+        let signature = HEXLOWER.encode(&self.0.sign(&signed_bytes(&statement)).to_bytes());
         let checkpoint = Checkpoint { checkpoint: statement.clone(), signature };
         let mut line = serde_json::to_vec(&checkpoint).expect("a checkpoint is plain data");
         line.push(b'\n');
@@ -116,38 +117,39 @@ impl Key {
     }
 }
 
-/// The bytes that are signed: a statement as it stands in its line.
-fn signed(statement: &Statement) -> Vec<u8> {
+/// Returns the bytes that are signed: the statement as it appears in its line.
+fn signed_bytes(statement: &Statement) -> Vec<u8> {
     serde_json::to_vec(statement).expect("a statement is plain data")
 }
 
 impl Checkpoint {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// Why it is none.
-    pub fn read(line: &[u8]) -> Result<Self, NotACheckpoint> {
-        serde_json::from_slice(line).map_err(|error| NotACheckpoint(error.to_string()))
+    /// Returns an error if the line is not a valid checkpoint.
+    pub fn read(line: &[u8]) -> Result<Self, InvalidCheckpoint> {
+        serde_json::from_slice(line).map_err(|error| InvalidCheckpoint(error.to_string()))
     }
 
-    /// Whether its key signed what it says.
+    /// Returns `true` if the statement was signed with the key that it names.
     #[must_use]
     pub fn is_genuine(&self) -> bool {
         let bytes = HEXLOWER.decode(self.signature.as_bytes()).ok();
         let signature = bytes.and_then(|bytes| Signature::from_slice(&bytes).ok());
         let PublicKey(key) = &self.checkpoint.key;
-        signature.is_some_and(|signature| key.verify_strict(&signed(&self.checkpoint), &signature).is_ok())
+        signature
+            .is_some_and(|signature| key.verify_strict(&signed_bytes(&self.checkpoint), &signature).is_ok())
     }
 }
 
 impl FromStr for Key {
-    type Err = BadKey;
+    type Err = InvalidKey;
 
-    fn from_str(text: &str) -> Result<Self, BadKey> {
-        let digits = text.trim().strip_prefix(SECRET).ok_or(BadKey::Secret)?;
-        let bytes = HEXLOWER.decode(digits.as_bytes()).map_err(|_| BadKey::Secret)?;
-        let bytes: [u8; 32] = bytes.try_into().map_err(|_| BadKey::Secret)?;
-        Ok(Self::of(&bytes))
+    fn from_str(text: &str) -> Result<Self, InvalidKey> {
+        let digits = text.trim().strip_prefix(SECRET_PREFIX).ok_or(InvalidKey::Secret)?;
+        let bytes = HEXLOWER.decode(digits.as_bytes()).map_err(|_| InvalidKey::Secret)?;
+        let bytes: [u8; 32] = bytes.try_into().map_err(|_| InvalidKey::Secret)?;
+        Ok(Self::from_bytes(&bytes))
     }
 }
 
@@ -164,19 +166,19 @@ impl fmt::Display for PublicKey {
 }
 
 impl FromStr for PublicKey {
-    type Err = BadKey;
+    type Err = InvalidKey;
 
-    fn from_str(text: &str) -> Result<Self, BadKey> {
-        let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| BadKey::Public)?;
-        let bytes: [u8; 32] = bytes.try_into().map_err(|_| BadKey::Public)?;
-        VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| BadKey::Public)
+    fn from_str(text: &str) -> Result<Self, InvalidKey> {
+        let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| InvalidKey::Public)?;
+        let bytes: [u8; 32] = bytes.try_into().map_err(|_| InvalidKey::Public)?;
+        VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| InvalidKey::Public)
     }
 }
 
 impl TryFrom<String> for PublicKey {
-    type Error = BadKey;
+    type Error = InvalidKey;
 
-    fn try_from(text: String) -> Result<Self, BadKey> {
+    fn try_from(text: String) -> Result<Self, InvalidKey> {
         text.parse()
     }
 }
@@ -194,17 +196,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_signed_is_told_from_who_did_not() {
-        let key = Key::of(&[7; 32]);
+    fn checkpoint_is_genuine_only_if_unchanged() {
+        let key = Key::from_bytes(&[7; 32]);
         let again: Key = key.line().parse().unwrap();
         assert_eq!(again.public(), key.public());
-        let chain = Chain::behind(Position(41), Hash::of(b"x"));
+        let chain = Chain::behind(Position(41), Hash::compute(b"x"));
         let (statement, line) = key.sign(ClusterId(Uuid::nil()), &chain, Timestamp(0), Some(b"before"));
         let read = Checkpoint::read(&line).unwrap();
         assert_eq!(read.checkpoint, statement);
         assert!(read.is_genuine());
         let text = String::from_utf8(line).unwrap();
-        let other = Key::of(&[8; 32]).public().to_string();
+        let other = Key::from_bytes(&[8; 32]).public().to_string();
         for changed in [
             text.replace("\"position\":41", "\"position\":42"),
             text.replace(&key.public().to_string(), &other),

@@ -1,4 +1,5 @@
-//! Where two logs differ: message by message, so that what was dropped, added or moved is told from what was altered.
+//! Comparison of two logs, message by message. It distinguishes messages that were dropped, added or moved
+//! from messages that were altered.
 
 use std::collections::VecDeque;
 
@@ -6,88 +7,91 @@ use schemas::Position;
 
 use crate::{Finding, Hash, Kind, Message};
 
-/// How far ahead is looked for a message that isn't where it stood.
-pub const AHEAD: usize = 256;
+/// Number of messages that are read ahead to find a message that has moved.
+pub const LOOKAHEAD: usize = 256;
 
-/// Which log.
+/// One of the two logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that is judged.
-    Judged,
-    /// The one that it ought to be equal to.
-    Other,
+    /// The log that is audited.
+    Audited,
+    /// The log that it is compared with.
+    Reference,
 }
 
-/// Compares two logs. Whoever has one in hand gives the next message of the side that [`Compare::wants`].
+/// Comparison of two logs. The caller passes the next message of the side that [`Compare::next_side`] returns.
 #[derive(Clone, Debug, Default)]
 pub struct Compare {
-    judged: Ahead,
-    other: Ahead,
-    /// Where the last message that is in both logs stands.
+    judged: Lookahead,
+    other: Lookahead,
+    /// Position in the audited log of the last message that was paired with one of the other log.
     last: Position,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Ahead {
-    messages: VecDeque<Seen>,
+struct Lookahead {
+    messages: VecDeque<Fingerprint>,
     ended: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Fingerprint {
     position: Position,
     what: Hash,
 }
 
-impl Ahead {
+impl Lookahead {
     fn is_full(&self) -> bool {
-        self.ended || self.messages.len() >= AHEAD
+        self.ended || self.messages.len() >= LOOKAHEAD
     }
 
-    /// How many messages stand before this one, if it is among them.
-    fn find(&self, seen: Seen) -> Option<usize> {
+    /// Returns the index of the first message with the same content.
+    fn find(&self, seen: Fingerprint) -> Option<usize> {
         self.messages.iter().position(|one| one.what == seen.what)
     }
 }
 
 impl Compare {
-    /// Which side's next message is needed; none: both have ended, and everything is told.
+    /// Returns the side whose next message is needed. `None` if both logs have ended and all findings have
+    /// been returned.
     #[must_use]
-    pub fn wants(&self) -> Option<Side> {
+    pub fn next_side(&self) -> Option<Side> {
         if !self.other.is_full() {
-            Some(Side::Other)
+            Some(Side::Reference)
         } else if !self.judged.is_full() {
-            Some(Side::Judged)
+            Some(Side::Audited)
         } else {
             None
         }
     }
 
-    /// Takes the next message of a side, or that it has none any more. Answers what is wrong.
+    /// Processes the next message of a side. `None` marks the end of that log. Returns new findings.
     pub fn take(&mut self, side: Side, message: Option<&Message>) -> Vec<Finding> {
         let ahead = match side {
-            Side::Judged => &mut self.judged,
-            Side::Other => &mut self.other,
+            Side::Audited => &mut self.judged,
+            Side::Reference => &mut self.other,
         };
         match message {
             Some(message) => {
-                let what = Hash::of(&[message.subject.as_bytes(), &[0], &message.bytes].concat());
-                ahead.messages.push_back(Seen { position: message.position, what });
+                let what = Hash::compute(&[message.subject.as_bytes(), &[0], &message.bytes].concat());
+                ahead.messages.push_back(Fingerprint { position: message.position, what });
             }
             None => ahead.ended = true,
         }
         let mut findings = vec![];
-        while self.wants().is_none() && !(self.judged.messages.is_empty() && self.other.messages.is_empty()) {
-            findings.extend(self.settle());
+        while self.next_side().is_none()
+            && !(self.judged.messages.is_empty() && self.other.messages.is_empty())
+        {
+            findings.extend(self.compare_first());
         }
         findings
     }
 
-    /// Settles what stands first.
-    fn settle(&mut self) -> Option<Finding> {
+    /// Compares the first message of each side and removes at least one message.
+    fn compare_first(&mut self) -> Option<Finding> {
         let (judged, other) = match (self.judged.messages.front(), self.other.messages.front()) {
             (None, None) => return None,
-            // The log went on since the other was written down.
+            // The audited log continued after the other one was exported.
             (Some(_), None) => {
                 self.judged.messages.clear();
                 return None;
@@ -95,7 +99,7 @@ impl Compare {
             (None, Some(less)) => {
                 let less = *less;
                 self.other.messages.pop_front();
-                let what = format!("the log ends at position {}, and the other one goes on", self.last);
+                let what = format!("the log ends at position {}, but the other log continues", self.last);
                 return Some(Finding::at(Kind::Missing, less.position, what));
             }
             (Some(judged), Some(other)) => (*judged, *other),
@@ -111,21 +115,24 @@ impl Compare {
                 self.judged.messages.pop_front();
                 self.other.messages.pop_front();
                 self.last = judged.position;
-                Finding::at(Kind::Altered, judged.position, "the other log has something else there")
+                Finding::at(Kind::Altered, judged.position, "the other log has a different message here")
             }
             (None, Some(_)) => {
                 self.judged.messages.pop_front();
-                Finding::at(Kind::Inserted, judged.position, "the other log doesn't have it")
+                Finding::at(Kind::Inserted, judged.position, "the other log does not have this message")
             }
             (Some(_), None) => {
                 self.other.messages.pop_front();
-                let what = format!("the other log has it; here it would follow position {}", self.last);
+                let what = format!(
+                    "the other log has this message; here it is missing after position {}",
+                    self.last
+                );
                 Finding::at(Kind::Missing, other.position, what)
             }
             (Some(later), Some(_)) => {
                 let stood = self.other.messages.remove(later).map_or(other.position, |one| one.position);
                 self.judged.messages.pop_front();
-                let what = format!("the other log has it at position {stood}");
+                let what = format!("the other log has this message at position {stood}");
                 Finding::at(Kind::OutOfPlace, judged.position, what)
             }
         })
@@ -136,8 +143,8 @@ impl Compare {
 mod tests {
     use super::*;
 
-    /// Compares logs of one letter for each message; positions count from 1.
-    fn of(judged: &str, other: &str) -> Vec<String> {
+    /// Compares two logs with one letter per message. Positions start at 1.
+    fn compare_letters(judged: &str, other: &str) -> Vec<String> {
         let log = |text: &str| -> VecDeque<Message> {
             let message = |(at, letter): (u64, char)| Message {
                 position: Position(at),
@@ -149,10 +156,10 @@ mod tests {
         };
         let (mut judged, mut other) = (log(judged), log(other));
         let (mut compare, mut findings) = (Compare::default(), vec![]);
-        while let Some(side) = compare.wants() {
+        while let Some(side) = compare.next_side() {
             let next = match side {
-                Side::Judged => judged.pop_front(),
-                Side::Other => other.pop_front(),
+                Side::Audited => judged.pop_front(),
+                Side::Reference => other.pop_front(),
             };
             findings.extend(compare.take(side, next.as_ref()));
         }
@@ -160,21 +167,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_added_or_moved_is_told_from_what_was_altered() {
-        assert_eq!(of("", ""), [""; 0]);
-        assert_eq!(of("abcdef", "abcdef"), [""; 0]);
-        assert_eq!(of("abXdef", "abcdef"), ["altered 3"]);
-        assert_eq!(of("abdef", "abcdef"), ["missing 3"]);
-        assert_eq!(of("abef", "abcdef"), ["missing 3", "missing 4"]);
-        assert_eq!(of("abXcdef", "abcdef"), ["inserted 3"]);
-        assert_eq!(of("abdcef", "abcdef"), ["out_of_place 3"]);
-        assert_eq!(of("fabcde", "abcdef"), ["out_of_place 1"]);
-        assert_eq!(of("abc", "abcdef"), ["missing 4", "missing 5", "missing 6"]);
-        assert_eq!(of("abcdef", "abc"), [""; 0], "a log goes on");
-        assert_eq!(of("abXcdef", "abc"), ["inserted 3"]);
-        assert_eq!(of("Xbdef", "abcdef"), ["altered 1", "missing 3"]);
+    fn dropped_added_moved_and_altered_messages_are_distinguished() {
+        assert_eq!(compare_letters("", ""), [""; 0]);
+        assert_eq!(compare_letters("abcdef", "abcdef"), [""; 0]);
+        assert_eq!(compare_letters("abXdef", "abcdef"), ["altered 3"]);
+        assert_eq!(compare_letters("abdef", "abcdef"), ["missing 3"]);
+        assert_eq!(compare_letters("abef", "abcdef"), ["missing 3", "missing 4"]);
+        assert_eq!(compare_letters("abXcdef", "abcdef"), ["inserted 3"]);
+        assert_eq!(compare_letters("abdcef", "abcdef"), ["out_of_place 3"]);
+        assert_eq!(compare_letters("fabcde", "abcdef"), ["out_of_place 1"]);
+        assert_eq!(compare_letters("abc", "abcdef"), ["missing 4", "missing 5", "missing 6"]);
+        assert_eq!(compare_letters("abcdef", "abc"), [""; 0], "the audited log may continue");
+        assert_eq!(compare_letters("abXcdef", "abc"), ["inserted 3"]);
+        assert_eq!(compare_letters("Xbdef", "abcdef"), ["altered 1", "missing 3"]);
         let long: String = ('a'..='z').cycle().take(26).collect();
         let both = format!("{long}{long}");
-        assert_eq!(of(&both, &both), [""; 0], "the same message may stand twice");
+        assert_eq!(compare_letters(&both, &both), [""; 0], "the same message may occur twice");
     }
 }

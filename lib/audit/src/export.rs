@@ -1,4 +1,4 @@
-//! The log written down as lines of JSON, and read again, byte for byte.
+//! Export of the log as lines of JSON, and reading of an export, byte for byte.
 //!
 //! ```text
 //! {"muster_export":1,"program":"muster 0.1.0","cluster":"…","from":1}
@@ -6,9 +6,10 @@
 //! …
 //! {"manifest":{"cluster":"…","program":"…","from":1,"to":41,"count":41,"sha256":"…","chain":"…"}}
 //! ```
-//! An entry stands in its line as text, so that it is there exactly as the journal has it; what is no UTF-8, or takes more
-//! than a line as text, stands there in base64. The last line says how many lines there are, and the hash of everything before it: a file without it is not
-//! whole. Nothing in a file depends on when or where it was made, so that the same log gives the same file.
+//! The line of an entry contains it as text, exactly as in the journal. An entry that is not valid UTF-8, or
+//! does not fit into a line as text, is stored in base64. The last line has the number of messages and the
+//! hash of everything before it. A file without it is incomplete. A file does not depend on the time or place
+//! of the export: the same log results in the same file.
 
 use data_encoding::BASE64;
 use schemas::names::{ClusterId, EntryId};
@@ -18,61 +19,61 @@ use sha2::{Digest, Sha256};
 
 use crate::{Chain, Hash, Message};
 
-/// The version of the format that this program writes and reads.
+/// Version of the export format that this program writes and reads.
 pub const FORMAT: u32 = 1;
-/// The longest line that is written and read, in bytes. A message of a mebibyte takes six at the most.
+/// Maximum length of a line, in bytes. The line of a 1 MiB message has at most 6 MiB.
 pub const LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// The first line.
+/// First line of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Head {
-    /// The version of the format.
+pub struct Header {
+    /// Version of the export format.
     pub muster_export: u32,
-    /// The program that wrote it.
+    /// Program that wrote the export.
     pub program: String,
-    /// The cluster.
     pub cluster: ClusterId,
-    /// Where the first message stands.
+    /// Position of the first message.
     pub from: Position,
 }
 
-/// The last line: what there is in all.
+/// Last line of an export, which summarises its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The cluster.
     pub cluster: ClusterId,
-    /// The program that wrote it.
+    /// Program that wrote the export.
     pub program: String,
-    /// Where the first message stands.
+    /// Position of the first message.
     pub from: Position,
-    /// Where the last one does; one before `from`: there is none.
+    /// Position of the last message. One less than `from` if the export is empty.
     pub to: Position,
-    /// How many there are.
+    /// Number of messages.
     pub count: u64,
-    /// The SHA-256 of every byte before the last line.
+    /// SHA-256 of all bytes before the last line.
     pub sha256: Hash,
-    /// The hash of the chain at the last message, as checkpoints have it; none: it doesn't begin at position 1.
+    /// Hash of the chain at the last message, as in checkpoints. `None` if the export does not start at
+    /// position 1.
     pub chain: Option<Hash>,
 }
 
 #[derive(Deserialize)]
-struct Last {
+struct ManifestLine {
     manifest: Manifest,
 }
 
 #[derive(Serialize)]
-struct LastRef<'a> {
+struct ManifestLineRef<'a> {
     manifest: &'a Manifest,
 }
 
-/// A message as a line.
+/// Line of a message.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct MessageLine {
     position: Position,
-    /// When its last decision was made, for people; none: it is no entry.
+    /// Time of the last decision, for human readers. `None` if the message is not an entry or has no
+    /// decisions.
     time: Option<String>,
     subject: String,
     id: Option<EntryId>,
@@ -82,56 +83,52 @@ struct Line {
     base64: Option<String>,
 }
 
-/// Why lines are no export that this program can take.
+/// Error while writing or reading an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// The first line is another's.
-    #[error("it is no export of muster: its first line is not the head of one")]
-    NotAnExport,
-    /// It was written by another version of the program.
-    #[error("it is an export of format {0}, this program reads format {FORMAT}")]
+    /// The first line is not the header of an export.
+    #[error("not a Muster export: the first line is not an export header")]
+    InvalidHeader,
+    /// The export has another version of the format.
+    #[error("unsupported export format {0}: expected format {FORMAT}")]
     Format(u32),
-    /// A line can't be read.
-    #[error("line {line} is no message of an export: {why}")]
+    /// The line cannot be parsed.
+    #[error("invalid message in line {line}: {why}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, starting at 1.
         line: u64,
-        /// Why.
         why: String,
     },
-    /// A message is missing, or one is too many.
-    #[error("position {found} stands where position {expected} has to: lines are missing or were added")]
+    /// A position is missing or occurs too often.
+    #[error("found position {found}, expected position {expected}: lines are missing or were added")]
     Gap {
-        /// What follows from the line before.
+        /// Position that must follow the line before.
         expected: Position,
-        /// What is there.
+        /// Position in the line.
         found: Position,
     },
-    /// The last line is not there.
-    #[error("it is truncated: behind position {0} its manifest is missing")]
+    /// The manifest is missing. The position is that of the last message.
+    #[error("truncated: no manifest after position {0}")]
     Truncated(Position),
-    /// The last line doesn't fit what is before it.
-    #[error("it was altered: {0}")]
+    /// The manifest does not match the lines before it.
+    #[error("altered: {0}")]
     Altered(String),
-    /// Something stands behind the last line.
-    #[error("something stands behind its manifest")]
-    Behind,
-    /// A message takes more than a line.
-    #[error(
-        "position {position} holds {bytes} bytes, more than a line of an export takes ({LINE_BYTES} bytes)"
-    )]
-    TooLong {
-        /// Where it stands.
+    /// A line follows the manifest.
+    #[error("unexpected line after the manifest")]
+    TrailingLine,
+    /// The message does not fit into a line.
+    #[error("position {position} has {bytes} bytes: at most {LINE_BYTES} bytes fit into a line of an export")]
+    MessageTooLong {
         position: Position,
-        /// How many bytes it has.
+        /// Size of the message.
         bytes: usize,
     },
 }
 
-/// Writes a log down: the head first, then messages, then the manifest.
+/// Writer of an export. The header comes first, then the messages, then the manifest.
 #[derive(Debug)]
 pub struct Writer {
-    head: Head,
+    head: Header,
     hasher: Sha256,
     chain: Option<Chain>,
     count: u64,
@@ -139,14 +136,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins at a position. Answers the first line.
+    /// Starts an export at a position. Returns the writer and the first line.
     ///
     /// # Panics
-    /// Never: a head is plain data.
+    /// Never, because a header is plain data.
     #[must_use]
     pub fn begin(program: &str, cluster: ClusterId, from: Position) -> (Self, Vec<u8>) {
-        let head = Head { muster_export: FORMAT, program: program.to_owned(), cluster, from };
-        let line = line_of(&head);
+        let head = Header { muster_export: FORMAT, program: program.to_owned(), cluster, from };
+        let line = to_line(&head);
         let mut hasher = Sha256::new();
         hasher.update(&line);
         let to = Position(from.0.saturating_sub(1));
@@ -154,20 +151,20 @@ impl Writer {
         (Self { head, hasher, chain, count: 0, to }, line)
     }
 
-    /// The line of the next message.
+    /// Returns the line of the next message.
     ///
     /// # Errors
-    /// The message takes more than a line.
+    /// Returns an error if the message does not fit into a line.
     pub fn line(&mut self, message: &Message) -> Result<Vec<u8>, ExportError> {
         let text = std::str::from_utf8(&message.bytes).ok();
-        let as_text = text.map(|text| of_message(message, Some(text.to_owned()), None));
+        let as_text = text.map(|text| message_line(message, Some(text.to_owned()), None));
         let line = match as_text.filter(|line| line.len() <= LINE_BYTES) {
             Some(line) => line,
-            None => of_message(message, None, Some(BASE64.encode(&message.bytes))),
+            None => message_line(message, None, Some(BASE64.encode(&message.bytes))),
         };
         if line.len() > LINE_BYTES {
             let (position, bytes) = (message.position, message.bytes.len());
-            return Err(ExportError::TooLong { position, bytes });
+            return Err(ExportError::MessageTooLong { position, bytes });
         }
         self.hasher.update(&line);
         self.chain.iter_mut().for_each(|chain| chain.add(message));
@@ -176,14 +173,14 @@ impl Writer {
         Ok(line)
     }
 
-    /// The last line, and what it says.
+    /// Returns the manifest and its line.
     ///
     /// # Panics
-    /// Never: a manifest is plain data.
+    /// Never, because a manifest is plain data.
     #[must_use]
     pub fn finish(self) -> (Manifest, Vec<u8>) {
         let manifest = self.manifest();
-        let line = line_of(&LastRef { manifest: &manifest });
+        let line = to_line(&ManifestLineRef { manifest: &manifest });
         (manifest, line)
     }
 
@@ -200,11 +197,11 @@ impl Writer {
     }
 }
 
-/// A message as a line, by one of its two spellings.
-fn of_message(message: &Message, entry: Option<String>, base64: Option<String>) -> Vec<u8> {
-    line_of(&Line {
+/// Returns the line of a message. The content is in either `entry` or `base64`.
+fn message_line(message: &Message, entry: Option<String>, base64: Option<String>) -> Vec<u8> {
+    to_line(&MessageLine {
         position: message.position,
-        time: time_of(&message.bytes).map(|at| at.to_string()),
+        time: last_decision_time(&message.bytes).map(|at| at.to_string()),
         subject: message.subject.clone(),
         id: message.id,
         entry,
@@ -212,13 +209,13 @@ fn of_message(message: &Message, entry: Option<String>, base64: Option<String>) 
     })
 }
 
-fn line_of(value: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(value).expect("a line is plain data");
+fn to_line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("a line is always serializable");
     line.push(b'\n');
     line
 }
 
-/// Reads an export, line by line.
+/// Line-by-line reader of an export.
 #[derive(Debug, Default)]
 pub struct Reader {
     lines: u64,
@@ -228,44 +225,41 @@ pub struct Reader {
 #[derive(Debug, Default)]
 enum State {
     #[default]
-    Begins,
-    Goes(Box<Writer>),
-    Ended(Box<Manifest>),
+    Start,
+    Messages(Box<Writer>),
+    Complete(Box<Manifest>),
 }
 
-/// What a line holds.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// It is the first.
-    Head(Head),
-    /// A message.
+pub enum ParsedLine {
+    Header(Header),
     Message(Message),
-    /// It is the last.
     Manifest(Manifest),
 }
 
 impl Reader {
-    /// Takes the next line, with what ends it.
+    /// Parses the next line, including its terminator.
     ///
     /// # Errors
-    /// Why this is no export, or not a whole one.
-    pub fn take(&mut self, line: &[u8]) -> Result<Taken, ExportError> {
+    /// Returns an error if the lines are not a valid and complete export.
+    pub fn take(&mut self, line: &[u8]) -> Result<ParsedLine, ExportError> {
         self.lines += 1;
         match &mut self.state {
-            State::Begins => {
+            State::Start => {
                 let head = head(line)?;
                 let (mut writer, _) = Writer::begin(&head.program, head.cluster, head.from);
-                // What counts is what stands there.
+                // Hash the line as it is in the file, not as this program would write it.
                 writer.hasher = Sha256::new();
                 writer.hasher.update(line);
-                self.state = State::Goes(Box::new(writer));
-                Ok(Taken::Head(head))
+                self.state = State::Messages(Box::new(writer));
+                Ok(ParsedLine::Header(head))
             }
-            State::Goes(writer) => {
-                if let Ok(Last { manifest }) = serde_json::from_slice(line) {
+            State::Messages(writer) => {
+                if let Ok(ManifestLine { manifest }) = serde_json::from_slice(line) {
                     check(&manifest, &writer.manifest())?;
-                    self.state = State::Ended(Box::new(manifest.clone()));
-                    return Ok(Taken::Manifest(manifest));
+                    self.state = State::Complete(Box::new(manifest.clone()));
+                    return Ok(ParsedLine::Manifest(manifest));
                 }
                 if line.last() != Some(&b'\n') {
                     return Err(ExportError::Truncated(writer.to));
@@ -279,32 +273,32 @@ impl Reader {
                 writer.chain.iter_mut().for_each(|chain| chain.add(&message));
                 writer.count += 1;
                 writer.to = message.position;
-                Ok(Taken::Message(message))
+                Ok(ParsedLine::Message(message))
             }
-            State::Ended(_) => Err(ExportError::Behind),
+            State::Complete(_) => Err(ExportError::TrailingLine),
         }
     }
 
-    /// What there was in all, once every line was taken.
+    /// Returns the manifest after all lines were parsed.
     ///
     /// # Errors
-    /// The manifest never came.
+    /// Returns an error if the manifest is missing.
     pub fn finish(self) -> Result<Manifest, ExportError> {
         match self.state {
-            State::Begins => Err(ExportError::NotAnExport),
-            State::Goes(writer) => Err(ExportError::Truncated(writer.to)),
-            State::Ended(manifest) => Ok(*manifest),
+            State::Start => Err(ExportError::InvalidHeader),
+            State::Messages(writer) => Err(ExportError::Truncated(writer.to)),
+            State::Complete(manifest) => Ok(*manifest),
         }
     }
 }
 
-fn head(line: &[u8]) -> Result<Head, ExportError> {
+fn head(line: &[u8]) -> Result<Header, ExportError> {
     #[derive(Deserialize)]
     struct Version {
         muster_export: u32,
     }
     match serde_json::from_slice::<Version>(line) {
-        Err(_) => Err(ExportError::NotAnExport),
+        Err(_) => Err(ExportError::InvalidHeader),
         Ok(Version { muster_export }) if muster_export != FORMAT => Err(ExportError::Format(muster_export)),
         Ok(_) => serde_json::from_slice(line)
             .map_err(|error| ExportError::Line { line: 1, why: error.to_string() }),
@@ -312,19 +306,19 @@ fn head(line: &[u8]) -> Result<Head, ExportError> {
 }
 
 fn message(line: &[u8]) -> Result<Message, String> {
-    let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let line: MessageLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let bytes = match (line.entry, line.base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(text)) => BASE64.decode(text.as_bytes()).map_err(|error| format!("base64: {error}"))?,
-        (Some(_), Some(_)) | (None, None) => return Err("it needs one of entry and base64".to_owned()),
+        (Some(_), Some(_)) | (None, None) => return Err("expected either entry or base64".to_owned()),
     };
     Ok(Message { position: line.position, subject: line.subject, id: line.id, bytes })
 }
 
-/// Compares what a manifest says with what was read.
+/// Compares the manifest in the file with the one that is computed from its lines.
 fn check(says: &Manifest, read: &Manifest) -> Result<(), ExportError> {
     let differs = |what: &str, says: &str, is: &str| {
-        Err(ExportError::Altered(format!("its manifest says {what} {says}, and it is {is}")))
+        Err(ExportError::Altered(format!("the manifest has {what} {says}, but the content has {is}")))
     };
     let number = |count: u64| count.to_string();
     if says.cluster != read.cluster {
@@ -350,9 +344,10 @@ fn check(says: &Manifest, read: &Manifest) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// When the last decision of an entry was made, without reading the rest of it; none: it is no entry, or holds none.
+/// Returns the time of the last decision of an entry, without parsing the rest. `None` if the bytes are not
+/// an entry or contain no decision.
 #[must_use]
-pub fn time_of(bytes: &[u8]) -> Option<Timestamp> {
+pub fn last_decision_time(bytes: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]
     struct Entry {
         decisions: Vec<Decision>,
@@ -404,15 +399,15 @@ mod tests {
         let (mut reader, mut messages) = (Reader::default(), vec![]);
         for line in lines {
             match reader.take(line)? {
-                Taken::Message(message) => messages.push(message),
-                Taken::Head(_) | Taken::Manifest(_) => {}
+                ParsedLine::Message(message) => messages.push(message),
+                ParsedLine::Header(_) | ParsedLine::Manifest(_) => {}
             }
         }
         Ok((messages, reader.finish()?))
     }
 
     #[test]
-    fn what_is_written_down_is_read_byte_for_byte() {
+    fn export_round_trips_byte_for_byte() {
         let lines = written(0);
         let (messages, manifest) = read(&lines).unwrap();
         assert_eq!(messages, log());
@@ -429,25 +424,28 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_more_than_a_line_as_text_is_written_in_base64_or_refused() {
+    fn message_too_long_as_text_is_written_in_base64_or_refused() {
         let of = |byte: u8, bytes: usize| Message { bytes: vec![byte; bytes], ..log()[0].clone() };
         let write = |message: &Message| {
             let (mut writer, head) = Writer::begin("muster 0", CLUSTER, Position(1));
             let line = writer.line(message)?;
             Ok::<_, ExportError>(vec![head, line, writer.finish().1])
         };
-        // Six bytes of JSON each.
+        // JSON escapes each of these bytes as six bytes.
         let control = of(1, LINE_BYTES / 4);
         let lines = write(&control).unwrap();
-        assert!(String::from_utf8_lossy(&lines[1]).contains("\"base64\":"), "as text it is too long");
+        assert!(
+            String::from_utf8_lossy(&lines[1]).contains("\"base64\":"),
+            "the message is too long as text"
+        );
         assert_eq!(read(&lines).unwrap().0, [control]);
         let long = of(200, LINE_BYTES * 3 / 4);
         let why = write(&long).unwrap_err();
-        assert_eq!(why, ExportError::TooLong { position: Position(1), bytes: LINE_BYTES * 3 / 4 });
+        assert_eq!(why, ExportError::MessageTooLong { position: Position(1), bytes: LINE_BYTES * 3 / 4 });
     }
 
     #[test]
-    fn what_is_not_whole_or_not_as_it_was_is_refused() {
+    fn incomplete_or_altered_export_is_refused() {
         let lines = written(0);
         let without = |at: usize| [&lines[..at], &lines[at + 1..]].concat();
         let cut = |line: usize, bytes: usize| {
@@ -462,22 +460,19 @@ mod tests {
         };
         let swapped = [&lines[..2], &lines[3..4], &lines[2..3], &lines[4..]].concat();
         let cases = [
-            (vec![], "no export of muster"),
-            (vec![b"{}\n".to_vec()], "no export of muster"),
-            (
-                changed(0, "\"muster_export\":1", "\"muster_export\":2"),
-                "format 2, this program reads format 1",
-            ),
-            (lines[..5].to_vec(), "truncated: behind position 4"),
-            (cut(3, 20), "truncated: behind position 2"),
-            (cut(5, 40), "truncated: behind position 4"),
-            (without(2), "position 3 stands where position 2"),
-            (swapped, "position 3 stands where position 2"),
-            (changed(2, "garbage", "garbagE"), "its manifest says sha256"),
-            (changed(1, "08:00", "08:01"), "its manifest says sha256"),
-            (changed(5, "\"count\":4", "\"count\":5"), "its manifest says count 5, and it is 4"),
-            (changed(2, "entry", "entity"), "line 3 is no message"),
-            ([&lines[..], &lines[1..2]].concat(), "behind its manifest"),
+            (vec![], "not a Muster export"),
+            (vec![b"{}\n".to_vec()], "not a Muster export"),
+            (changed(0, "\"muster_export\":1", "\"muster_export\":2"), "export format 2: expected format 1"),
+            (lines[..5].to_vec(), "truncated: no manifest after position 4"),
+            (cut(3, 20), "truncated: no manifest after position 2"),
+            (cut(5, 40), "truncated: no manifest after position 4"),
+            (without(2), "found position 3, expected position 2"),
+            (swapped, "found position 3, expected position 2"),
+            (changed(2, "garbage", "garbagE"), "the manifest has sha256"),
+            (changed(1, "08:00", "08:01"), "the manifest has sha256"),
+            (changed(5, "\"count\":4", "\"count\":5"), "the manifest has count 5, but the content has 4"),
+            (changed(2, "entry", "entity"), "invalid message in line 3"),
+            ([&lines[..], &lines[1..2]].concat(), "after the manifest"),
         ];
         for (lines, told) in cases {
             let why = read(&lines).unwrap_err().to_string();

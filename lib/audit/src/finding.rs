@@ -1,63 +1,62 @@
-//! What an audit finds.
+//! Findings of an audit.
 
 use std::fmt;
 
 use schemas::Position;
 use serde::Serialize;
 
-/// Something that is not as it ought to be.
+/// A problem that an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What is the matter.
     pub kind: Kind,
-    /// Where it begins.
+    /// First affected position.
     pub position: Position,
-    /// Where it ends: the same position, unless nothing tells more exactly.
+    /// Last affected position. Equal to `position` if the exact position is known.
     pub until: Position,
-    /// What it is about, as `lrp:web`; empty: the log itself.
+    /// Affected aggregate, such as `lrp:web`. Empty if the finding concerns the log itself.
     pub about: String,
-    /// What was found, in words.
+    /// Description of the problem, for human readers.
     pub what: String,
 }
 
-/// What is the matter.
+/// Category of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// What stands at a position is not what stood there.
+    /// A message differs from the one that was at its position.
     Altered,
-    /// What stood at a position is gone.
+    /// A message is missing.
     Missing,
-    /// Something stands in the log that did not stand there.
+    /// A message was added.
     Inserted,
-    /// Something stands at another place than it stood.
+    /// A message is at another position than before.
     OutOfPlace,
-    /// Something between two checkpoints is not as it was; the chain can't tell what.
+    /// Messages between two checkpoints changed. The hash chain cannot identify them.
     Differs,
-    /// Something that is no entry, and that everybody passes over.
+    /// A message is not an entry, so every reader skips it.
     NoEntry,
-    /// Something that this program can't read: a later one wrote it.
+    /// A later version of the program wrote the entry, and this one cannot read it.
     Unreadable,
-    /// A decision that no machine would have made.
+    /// No state machine would have made this decision.
     Illegal,
-    /// A version, an epoch or a domain that is not the next one, or not the aggregate's.
+    /// The version, epoch or domain does not follow the last one of the aggregate.
     Version,
-    /// A cause or a correlation that leads nowhere.
+    /// A cause or correlation does not lead to a valid decision.
     Cause,
-    /// A promise that the log shows to be broken.
+    /// The log shows that a guarantee was violated.
     Promise,
-    /// A checkpoint whose signature is not its key's.
+    /// The signature of a checkpoint does not match its key.
     Signature,
-    /// A checkpoint of another key than the one that was named.
+    /// A checkpoint is signed with another key than the expected one.
     Key,
-    /// A checkpoint of another cluster.
+    /// A checkpoint belongs to another cluster.
     Cluster,
-    /// A checkpoint that doesn't follow the one before it, or can't be read.
+    /// A checkpoint does not follow the one before it or cannot be parsed.
     Checkpoint,
 }
 
 impl Kind {
-    /// Its name, as programs read it.
+    /// Returns the machine-readable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,22 +86,22 @@ impl fmt::Display for Kind {
 }
 
 impl Finding {
-    /// About what stands at a position.
+    /// Creates a finding about one position.
     pub(crate) fn at(kind: Kind, position: Position, what: impl Into<String>) -> Self {
         Self::within(kind, (position, position), what)
     }
 
-    /// About something between two positions, both of them included.
+    /// Creates a finding about a range of positions, including both ends.
     pub(crate) fn within(kind: Kind, (from, until): (Position, Position), what: impl Into<String>) -> Self {
         Self { kind, position: from, until, about: String::new(), what: what.into() }
     }
 
-    /// The same, about an aggregate.
+    /// Sets the affected aggregate.
     pub(crate) fn about(self, about: impl fmt::Display) -> Self {
         Self { about: about.to_string(), ..self }
     }
 
-    /// Where it is, as people read it: `41`, or `41-60`.
+    /// Returns the affected position or range as text: `41` or `41-60`.
     #[must_use]
     pub fn place(&self) -> String {
         if self.position == self.until {

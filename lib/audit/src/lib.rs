@@ -1,14 +1,15 @@
-//! What a log proves. Pure: messages come in, lines, hashes and findings go out; who reads and writes is elsewhere.
+//! Audit of a log. The crate performs no I/O: its input is messages, its output is lines, hashes and
+//! findings.
 //!
-//! | the file | says |
+//! | Module | Contents |
 //! |---|---|
-//! | [`export`] | how the whole log is written down as lines, and read again, byte for byte |
-//! | [`chain`] | how one hash stands for everything up to a position |
-//! | [`checkpoint`] | how somebody vouches for such a hash: signed lines |
-//! | [`verify`] | what of a log isn't as the checkpoints say |
-//! | [`compare`] | where two logs differ |
-//! | [`law`] | whether each decision was legal when it was made, by the machines' own tables |
-//! | [`finding`] | what any of them finds |
+//! | [`export`] | export of the log as lines, and reading of an export, byte for byte |
+//! | [`chain`] | hash chain: one hash covers everything up to a position |
+//! | [`checkpoint`] | signed lines that vouch for such a hash |
+//! | [`verify`] | verification of a log against its checkpoints |
+//! | [`compare`] | differences between two logs |
+//! | [`law`] | legality of each decision at its time, by the tables of the state machines |
+//! | [`finding`] | findings of all of these |
 
 pub mod chain;
 pub mod checkpoint;
@@ -25,15 +26,12 @@ pub use chain::{Chain, Hash};
 pub use finding::{Finding, Kind};
 pub use law::Law;
 
-/// A message of a journal as it stands there, be it an entry or not.
+/// A message of a journal as it was stored. It may not be a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Where it stands.
     pub position: Position,
-    /// Its subject, as it is.
     pub subject: String,
-    /// Its id; none: something else than Muster wrote it.
+    /// Id of the entry. `None` if the message was not written by Muster.
     pub id: Option<EntryId>,
-    /// What it holds.
     pub bytes: Vec<u8>,
 }

@@ -1,22 +1,22 @@
-//! What the law finds, decision by decision.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+//! Findings about the legality of single decisions.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use audit::{Kind, Law};
 use fixtures::{cell_id, definition_id, domain, instance, place, process_guid, service_id, task_guid};
 use projections::World;
 use projections::reader::nothing;
-use schemas::actual::{self, Ended, Unclaimed};
+use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::cluster::{self, FORMAT};
 use schemas::container::Epoch;
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::evacuating::{self, Gone};
+use schemas::evacuating::{self, RemovalReason};
 use schemas::isolation::Isolation;
 use schemas::names::{ClientName, ClusterId, DecisionId, EntryId};
 use schemas::task::{self, Outcome};
 use schemas::{Decision, Entry, Indices, Place, Places, Position, Timestamp, desired, domain as domains};
 use uuid::Uuid;
 
-/// A log that is judged while it grows.
+/// A log that is judged as decisions are added.
 #[derive(Clone, Default)]
 struct Log {
     world: World,
@@ -25,7 +25,7 @@ struct Log {
 }
 
 impl Log {
-    /// Adds one decision of one entry. Answers what is found.
+    /// Adds an entry with one decision. Returns the findings.
     fn add(&mut self, decision: Decision) -> Vec<(Kind, String)> {
         self.position += 1;
         let position = Position(self.position);
@@ -36,20 +36,20 @@ impl Log {
         found.into_iter().map(|finding| (finding.kind, finding.what)).collect()
     }
 
-    fn legal(&mut self, decision: Decision) {
+    fn add_legal(&mut self, decision: Decision) {
         let what = format!("{decision:?}");
         assert_eq!(self.add(decision), [], "{what}");
     }
 
-    /// An operator set this aside.
-    fn aside(&mut self, subject: &str, bytes: &[u8]) {
+    /// Adds a quarantined entry.
+    fn quarantine(&mut self, subject: &str, bytes: &[u8]) {
         self.position += 1;
-        self.law.set_aside(subject, bytes);
+        self.law.quarantine(subject, bytes);
         self.world.fold(Position(self.position), &nothing());
     }
 
-    /// What would be found if this came next, as kinds.
-    fn kinds(&self, decision: Decision) -> Vec<Kind> {
+    /// Returns the kinds of findings that this decision would cause next.
+    fn kinds_if_added(&self, decision: Decision) -> Vec<Kind> {
         self.clone().add(decision).into_iter().map(|(kind, _)| kind).collect()
     }
 }
@@ -62,13 +62,13 @@ fn cell(name: &str) -> Actor {
     Actor::Cell(cell_id(name))
 }
 
-/// A decision in the second that its number says, which begins a chain.
+/// Returns a decision that starts a chain. Its time is its number in seconds.
 fn decision(number: u64, version: u64, aggregate: Aggregate, actor: Actor, events: Vec<Event>) -> Decision {
     let (id, at) = (Uuid::from_u128(number.into()), Timestamp::from_millis(number * 1_000));
     Decision { version, actor, ..fixtures::decision(id, at, aggregate, events) }
 }
 
-/// About the process, in its life that began in this second.
+/// Returns the process `web` in the epoch that started in this second.
 fn web(life: u64) -> Aggregate {
     let epoch = Epoch(Timestamp::from_millis(life * 1_000));
     Aggregate::Process { guid: process_guid("web"), domain: domain("shop"), epoch }
@@ -99,85 +99,85 @@ fn started(number: u64, on: &str) -> Event {
     })
 }
 
-fn removed(cause: Ended) -> Event {
+fn removed(cause: StopReason) -> Event {
     Event::Actual(actual::Event::Removed { places: here().into(), cause })
 }
 
-fn given_up(cause: Unclaimed) -> Event {
+fn unclaimed(cause: UnclaimReason) -> Event {
     Event::Actual(actual::Event::Unclaimed { places: here().into(), cause })
 }
 
-/// A process whose one instance is claimed by cell c1.
-fn claims() -> Log {
+/// Returns a log with a process whose only instance is claimed by cell c1.
+fn claimed_log() -> Log {
     let mut log = Log::default();
-    log.legal(decision(1, 1, web(1), client(), desire()));
-    log.legal(decision(2, 2, web(1), cell("c1"), vec![claimed(1, "c1")]));
+    log.add_legal(decision(1, 1, web(1), client(), desire()));
+    log.add_legal(decision(2, 2, web(1), cell("c1"), vec![claimed(1, "c1")]));
     log
 }
 
-/// The bytes of a decision as a later program writes it: with an event that this one doesn't know.
+/// Returns the bytes of an entry as a later version writes it, with an event that this version does not know.
 fn later(decision: Decision) -> Vec<u8> {
     let entry = Entry { id: EntryId(decision.id.0), format: FORMAT, decisions: vec![decision] };
     String::from_utf8(entry.encode()).unwrap().replace("claimed.v1", "painted.v9").into_bytes()
 }
 
 #[test]
-fn what_follows_of_a_position_that_was_set_aside_is_not_judged() {
+fn decisions_after_quarantined_entry_are_not_judged_until_next_epoch() {
     let aside = decision(3, 3, web(1), cell("c2"), vec![claimed(2, "c2")]);
     let next = Decision {
         cause: Some(aside.id),
         correlation: aside.correlation,
         ..decision(4, 4, web(1), cell("c2"), vec![started(2, "c2")])
     };
-    let mut without = claims();
+    let mut without = claimed_log();
     without.position += 1;
     let found: Vec<Kind> = without.add(next.clone()).into_iter().map(|(kind, _)| kind).collect();
-    assert_eq!(found, [Kind::Cause, Kind::Version], "so it is told where nothing was set aside");
+    assert_eq!(found, [Kind::Cause, Kind::Version], "without a quarantine there are findings");
 
     let unreadable = br#"{"crc32c":"00000000","format":99,"decisions":{"new":"shape"}}"#.to_vec();
     for bytes in [later(aside), unreadable] {
-        let mut log = claims();
+        let mut log = claimed_log();
         let subject = web(1).subject(log.world.shards()).to_string();
-        log.aside(&subject, &bytes);
-        // Who goes on where a later program did counts on from there, who came back from the state before it.
-        let back = decision(4, 3, web(1), cell("c2"), vec![given_up(Unclaimed::Evacuation)]);
-        assert_eq!(log.kinds(back), []);
-        log.legal(next.clone());
+        log.quarantine(&subject, &bytes);
+        // The next decision may follow the quarantined entry (version 4) or the state before it (version 3).
+        let back = decision(4, 3, web(1), cell("c2"), vec![unclaimed(UnclaimReason::Evacuation)]);
+        assert_eq!(log.kinds_if_added(back), []);
+        log.add_legal(next.clone());
         let skips = decision(5, 6, web(1), client(), vec![]);
-        assert_eq!(log.kinds(skips), [Kind::Version], "from the next one on versions count again");
-        log.legal(decision(5, 5, web(1), cell("c3"), vec![removed(Ended::Stopped)]));
-        log.legal(decision(6, 6, web(1), client(), vec![Event::Desired(desired::Event::Removed {})]));
-        // The next life is judged like any other.
-        log.legal(decision(7, 7, web(7), client(), desire()));
+        assert_eq!(log.kinds_if_added(skips), [Kind::Version], "later versions are checked again");
+        log.add_legal(decision(5, 5, web(1), cell("c3"), vec![removed(StopReason::Stopped)]));
+        log.add_legal(decision(6, 6, web(1), client(), vec![Event::Desired(desired::Event::Removed {})]));
+        // The next epoch is judged completely.
+        log.add_legal(decision(7, 7, web(7), client(), desire()));
         let forged = decision(8, 8, web(7), cell("c1"), vec![claimed(3, "c2")]);
-        assert_eq!(log.kinds(forged), [Kind::Illegal]);
-        log.legal(decision(8, 8, web(7), cell("c2"), vec![claimed(3, "c2")]));
+        assert_eq!(log.kinds_if_added(forged), [Kind::Illegal]);
+        log.add_legal(decision(8, 8, web(7), cell("c2"), vec![claimed(3, "c2")]));
     }
 }
 
 #[test]
-fn nothing_else_is_left_unjudged() {
-    let mut log = claims();
+fn quarantine_does_not_affect_other_aggregates() {
+    let mut log = claimed_log();
     let other = |version, events| {
         let epoch = Epoch(Timestamp::from_millis(3_000));
         let about = Aggregate::Process { guid: process_guid("api"), domain: domain("shop"), epoch };
         decision(version + 2, version, about, client(), events)
     };
-    log.legal(other(
+    log.add_legal(other(
         1,
         vec![Event::Desired(desired::Event::Desired(Box::new(fixtures::lrp("api", "shop", 0))))],
     ));
     let subject = web(1).subject(log.world.shards()).to_string();
-    log.aside(&subject, &later(decision(40, 3, web(1), cell("c2"), vec![claimed(2, "c2")])));
-    assert_eq!(log.kinds(other(3, vec![])), [Kind::Version]);
+    log.quarantine(&subject, &later(decision(40, 3, web(1), cell("c2"), vec![claimed(2, "c2")])));
+    assert_eq!(log.kinds_if_added(other(3, vec![])), [Kind::Version]);
     let nobody = Decision { cause: Some(DecisionId(Uuid::from_u128(77))), ..other(2, vec![]) };
-    assert_eq!(log.kinds(nobody), [Kind::Cause], "it is not among those that were set aside");
+    assert_eq!(log.kinds_if_added(nobody), [Kind::Cause], "the cause is not a quarantined decision");
 }
 
 #[test]
-fn a_cell_speaks_only_for_its_own_containers() {
-    let mut log = claims();
-    log.legal(decision(3, 3, web(1), cell("c1"), vec![started(1, "c1")]));
+fn cell_may_report_only_its_own_containers() {
+    let mut log = claimed_log();
+    log.add_legal(decision(3, 3, web(1), cell("c1"), vec![started(1, "c1")]));
     let set = Event::Evacuating(evacuating::Event::Set {
         place: here(),
         by: instance(1, "c1"),
@@ -186,20 +186,21 @@ fn a_cell_speaks_only_for_its_own_containers() {
     });
     let gone = |cause| Event::Evacuating(evacuating::Event::Removed { place: here(), cause });
     let mut evacuates = log.clone();
-    evacuates.legal(decision(4, 4, web(1), cell("c1"), vec![set, given_up(Unclaimed::Evacuation)]));
+    evacuates.add_legal(decision(4, 4, web(1), cell("c1"), vec![set, unclaimed(UnclaimReason::Evacuation)]));
     let mut replaced = evacuates.clone();
-    replaced.legal(decision(5, 5, web(1), cell("c2"), vec![claimed(2, "c2")]));
+    replaced.add_legal(decision(5, 5, web(1), cell("c2"), vec![claimed(2, "c2")]));
     let bbs = || Actor::Bbs(service_id("b1"));
-    let by = |actor, log: &Log, events| log.kinds(decision(9, log.position + 1, web(1), actor, events));
+    let by =
+        |actor, log: &Log, events| log.kinds_if_added(decision(9, log.position + 1, web(1), actor, events));
     for (log, event, own, others) in [
-        (&log, removed(Ended::Stopped), cell("c1"), vec![cell("c2"), client(), bbs()]),
-        (&log, removed(Ended::Evacuated), cell("c1"), vec![cell("c2"), client(), bbs()]),
-        (&log, removed(Ended::CellLost), bbs(), vec![cell("c1"), cell("c2")]),
-        (&log, given_up(Unclaimed::Evacuation), cell("c1"), vec![cell("c2"), client(), bbs()]),
-        (&log, given_up(Unclaimed::CellLost), bbs(), vec![cell("c1"), cell("c2")]),
-        (&evacuates, gone(Gone::Removed), cell("c1"), vec![cell("c2"), client(), bbs()]),
-        (&evacuates, gone(Gone::CellLost), bbs(), vec![cell("c2")]),
-        (&replaced, gone(Gone::Replaced), cell("c2"), vec![cell("c3"), client(), bbs()]),
+        (&log, removed(StopReason::Stopped), cell("c1"), vec![cell("c2"), client(), bbs()]),
+        (&log, removed(StopReason::Evacuated), cell("c1"), vec![cell("c2"), client(), bbs()]),
+        (&log, removed(StopReason::CellLost), bbs(), vec![cell("c1"), cell("c2")]),
+        (&log, unclaimed(UnclaimReason::Evacuation), cell("c1"), vec![cell("c2"), client(), bbs()]),
+        (&log, unclaimed(UnclaimReason::CellLost), bbs(), vec![cell("c1"), cell("c2")]),
+        (&evacuates, gone(RemovalReason::Removed), cell("c1"), vec![cell("c2"), client(), bbs()]),
+        (&evacuates, gone(RemovalReason::CellLost), bbs(), vec![cell("c2")]),
+        (&replaced, gone(RemovalReason::Replaced), cell("c2"), vec![cell("c3"), client(), bbs()]),
     ] {
         assert_eq!(by(own, log, vec![event.clone()]), [], "{event:?}");
         for other in others {
@@ -209,23 +210,24 @@ fn a_cell_speaks_only_for_its_own_containers() {
 }
 
 #[test]
-fn only_its_cell_says_that_a_task_has_succeeded() {
+fn only_own_cell_may_report_task_success() {
     let epoch = Epoch(Timestamp::from_millis(1_000));
     let about = || Aggregate::Task { guid: task_guid("job"), domain: domain("shop"), epoch };
     let mut log = Log::default();
     let desired = Event::Task(task::Event::Desired(Box::new(fixtures::task("job", "shop"))));
-    log.legal(decision(1, 1, about(), client(), vec![desired]));
+    log.add_legal(decision(1, 1, about(), client(), vec![desired]));
     let completed =
         |by, outcome| vec![Event::Task(task::Event::Completed { by, outcome, explanation: None })];
     let succeeded = || Outcome::Succeeded { result: "42".into() };
     let failed = || Outcome::Failed { reason: "x".into() };
-    let by = |log: &Log, actor, events| log.kinds(decision(9, log.position + 1, about(), actor, events));
+    let by =
+        |log: &Log, actor, events| log.kinds_if_added(decision(9, log.position + 1, about(), actor, events));
     assert_eq!(by(&log, cell("c1"), completed(Some(instance(1, "c1")), succeeded())), []);
-    assert_eq!(by(&log, client(), completed(None, failed())), [], "it is cancelled");
+    assert_eq!(by(&log, client(), completed(None, failed())), [], "a client cancels the task");
     assert_eq!(by(&log, cell("c2"), completed(Some(instance(1, "c1")), failed())), [Kind::Illegal]);
     assert_eq!(by(&log, cell("c2"), completed(None, failed())), [Kind::Illegal]);
     let started = task::Event::Started { by: instance(1, "c1"), placement: None, isolation: Isolation::NONE };
-    log.legal(decision(2, 2, about(), cell("c1"), vec![Event::Task(started)]));
+    log.add_legal(decision(2, 2, about(), cell("c1"), vec![Event::Task(started)]));
     let runner = || Some(instance(1, "c1"));
     assert_eq!(by(&log, cell("c1"), completed(runner(), succeeded())), []);
     assert_eq!(by(&log, client(), completed(runner(), failed())), []);
@@ -234,20 +236,20 @@ fn only_its_cell_says_that_a_task_has_succeeded() {
 }
 
 #[test]
-fn only_an_operator_sets_aside_and_only_what_stands_there() {
+fn only_operators_quarantine_and_only_earlier_positions() {
     let mut log = Log::default();
     let id = ClusterId(Uuid::nil());
     let founded = Event::Cluster(cluster::Event::Founded { id, shards: 4, format: FORMAT });
     let bbs = Actor::Bbs(service_id("b1"));
-    log.legal(decision(1, 1, Aggregate::Cluster, bbs.clone(), vec![founded]));
+    log.add_legal(decision(1, 1, Aggregate::Cluster, bbs.clone(), vec![founded]));
     let aside = |position| {
         let reason = "a trial".into();
-        vec![Event::Cluster(cluster::Event::PositionSetAside { position: Position(position), reason })]
+        vec![Event::Cluster(cluster::Event::EntryQuarantined { position: Position(position), reason })]
     };
     let operator = Actor::Operator(ClientName::new("ada").unwrap());
-    let by = |actor, position| log.kinds(decision(2, 2, Aggregate::Cluster, actor, aside(position)));
+    let by = |actor, position| log.kinds_if_added(decision(2, 2, Aggregate::Cluster, actor, aside(position)));
     assert_eq!(by(operator.clone(), 1), []);
-    assert_eq!(by(operator.clone(), 2), [Kind::Illegal], "that is where it is recorded");
+    assert_eq!(by(operator.clone(), 2), [Kind::Illegal], "the position of the record itself");
     assert_eq!(by(operator, 9), [Kind::Illegal]);
     for other in [bbs, cell("c1"), client()] {
         assert_eq!(by(other, 1), [Kind::Illegal]);
@@ -255,14 +257,14 @@ fn only_an_operator_sets_aside_and_only_what_stands_there() {
 }
 
 #[test]
-fn versions_of_what_is_alone_on_its_subject_count_by_one() {
+fn version_of_aggregate_with_own_subject_increments_by_one() {
     let mut log = Log::default();
     let refreshed = |number, version| {
         let fresh = domains::Event::Refreshed { expires_at: None };
         decision(number, version, Aggregate::Domain(domain("shop")), client(), vec![Event::Domain(fresh)])
     };
-    log.legal(refreshed(1, 1));
-    assert_eq!(log.kinds(refreshed(2, 3)), [Kind::Version]);
-    assert_eq!(log.kinds(refreshed(2, 1)), [Kind::Version]);
-    log.legal(refreshed(2, 2));
+    log.add_legal(refreshed(1, 1));
+    assert_eq!(log.kinds_if_added(refreshed(2, 3)), [Kind::Version]);
+    assert_eq!(log.kinds_if_added(refreshed(2, 1)), [Kind::Version]);
+    log.add_legal(refreshed(2, 2));
 }

@@ -1,4 +1,4 @@
-//! Finding out what a server lets this connection do, without doing it.
+//! Probing of the permissions that a server grants to a connection, without side effects.
 
 use std::time::Duration;
 
@@ -9,34 +9,36 @@ use tokio::time::sleep;
 use crate::nats::Connection;
 use crate::{Bus, BusError};
 
-/// No stream is called so: a message that asks for it is taken by none.
+/// A name that no stream has. No stream stores a message that expects this one.
 const NO_STREAM: &str = "NONE-OF-THESE";
-/// How long the last answer to all of it may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often is looked whether another complaint came since, and how often there must be none.
-const LOOK: Duration = Duration::from_millis(10);
-const LOOKS: u32 = 3;
+/// Timeout of the request that follows all attempts.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval of the checks for new refusals. The wait ends after `LOOKS` checks without a new one.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const QUIET_POLLS: u32 = 3;
 
-/// What is tried.
+/// Operations that are attempted or refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attempt {
-    /// Subjects, without wildcards.
+pub struct Operations {
+    /// Subjects to publish on, without wildcards.
     pub publishes: Vec<String>,
-    /// Patterns.
+    /// Patterns to subscribe to.
     pub subscribes: Vec<String>,
 }
 
-/// Tries all of it, and answers what of it the server refuses. What is published is an empty message that no stream takes, has
-/// nobody to answer, and means nothing to whoever hears it; what is heard meanwhile is dropped. `question` is a subject on
-/// which something may be asked: the server answers in order, so that its answer comes after every refusal.
+/// Attempts all operations and returns those that the server refuses.
+///
+/// The published messages are empty, are not stored by any stream and have no reply subject. Received
+/// messages are dropped. `question` is a subject that requests may be sent to. A request on it ends the
+/// attempts: the server processes messages in order, so its response arrives after every refusal.
 ///
 /// # Errors
-/// There is no connection.
+/// Returns an error if the connection is lost.
 pub async fn attempt(
     connection: &Connection,
-    attempt: &Attempt,
+    attempt: &Operations,
     question: &str,
-) -> Result<Attempt, BusError> {
+) -> Result<Operations, BusError> {
     let lost = |error: &dyn std::fmt::Display| BusError::Disconnected(error.to_string());
     let client = connection.client();
     let mut headers = HeaderMap::new();
@@ -49,24 +51,24 @@ pub async fn attempt(
     for pattern in &attempt.subscribes {
         heard.push(client.subscribe(pattern.clone()).await.map_err(|error| lost(&error))?);
     }
-    // Whatever the answer is: it is behind every refusal.
-    drop(Bus::from(connection.clone()).ask(question, Bytes::new(), PATIENCE).await);
-    let complaints = settled(connection).await;
+    // Every result, even an error, arrives after all refusals.
+    drop(Bus::from(connection.clone()).ask(question, Bytes::new(), PROBE_TIMEOUT).await);
+    let complaints = wait_for_refusals(connection).await;
     let refused = |what: &str, subject: &String| {
         let said = format!("{what} to \"{subject}\"");
         complaints.iter().any(|complaint| complaint.contains(&said))
     };
     let publishes = attempt.publishes.iter().filter(|subject| refused("Publish", subject));
     let subscribes = attempt.subscribes.iter().filter(|pattern| refused("Subscription", pattern));
-    Ok(Attempt { publishes: publishes.cloned().collect(), subscribes: subscribes.cloned().collect() })
+    Ok(Operations { publishes: publishes.cloned().collect(), subscribes: subscribes.cloned().collect() })
 }
 
-/// What the server has complained of, once what it said has been taken note of.
-async fn settled(connection: &Connection) -> std::collections::BTreeSet<String> {
-    let (mut complaints, mut same) = (connection.complaints(), 0);
-    while same < LOOKS {
-        sleep(LOOK).await;
-        let now = connection.complaints();
+/// Returns the refusals of the server as soon as no new ones arrive.
+async fn wait_for_refusals(connection: &Connection) -> std::collections::BTreeSet<String> {
+    let (mut complaints, mut same) = (connection.violation_messages(), 0);
+    while same < QUIET_POLLS {
+        sleep(POLL_INTERVAL).await;
+        let now = connection.violation_messages();
         same = if now.len() == complaints.len() { same + 1 } else { 0 };
         complaints = now;
     }

@@ -1,10 +1,10 @@
-//! What goes over a Unix socket: frames with their length before them.
+//! Frames of the Unix socket protocol, each with its length before it.
 //!
 //! ```text
 //!   length of the rest  kind  number  milliseconds  length  subject  length  other  payload
 //!   4                   1     8       4             2       ..       2       ..     ..
 //! ```
-//! Numbers are big-endian. A frame that is anything else, or too large, ends its connection.
+//! Numbers are big-endian. An invalid or oversized frame ends its connection.
 
 use std::io;
 
@@ -13,30 +13,31 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::limits::FRAME_BYTES;
 
-/// The first thing that a client says: who speaks another protocol is told apart here.
+/// Greeting of a client. The server rejects a client with another protocol by it.
 pub(super) const GREETING: &str = "muster-bus-1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Client: the greeting is the subject, the inbox the other. Answered.
+    /// Client: the greeting is in the subject, the inbox in `other`. The server answers it.
     Hello,
-    /// Client: a message.
+    /// Client: a message to publish.
     Publish,
-    /// Client: a question with a number and with patience. Answered, or not.
+    /// Client: a request with a number and a timeout. The server may not answer it.
     Ask,
-    /// Client: subscribe to the subject, in the other's group if that isn't empty, under a number. Answered.
+    /// Client: subscribe to the subject under this number, in the group of `other` unless that is empty. The
+    /// server answers it.
     Subscribe,
-    /// Client: end the subscription with that number.
+    /// Client: end the subscription with this number.
     Unsubscribe,
-    /// Server: the answer to a number.
-    Answer,
-    /// Server: nobody subscribes to what the number asked.
+    /// Server: the response to the request with this number.
+    Response,
+    /// Server: the request with this number has no subscriber.
     NoResponder,
-    /// Server: nobody answered what the number asked.
+    /// Server: the request with this number timed out.
     TimedOut,
-    /// Server: what the number asked is refused; the other says why.
+    /// Server: the request with this number is refused. The reason is in `other`.
     Refused,
-    /// Server: a message for the subscription with that number; the other is where an answer is awaited.
+    /// Server: a message for the subscription with this number. The reply subject is in `other`.
     Message,
 }
 
@@ -46,7 +47,7 @@ const KINDS: [Kind; 10] = [
     Kind::Ask,
     Kind::Subscribe,
     Kind::Unsubscribe,
-    Kind::Answer,
+    Kind::Response,
     Kind::NoResponder,
     Kind::TimedOut,
     Kind::Refused,
@@ -70,10 +71,10 @@ impl Frame {
 
     fn encode(&self, into: &mut BytesMut) -> io::Result<()> {
         let lengths = (u16::try_from(self.subject.len()), u16::try_from(self.other.len()));
-        let (Ok(subject), Ok(other)) = lengths else { return Err(garbage("a subject is too long")) };
-        let length = HEAD + self.subject.len() + self.other.len() + self.payload.len();
+        let (Ok(subject), Ok(other)) = lengths else { return Err(invalid_data("subject too long")) };
+        let length = HEADER_BYTES + self.subject.len() + self.other.len() + self.payload.len();
         let length = u32::try_from(length).ok().filter(|_| length <= FRAME_BYTES);
-        into.put_u32(length.ok_or_else(|| garbage("a frame is too large"))?);
+        into.put_u32(length.ok_or_else(|| invalid_data("frame too large"))?);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
         into.put_u8(u8::try_from(kind).unwrap_or(0));
         into.put_u64(self.number);
@@ -89,16 +90,16 @@ impl Frame {
     fn decode(mut bytes: Bytes) -> Option<Self> {
         let kind = *KINDS.get(usize::from(bytes.try_get_u8().ok()?))?;
         let (number, millis) = (bytes.try_get_u64().ok()?, bytes.try_get_u32().ok()?);
-        let subject = take_text(&mut bytes)?;
-        let other = take_text(&mut bytes)?;
+        let subject = read_text(&mut bytes)?;
+        let other = read_text(&mut bytes)?;
         Some(Self { kind, number, millis, subject, other, payload: bytes })
     }
 }
 
-/// Bytes of a frame besides its texts and payload, without the length before it.
-const HEAD: usize = 1 + 8 + 4 + 2 + 2;
+/// Length of the fixed fields of a frame in bytes, without the length before it.
+const HEADER_BYTES: usize = 1 + 8 + 4 + 2 + 2;
 
-fn take_text(bytes: &mut Bytes) -> Option<String> {
+fn read_text(bytes: &mut Bytes) -> Option<String> {
     let length = usize::from(bytes.try_get_u16().ok()?);
     if bytes.len() < length {
         return None;
@@ -106,22 +107,22 @@ fn take_text(bytes: &mut Bytes) -> Option<String> {
     String::from_utf8(bytes.split_to(length).to_vec()).ok()
 }
 
-/// The next frame; None when the other side has closed.
+/// Reads the next frame. Returns `None` if the other side has closed the connection.
 pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
     let length = match from.read_u32().await {
         Ok(length) => length as usize,
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error),
     };
-    if !(HEAD..=FRAME_BYTES).contains(&length) {
-        return Err(garbage("no frame has this length"));
+    if !(HEADER_BYTES..=FRAME_BYTES).contains(&length) {
+        return Err(invalid_data("invalid frame length"));
     }
     let mut bytes = vec![0; length];
     from.read_exact(&mut bytes).await?;
-    Frame::decode(bytes.into()).map(Some).ok_or_else(|| garbage("no frame"))
+    Frame::decode(bytes.into()).map(Some).ok_or_else(|| invalid_data("invalid frame"))
 }
 
-/// Writes a frame, and whatever else waits, at once.
+/// Writes a frame together with the frames that are queued.
 pub(super) async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     first: Frame,
@@ -136,7 +137,7 @@ pub(super) async fn write(
     to.write_all(&bytes).await
 }
 
-fn garbage(what: &str) -> io::Error {
+fn invalid_data(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_frame_is_what_its_bytes_say() {
+    async fn frame_round_trips_and_truncated_frame_is_rejected() {
         for kind in KINDS {
             let frame = Frame {
                 millis: 7,
@@ -158,14 +159,14 @@ mod tests {
             frame.encode(&mut bytes).unwrap();
             assert_eq!(read(&mut bytes.as_ref()).await.unwrap(), Some(frame));
             for cut in 1..bytes.len() {
-                // Cut within the length it is an end, later an error, and never a frame.
+                // A cut within the length is the end of the stream. A later cut is an error.
                 assert!(!matches!(read(&mut &bytes[..cut]).await, Ok(Some(_))));
             }
         }
     }
 
     #[tokio::test]
-    async fn garbage_is_no_frame() {
+    async fn invalid_and_oversized_frames_are_rejected() {
         for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 0], &[0xff; 64], &[0, 0, 0, 17, 99]] {
             assert!(read(&mut &garbage[..]).await.is_err(), "{garbage:?}");
         }

@@ -1,4 +1,4 @@
-//! The bus within one process.
+//! Implementation of the bus within one process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,24 +9,26 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::trie::Trie;
-use super::{AskError, BusError, Ends, INBOX_ROOT, Incoming, Inlet, ReplyTo, Source, Subscription, subject};
+use super::{
+    BusError, Guard, INBOX_ROOT, Incoming, Inlet, ReplyTo, RequestError, Source, Subscription, subject,
+};
 
-/// A bus within one process. Clones are the same bus.
+/// Bus within one process. Clones share the same bus.
 #[derive(Clone, Debug)]
 pub struct InProcess {
     shared: Arc<Mutex<Shared>>,
-    /// What stands before the subjects of this clone's replies.
+    /// Prefix of the reply subjects of this clone.
     inbox: Arc<str>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     subscribers: Trie<Subscriber>,
-    /// Questions that wait, by the subject of their answer.
+    /// Pending requests by reply subject.
     asked: BTreeMap<String, oneshot::Sender<Bytes>>,
-    /// The last number that was given to a subscriber or a question.
+    /// Last number that was assigned to a subscriber or a request.
     last: u64,
-    /// Whose turn it is in every group.
+    /// Counter that selects the next member of every group.
     turn: usize,
 }
 
@@ -44,22 +46,23 @@ impl Default for InProcess {
 }
 
 impl InProcess {
-    /// A new bus. Its questions are answered to `muster.inbox.local`.
+    /// Creates a bus. Replies to its requests go to `muster.inbox.local`.
     #[must_use]
     pub fn new() -> Self {
         Self { shared: Arc::default(), inbox: format!("{INBOX_ROOT}local").into() }
     }
 
-    /// The same bus for somebody whose questions are answered to `inbox`, as `muster.inbox.bbs`.
+    /// Returns a handle to the same bus. Replies to its requests go to `inbox`, such as `muster.inbox.bbs`.
     ///
     /// # Errors
-    /// `inbox` is not a subject below [`INBOX_ROOT`].
+    /// Returns an error if `inbox` is not a subject below [`INBOX_ROOT`].
     pub fn with_inbox(&self, inbox: &str) -> Result<Self, BusError> {
         subject::check_inbox(inbox)?;
         Ok(Self { shared: Arc::clone(&self.shared), inbox: inbox.into() })
     }
 
-    /// The state. Nothing between lock and unlock panics half-way, so a poisoned state is whole.
+    /// Locks the state. No change can panic half-way, so the state is consistent even if the lock is
+    /// poisoned.
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +70,7 @@ impl InProcess {
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         let mut shared = self.shared();
         if let Some(asked) = shared.asked.remove(subject) {
-            // Whoever asked may have lost patience in this moment; then nobody wants the answer.
+            // The request may just have timed out. The reply is then dropped.
             drop(asked.send(payload));
             return Ok(());
         }
@@ -80,23 +83,23 @@ impl InProcess {
         subject: &str,
         payload: Bytes,
         patience: Duration,
-    ) -> Result<Bytes, AskError> {
+    ) -> Result<Bytes, RequestError> {
         let (sender, answer) = oneshot::channel();
         let question = {
             let mut shared = self.shared();
             shared.last += 1;
-            let question = Question { bus: self, reply: format!("{}.{}", self.inbox, shared.last) };
+            let question = PendingRequest { bus: self, reply: format!("{}.{}", self.inbox, shared.last) };
             shared.asked.insert(question.reply.clone(), sender);
             let reply = Some(ReplyTo { subject: question.reply.clone() });
             if !shared.deliver(&Incoming { subject: subject.to_owned(), payload, reply }) {
                 drop(shared);
-                return Err(AskError::NoResponder(subject.to_owned()));
+                return Err(RequestError::NoResponder(subject.to_owned()));
             }
             question
         };
-        let answer = timeout(patience, answer).await.map_err(|_| AskError::TimedOut(patience))?;
+        let answer = timeout(patience, answer).await.map_err(|_| RequestError::TimedOut(patience))?;
         drop(question);
-        answer.map_err(|_| AskError::Disconnected("the bus within the process is gone".to_owned()))
+        answer.map_err(|_| RequestError::Disconnected("the in-process bus is closed".to_owned()))
     }
 
     pub(super) fn subscribe(&self, pattern: &str, group: Option<&str>) -> Subscription {
@@ -106,13 +109,13 @@ impl InProcess {
         let number = shared.last;
         shared.subscribers.insert(pattern, Subscriber { number, group: group.map(Into::into), inlet });
         let registration = Registration { bus: self.clone(), pattern: pattern.to_owned(), number };
-        Subscription(Source::Queue(messages, Ends::InProcess(registration)))
+        Subscription(Source::Queue(messages, Guard::InProcess(registration)))
     }
 }
 
 impl Shared {
-    /// Gives a message to every subscriber without a group and to one of each group, and says whether anybody
-    /// subscribes.
+    /// Delivers a message to every subscriber without a group and to one member of each group. Returns `true`
+    /// if there is a subscriber.
     fn deliver(&mut self, message: &Incoming) -> bool {
         self.turn = self.turn.wrapping_add(1);
         let (turn, mut any) = (self.turn, false);
@@ -121,31 +124,31 @@ impl Shared {
             any = true;
             match &subscriber.group {
                 Some(group) => groups.entry(group).or_default().push(&subscriber.inlet),
-                None => subscriber.inlet.put(message.clone()),
+                None => subscriber.inlet.push(message.clone()),
             }
         });
         for members in groups.values() {
             let mut by_turn = (0..members.len()).map(|n| members[turn.wrapping_add(n) % members.len()]);
             let next = by_turn.clone().find(|member| member.has_room()).or_else(|| by_turn.next());
-            next.into_iter().for_each(|member| member.put(message.clone()));
+            next.into_iter().for_each(|member| member.push(message.clone()));
         }
         any
     }
 }
 
-/// A question that waits. Dropped, it waits no more.
-struct Question<'a> {
+/// Pending request. Dropping it cancels the request.
+struct PendingRequest<'a> {
     bus: &'a InProcess,
     reply: String,
 }
 
-impl Drop for Question<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         self.bus.shared().asked.remove(&self.reply);
     }
 }
 
-/// A subscription's place on the bus. Dropped, the subscription has ended.
+/// Registration of a subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(super) struct Registration {
     bus: InProcess,

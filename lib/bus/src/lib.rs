@@ -1,6 +1,8 @@
-//! The bus: what is being asked right now. It may lose, delay, repeat or reorder anything, and nothing breaks.
+//! The bus, which carries requests and notifications. It may lose, delay, repeat or reorder messages without
+//! harm.
 //!
-//! Subjects are words between dots. A pattern may have `*` for one word and, at its end, `>` for one or more.
+//! A subject consists of tokens separated by dots. In a pattern, `*` matches one token, and `>` at the end
+//! matches one or more.
 
 pub mod attempt;
 mod frame;
@@ -21,58 +23,57 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 
 pub use in_process::InProcess;
-pub use log_limit::{LogLimit, brief};
+pub use log_limit::{LogLimit, truncated};
 pub use over_nats::Nats;
 pub use socket::Socket;
 pub use socket_server::{SocketError, SocketServer};
 pub(crate) use subject::check_inbox;
 
 pub use schemas::bus::INBOX_ROOT;
-/// What the subject of a reply to a NATS client starts with that chose none.
-pub const PLAIN_INBOX_ROOT: &str = "_INBOX.";
+/// Prefix of the reply subjects of NATS clients that use the default inbox.
+pub const DEFAULT_INBOX_ROOT: &str = "_INBOX.";
 
-/// The bus. Clones are the same bus.
+/// Connection to the bus. Clones share the same bus.
 #[derive(Clone, Debug)]
 pub enum Bus {
-    /// Between the services of one process.
+    /// Bus between the services of one process.
     InProcess(InProcess),
-    /// To another process's [`InProcess`], over its Unix socket.
+    /// Bus of another process, which serves its [`InProcess`] bus over a Unix socket.
     Socket(Socket),
-    /// By a NATS server.
+    /// Bus over a NATS server.
     Nats(Nats),
 }
 
-/// A message that came by a subscription.
+/// Message that a subscription received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming {
-    /// Its subject.
     pub subject: String,
-    /// What it says.
     pub payload: Bytes,
-    /// Where an answer is awaited, if one is.
+    /// `None` if no reply is expected.
     pub reply: Option<ReplyTo>,
 }
 
-/// Where an answer is awaited. Whoever asked chose it: check that it is an inbox of the role that should be asking.
+/// Reply subject of a request. The requester chooses it, so check that it is an inbox of a role that may send
+/// the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     subject: String,
 }
 
 impl ReplyTo {
-    /// An answer goes to this subject.
+    /// Creates a destination for a reply.
     #[must_use]
     pub fn new(subject: &str) -> Self {
         Self { subject: subject.to_owned() }
     }
 
-    /// The subject of the answer.
+    /// Returns the subject of the reply.
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// Whether the answer goes to an inbox of `role`: below `muster.inbox.<role>`.
+    /// Returns `true` if the reply goes to an inbox of `role`: below `muster.inbox.<role>`.
     #[must_use]
     pub fn is_inbox_of(&self, role: &str) -> bool {
         let below = self.subject.strip_prefix(INBOX_ROOT).and_then(|rest| rest.strip_prefix(role));
@@ -80,35 +81,34 @@ impl ReplyTo {
     }
 }
 
-/// Why a message wasn't sent, or a subscription not made.
+/// Error while publishing or subscribing.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// It will never be: a subject that is none, a payload that is too large.
-    #[error("the bus refuses: {0}")]
+    /// Permanent error: the subject is invalid or the payload is too large.
+    #[error("refused by the bus: {0}")]
     Refused(String),
-    /// There is no connection.
     #[error("the bus is disconnected: {0}")]
     Disconnected(String),
 }
 
-/// Why a question wasn't answered.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// Nobody subscribes to the subject: the question was definitely not seen.
-    #[error("nobody answers on {0}")]
+pub enum RequestError {
+    /// The subject has no subscriber. The request was definitely not received.
+    #[error("no responder on {0}")]
     NoResponder(String),
-    /// No answer came in time. The question may have been acted on.
+    /// No response arrived in time. The request may have been carried out.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// The connection was lost. The question may have been acted on.
+    /// The connection was lost. The request may have been carried out.
     #[error("the bus is disconnected: {0}")]
     Disconnected(String),
-    /// It will never be sent: a subject that is none, a payload that is too large, no permission.
-    #[error("the bus refuses: {0}")]
+    /// Permanent error: the subject is invalid, the payload is too large, or the permission is missing.
+    #[error("refused by the bus: {0}")]
     Refused(String),
 }
 
-impl From<BusError> for AskError {
+impl From<BusError> for RequestError {
     fn from(error: BusError) -> Self {
         match error {
             BusError::Refused(why) => Self::Refused(why),
@@ -117,52 +117,60 @@ impl From<BusError> for AskError {
     }
 }
 
-/// What comes by a subscription. It ends when it is dropped. Who doesn't read loses messages: more than
-/// [`limits::SUBSCRIPTION_QUEUE`] never wait, and nobody waits for who doesn't read.
+/// Receiver of the messages of a subscription. Dropping it ends the subscription.
+///
+/// At most [`limits::SUBSCRIPTION_QUEUE`] messages are queued. If the receiver does not read them in time,
+/// further messages are dropped. A slow receiver never delays others.
 #[derive(Debug)]
 pub struct Subscription(Source);
 
-/// Where its messages wait.
+/// Queue of a subscription.
 #[derive(Debug)]
 enum Source {
-    /// In a queue, which is filled where the subscription was made.
-    Queue(mpsc::Receiver<Incoming>, #[expect(dead_code, reason = "held for what its drop does")] Ends),
-    /// In the queue of a NATS connection, with the pattern.
+    /// Queue that the bus fills.
+    Queue(mpsc::Receiver<Incoming>, #[expect(dead_code, reason = "dropping it ends the subscription")] Guard),
+    /// Queue of a NATS connection, with the pattern of the subscription.
     Nats(Box<async_nats::Subscriber>, String),
 }
 
-/// What a subscription holds on to so that dropping it ends it.
+/// Registration whose drop ends the subscription.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held for what happens when they are dropped")]
-enum Ends {
+#[expect(dead_code, reason = "dropping it ends the subscription")]
+enum Guard {
     InProcess(in_process::Registration),
     Socket(socket::Registration),
 }
 
-/// Messages that a consumer of the stream delivered to a subject of the bus.
-static ELSEWHERE: LogLimit = LogLimit::new();
+/// Rate limit for warnings about messages that a stream consumer delivered to a bus subject.
+static MISROUTED_MESSAGES: LogLimit = LogLimit::new();
 
 impl Subscription {
-    /// The next message; None once the bus is gone. Cancel-safe.
+    /// Returns the next message, or `None` if the bus is closed. This method is cancel safe.
     pub async fn next(&mut self) -> Option<Incoming> {
         match &mut self.0 {
             Source::Queue(messages, _) => messages.recv().await,
             Source::Nats(messages, pattern) => loop {
                 let message = messages.next().await?;
-                // A server may be told to deliver elsewhere what was stored: what we are told is what was said here.
+                // A server can be configured to deliver stored messages to other subjects. Accept only
+                // messages that were published on a matching subject.
                 if subject::matches(pattern, &message.subject) {
-                    return Some(over_nats::incoming(message));
+                    return Some(over_nats::to_incoming(message));
                 }
-                ELSEWHERE.log(|| {
-                    let subject = brief(&message.subject);
-                    tracing::warn!(pattern, subject, "a message is dropped: it was not published here");
+                MISROUTED_MESSAGES.log(|| {
+                    let subject = truncated(&message.subject);
+                    tracing::warn!(
+                        pattern,
+                        subject,
+                        "dropped a message that was published on another \
+                        subject"
+                    );
                 });
             },
         }
     }
 }
 
-/// The end of a subscription that messages are put into.
+/// Sending end of the queue of a subscription.
 #[derive(Clone, Debug)]
 struct Inlet(mpsc::Sender<Incoming>);
 
@@ -172,11 +180,11 @@ impl Inlet {
         (Self(messages), receiver)
     }
 
-    /// Puts a message in, or drops it if the queue is full. Never waits.
-    fn put(&self, message: Incoming) {
+    /// Queues a message, or drops it if the queue is full. Never waits.
+    fn push(&self, message: Incoming) {
         if let Err(mpsc::error::TrySendError::Full(message)) = self.0.try_send(message) {
             let subject = message.subject;
-            tracing::debug!(subject, "a message is dropped: a subscription isn't read fast enough");
+            tracing::debug!(subject, "dropped a message: the subscriber is too slow");
         }
     }
 
@@ -186,20 +194,20 @@ impl Inlet {
 }
 
 impl Bus {
-    /// A new bus within this process, whose questions are answered to `inbox`, as `muster.inbox.bbs`.
+    /// Creates a bus within this process. Replies to its requests go to `inbox`, such as `muster.inbox.bbs`.
     ///
     /// # Errors
-    /// `inbox` is not a subject below [`INBOX_ROOT`].
+    /// Returns an error if `inbox` is not a subject below [`INBOX_ROOT`].
     pub fn in_process(inbox: &str) -> Result<Self, BusError> {
         Ok(Self::InProcess(InProcess::new().with_inbox(inbox)?))
     }
 
-    /// Sends a message to whoever subscribes to its subject, if anybody does. That it was sent doesn't mean that
-    /// anybody got it.
+    /// Publishes a message to the subscribers of the subject. Success does not mean that a subscriber has
+    /// received it.
     ///
     /// # Errors
-    /// `subject` is none, is the journal's, or the payload is larger than [`schemas::limits::MESSAGE_BYTES`]; the
-    /// connection is closed.
+    /// Returns an error if `subject` is invalid or belongs to the journal, if the payload is larger than
+    /// [`schemas::limits::MESSAGE_BYTES`], or if the connection is closed.
     pub async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         subject::check_publish(subject, payload.len())?;
         match self {
@@ -209,20 +217,25 @@ impl Bus {
         }
     }
 
-    /// Waits until what was published has been sent, for a program that ends next.
+    /// Waits until published messages have been sent. Call it before the program exits.
     pub async fn flush(&self) {
         match self {
-            // What is published there has arrived.
+            // In-process messages have been delivered. A socket has no acknowledgement to wait for.
             Self::InProcess(_) | Self::Socket(_) => {}
             Self::Nats(bus) => bus.flush().await,
         }
     }
 
-    /// Asks, and waits for the first answer, at most for `patience`.
+    /// Sends a request and returns the first response. Waits for it for at most `patience`.
     ///
     /// # Errors
-    /// See [`AskError`]. Nobody subscribing is known at once.
-    pub async fn ask(&self, subject: &str, payload: Bytes, patience: Duration) -> Result<Bytes, AskError> {
+    /// See [`RequestError`]. A missing subscriber is reported immediately.
+    pub async fn ask(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, RequestError> {
         subject::check_publish(subject, payload.len())?;
         match self {
             Self::InProcess(bus) => bus.ask(subject, payload, patience).await,
@@ -231,11 +244,11 @@ impl Bus {
         }
     }
 
-    /// Subscribes to a pattern. Of the subscriptions with the same `group` one gets each message. On NATS the server
-    /// may still be learning of it when this returns.
+    /// Subscribes to a pattern. Each message is delivered to one of the subscriptions with the same `group`.
+    /// On NATS, the server may still be processing the subscription when this method returns.
     ///
     /// # Errors
-    /// `pattern` or `group` is none; the connection is closed.
+    /// Returns an error if `pattern` or `group` is invalid or the connection is closed.
     pub async fn subscribe(&self, pattern: &str, group: Option<&str>) -> Result<Subscription, BusError> {
         subject::check_pattern(pattern)?;
         if let Some(group) = group {
@@ -248,19 +261,20 @@ impl Bus {
         }
     }
 
-    /// Answers a question.
+    /// Sends the reply to a request.
     ///
     /// # Errors
-    /// The reply subject is below neither [`INBOX_ROOT`] nor [`PLAIN_INBOX_ROOT`]: a forged one can't make its receiver
-    /// publish elsewhere. The payload is larger than [`schemas::limits::MESSAGE_BYTES`]; the connection is closed.
+    /// Returns an error if the reply subject is below neither [`INBOX_ROOT`] nor [`DEFAULT_INBOX_ROOT`]. A
+    /// forged reply subject therefore cannot make the receiver publish elsewhere. Also returns an error if
+    /// the payload is larger than [`schemas::limits::MESSAGE_BYTES`] or the connection is closed.
     pub async fn reply(&self, to: &ReplyTo, payload: Bytes) -> Result<(), BusError> {
-        if ![INBOX_ROOT, PLAIN_INBOX_ROOT].iter().any(|root| to.subject.starts_with(root)) {
+        if ![INBOX_ROOT, DEFAULT_INBOX_ROOT].iter().any(|root| to.subject.starts_with(root)) {
             return Err(BusError::Refused(format!("{:?} is not an inbox", to.subject)));
         }
         self.publish(&to.subject, payload).await
     }
 
-    /// Whether there is a connection in this moment. Without one nobody is heard.
+    /// Returns `true` if the bus is connected. Without a connection no messages arrive.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         match self {
@@ -270,19 +284,21 @@ impl Bus {
         }
     }
 
-    /// Whether where somebody is answered proves who it is: by a server that lets in only whom it knows.
+    /// Returns `true` if the reply subject of a request proves the identity of the requester. This holds for
+    /// servers that require authentication.
     #[must_use]
-    pub fn knows_who_asks(&self) -> bool {
+    pub fn proves_identity(&self) -> bool {
         match self {
             Self::InProcess(_) | Self::Socket(_) => false,
             Self::Nats(bus) => bus.connection().client().server_info().auth_required,
         }
     }
 
-    /// Serves this bus to other processes of the same user over a Unix socket at `path`, until the answer is dropped.
+    /// Serves this bus to other processes of the same user over a Unix socket at `path`, until the returned
+    /// server is dropped.
     ///
     /// # Errors
-    /// This bus isn't in process, or the socket can't be made.
+    /// Returns an error if this bus is not in process or the socket cannot be created.
     pub fn serve_socket(&self, path: &std::path::Path) -> Result<SocketServer, SocketError> {
         match self {
             Self::InProcess(bus) => SocketServer::start(bus.clone(), path),
@@ -290,10 +306,10 @@ impl Bus {
         }
     }
 
-    /// Connects to the bus of another process at its Unix socket; questions are answered to `inbox`.
+    /// Connects to the bus of another process over its Unix socket. Replies to requests go to `inbox`.
     ///
     /// # Errors
-    /// Nobody serves the socket, or `inbox` is not a subject below [`INBOX_ROOT`].
+    /// Returns an error if no process serves the socket or `inbox` is not a subject below [`INBOX_ROOT`].
     pub async fn connect_socket(path: &std::path::Path, inbox: &str) -> Result<Self, BusError> {
         Ok(Self::Socket(Socket::connect(path, inbox).await?))
     }

@@ -1,31 +1,31 @@
-//! Every limit of the bus, with its unit. The limits of the language are in [`schemas::limits`].
+//! Limits of the bus. The limits of specs and messages are in [`schemas::limits`].
 
 use std::time::Duration;
 
-/// How long a question to a NATS server may take.
-pub const API: Duration = Duration::from_secs(5);
-/// Messages that may wait in one subscription. More are dropped and counted.
+/// Timeout of a request to a NATS server.
+pub const API_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of queued messages of a subscription. Further messages are dropped.
 pub const SUBSCRIPTION_QUEUE: usize = 65_536;
-/// Longest subject or pattern, in bytes.
+/// Maximum length of a subject or pattern, in bytes.
 pub const SUBJECT_BYTES: usize = 512;
-/// Commands that may wait inside a NATS connection.
+/// Maximum number of queued commands inside a NATS connection.
 pub const CLIENT_QUEUE: usize = 4_096;
-/// Shortest and longest wait before a NATS connection is made again.
-pub const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// Subjects whose permission violations a NATS connection remembers.
+/// Minimum and maximum delay between reconnects to a NATS server. The first reconnect has no delay.
+pub const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Maximum number of subjects whose permission violations a NATS connection remembers.
 pub const REMEMBERED_VIOLATIONS: usize = 64;
-/// Connections to one Unix socket at once. One more is closed at once.
+/// Maximum number of connections to one Unix socket. Further connections are closed immediately.
 pub const SOCKET_CONNECTIONS: usize = 64;
-/// Subscriptions of one connection over a Unix socket.
+/// Maximum number of subscriptions per Unix socket connection.
 pub const SOCKET_SUBSCRIPTIONS: usize = 256;
-/// Questions of one connection over a Unix socket that may wait for an answer at once.
-pub const SOCKET_ASKS: usize = 1_024;
-/// Frames that may wait to be written to a Unix socket.
+/// Maximum number of pending requests per Unix socket connection.
+pub const SOCKET_REQUESTS: usize = 1_024;
+/// Maximum number of queued frames to be written to a Unix socket.
 pub const SOCKET_QUEUE: usize = 1_024;
-/// Largest frame on a Unix socket, in bytes: a message and its subjects.
+/// Maximum length of a frame on a Unix socket, in bytes: a message and its subjects.
 pub const FRAME_BYTES: usize = schemas::limits::MESSAGE_BYTES + 4 * SUBJECT_BYTES;
-/// How long a new connection to a Unix socket may take to say who it is.
-pub const SOCKET_HELLO: Duration = Duration::from_secs(5);
+/// Timeout for the greeting of a new Unix socket connection.
+pub const SOCKET_HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long after a server refused a connection it is asked once more.
-pub const REFUSED_AGAIN: Duration = Duration::from_millis(250);
+/// Delay before a connection that a server refused is tried once more.
+pub const REFUSED_RETRY_DELAY: Duration = Duration::from_millis(250);

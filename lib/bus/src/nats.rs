@@ -1,4 +1,4 @@
-//! A connection to a NATS server: for the journal one, for the bus another, each with its own user.
+//! Connection to a NATS server. The journal and the bus use separate connections with separate users.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,106 +14,99 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::limits::{API, CLIENT_QUEUE, RECONNECT, REFUSED_AGAIN, REMEMBERED_VIOLATIONS, SUBSCRIPTION_QUEUE};
-use crate::{BusError, LogLimit, brief, check_inbox};
+use crate::limits::{
+    API_TIMEOUT, CLIENT_QUEUE, RECONNECT_DELAY, REFUSED_RETRY_DELAY, REMEMBERED_VIOLATIONS,
+    SUBSCRIPTION_QUEUE,
+};
+use crate::{BusError, LogLimit, check_inbox, truncated};
 
-/// How to reach a NATS server, and as whom.
+/// Addresses, login and encryption of a connection to a NATS server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Addresses of the servers, as `nats://127.0.0.1:4222` or `tls://nats.example:4222`. At least one.
+    /// URLs of the servers, such as `nats://127.0.0.1:4222` or `tls://nats.example:4222`. At least one.
     pub urls: Vec<String>,
-    /// What the server calls the connection in its lists.
+    /// Name of the connection in the server's lists.
     pub name: String,
-    /// What stands before the subjects of answers to this connection, as `muster.inbox.bbs`.
+    /// Prefix of the reply subjects of this connection, such as `muster.inbox.bbs`.
     pub inbox: String,
-    /// Who we say that we are.
     pub login: Login,
-    /// How the connection is encrypted.
     pub tls: Tls,
-    /// How long connecting may take at the start. Afterwards a lost connection is made again for ever.
+    /// Timeout of the first connect. A connection that is lost later is reestablished without a limit.
     pub patience: Duration,
-    /// Counts how often the server refuses a subject for want of permission. Several connections may count together.
+    /// Number of operations that the server refused because of a missing permission. Several connections may
+    /// share the counter.
     pub refused: Arc<AtomicU64>,
-    /// `true` if this connection tries what it may do: violations of permissions are then expected, and logged at level debug.
-    pub tries_rights: bool,
+    /// `true` if this connection probes its permissions. Violations of permissions are then expected and
+    /// logged at level debug.
+    pub probes_permissions: bool,
 }
 
-/// Who we say that we are. Secrets are files, so that they stand in no process list.
+/// Identity of a connection. Secrets are in files so that they do not appear in a process list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Login {
-    /// As the address says, `nats://USER:PASSWORD@HOST` or `nats://TOKEN@HOST`; else whoever connects.
+    /// Identity in the URL, `nats://USER:PASSWORD@HOST` or `nats://TOKEN@HOST`, or no identity.
     #[default]
     Anonymous,
-    /// A credentials file: a JWT and its key, or the seed of an nkey alone.
+    /// A credentials file: a JWT and its key, or only the seed of an nkey.
     Credentials(PathBuf),
-    /// A file with an nkey's seed.
+    /// A file with the seed of an nkey.
     Nkey(PathBuf),
-    /// A user and a file with the password.
-    Password {
-        /// The user.
-        user: String,
-        /// The file with the password.
-        file: PathBuf,
-    },
+    /// A user name and a file with the password.
+    Password { user: String, file: PathBuf },
 }
 
-/// How the connection is encrypted.
+/// Encryption of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Refuse a server that doesn't encrypt.
+    /// `true` rejects servers that do not encrypt.
     pub required: bool,
-    /// Encrypt before the server says anything (`handshake_first`).
+    /// `true` starts the encryption before the first message of the server (`handshake_first`).
     pub first: bool,
-    /// A file with the roots to trust, instead of those of the system.
+    /// File with trusted root certificates. `None` trusts those of the system.
     pub roots: Option<PathBuf>,
-    /// Files with our certificate and its key.
+    /// Files with the client's certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why there is no connection.
+/// Error while connecting to a server.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody answers there.
+    /// No server answers at these URLs.
     #[error("server unreachable at {urls}: {why}")]
     Unreachable {
-        /// The addresses that were tried, without passwords.
+        /// URLs without passwords.
         urls: String,
-        /// What went wrong.
         why: String,
     },
-    /// Somebody answers and doesn't let us in.
-    #[error("the server at {urls} refuses us: {why}")]
+    /// A server answers but rejects the connection.
+    #[error("the server at {urls} refused the connection: {why}")]
     Refused {
-        /// The addresses that were tried, without passwords.
+        /// URLs without passwords.
         urls: String,
-        /// What went wrong.
         why: String,
     },
-    /// A file can't be read.
-    #[error("{path} can't be read")]
+    #[error("cannot read {path}")]
     File {
-        /// The file.
         path: String,
-        /// What went wrong.
         #[source]
         source: io::Error,
     },
-    /// The settings can't be.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
 }
 
-/// A connection to a NATS server. Clones are the same connection. It mends itself.
+/// Connection to a NATS server. Clones share the same connection. It reconnects automatically.
 #[derive(Clone, Debug)]
 pub struct Connection {
     client: async_nats::Client,
     violations: Violations,
-    /// How often the connection was made.
+    /// Number of times that the connection was established.
     made: watch::Receiver<u64>,
 }
 
 impl Settings {
-    /// Settings for servers that let everybody in, unencrypted, with 5 seconds of patience.
+    /// Creates settings for servers without login and encryption, with a timeout of 5 seconds.
     #[must_use]
     pub fn new(urls: Vec<String>, name: &str, inbox: &str) -> Self {
         Self {
@@ -124,19 +117,20 @@ impl Settings {
             tls: Tls::default(),
             patience: Duration::from_secs(5),
             refused: Arc::default(),
-            tries_rights: false,
+            probes_permissions: false,
         }
     }
 
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// Nobody answers within the patience, the server doesn't let us in, a file can't be read.
+    /// Returns an error if no server answers within the timeout, the server rejects the connection, or a file
+    /// cannot be read.
     pub async fn connect(&self) -> Result<Connection, ConnectError> {
         match self.connect_once().await {
-            // A server that reads its users again in this moment refuses who hasn't said yet who he is.
+            // A server that reloads its users rejects connections that have not logged in yet.
             Err(ConnectError::Refused { .. }) => {
-                sleep(REFUSED_AGAIN).await;
+                sleep(REFUSED_RETRY_DELAY).await;
                 self.connect_once().await
             }
             done => done,
@@ -163,16 +157,11 @@ impl Settings {
     fn addresses(&self) -> Result<Vec<async_nats::ServerAddr>, ConnectError> {
         check_inbox(&self.inbox).map_err(|error| ConnectError::Settings(error.to_string()))?;
         if self.urls.is_empty() {
-            return Err(ConnectError::Settings(
-                "no address of a NATS server is given: use nats://HOST:PORT".to_owned(),
-            ));
+            return Err(ConnectError::Settings("no NATS server URL set: use nats://HOST:PORT".to_owned()));
         }
         let parse = |url: &String| {
             url.parse().map_err(|error| {
-                let why = format!(
-                    "{:?} is not an address of a NATS server: {error}; use nats://HOST:PORT",
-                    shown(url)
-                );
+                let why = format!("invalid NATS server URL {:?}: {error}; use nats://HOST:PORT", shown(url));
                 ConnectError::Settings(why)
             })
         };
@@ -184,32 +173,32 @@ impl Settings {
         violations: Violations,
         made: watch::Sender<u64>,
     ) -> Result<ConnectOptions, ConnectError> {
-        let (name, tries_rights) = (self.name.clone(), self.tries_rights);
+        let (name, tries_rights) = (self.name.clone(), self.probes_permissions);
         let options = self
-            .logged_in()
+            .login_options()
             .await?
             .name(&self.name)
             .custom_inbox_prefix(&self.inbox)
             .connection_timeout(self.patience)
-            .request_timeout(Some(API))
+            .request_timeout(Some(API_TIMEOUT))
             .client_capacity(CLIENT_QUEUE)
             .subscription_capacity(SUBSCRIPTION_QUEUE)
             .ping_interval(Duration::from_secs(10))
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(move |event| {
-                noted(&name, &event, &violations, tries_rights);
+                handle_event(&name, &event, &violations, tries_rights);
                 if matches!(event, Event::Connected) {
                     made.send_modify(|count| *count += 1);
                 }
                 std::future::ready(())
             });
-        Ok(self.encrypted(options))
+        Ok(self.with_tls(options))
     }
 
-    async fn logged_in(&self) -> Result<ConnectOptions, ConnectError> {
+    async fn login_options(&self) -> Result<ConnectOptions, ConnectError> {
         let options = ConnectOptions::new();
         Ok(match &self.login {
-            Login::Anonymous => match self.urls.iter().find_map(|url| user_of(url)) {
+            Login::Anonymous => match self.urls.iter().find_map(|url| url_identity(url)) {
                 Some((user, Some(password))) => options.user_and_password(user, password),
                 Some((token, None)) => options.token(token),
                 None => options,
@@ -217,21 +206,21 @@ impl Settings {
             Login::Credentials(path) => {
                 let text = secret(path).await?;
                 if is_seed(&text) {
-                    by_nkey(path.clone())
+                    nkey_options(path.clone())
                 } else {
-                    // Without a line break behind its last line a credentials file isn't understood.
-                    options.credentials(&format!("{text}\n")).map_err(|source| unreadable(path, source))?
+                    // The library does not parse a credentials file without a line break after its last line.
+                    options.credentials(&format!("{text}\n")).map_err(|source| file_error(path, source))?
                 }
             }
             Login::Nkey(path) => {
                 secret(path).await?;
-                by_nkey(path.clone())
+                nkey_options(path.clone())
             }
             Login::Password { user, file } => options.user_and_password(user.clone(), secret(file).await?),
         })
     }
 
-    fn encrypted(&self, options: ConnectOptions) -> ConnectOptions {
+    fn with_tls(&self, options: ConnectOptions) -> ConnectOptions {
         let mut options = options;
         if self.tls.required {
             options = options.require_tls(true);
@@ -248,74 +237,76 @@ impl Settings {
         options
     }
 
-    /// The addresses, without passwords.
+    /// Returns the URLs without passwords.
     fn shown(&self) -> String {
         self.urls.iter().map(|url| shown(url)).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Connection {
-    /// The version of the server that we are connected to, as it says.
+    /// Returns the version that the connected server reports.
     #[must_use]
     pub fn server_version(&self) -> String {
         self.client.server_info().version
     }
 
-    /// The largest message that the server takes, in bytes.
+    /// Returns the maximum message size of the server, in bytes.
     #[must_use]
     pub fn max_payload(&self) -> usize {
         self.client.max_payload()
     }
 
-    /// Whether there is a connection in this moment.
+    /// Returns `true` if the connection is established.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
     }
 
-    /// Counts how often the connection was made: changes when one that was lost is there again.
+    /// Returns a watch on the number of times that the connection was established. It changes after every
+    /// reconnect.
     #[must_use]
     pub fn made(&self) -> watch::Receiver<u64> {
         self.made.clone()
     }
 
-    /// Sends what waits, and closes the connection for every clone of it.
+    /// Sends pending messages and closes the connection for all clones.
     ///
     /// # Errors
-    /// It was closed before.
+    /// Returns an error if the connection was closed before.
     pub async fn close(self) -> Result<(), BusError> {
         self.client.drain().await.map_err(|error| BusError::Disconnected(error.to_string()))
     }
 
-    /// The client of the NATS library, for what else is asked of a server.
+    /// Returns the client of the NATS library, for requests that this type does not offer.
     #[must_use]
     pub const fn client(&self) -> &async_nats::Client {
         &self.client
     }
 
-    /// What the server refused this connection for want of permission, since it was made.
+    /// Returns the permission violations since the connection was created.
     #[must_use]
     pub fn denials(&self) -> Denials {
         self.violations.lock().denials.clone()
     }
 
-    /// What the server said when it refused something for want of permission: each text once, and of very many the last.
+    /// Returns the error messages of permission violations, without duplicates. If there are very many, only
+    /// the last ones are kept.
     #[must_use]
-    pub fn complaints(&self) -> BTreeSet<String> {
-        self.violations.lock().said.clone()
+    pub fn violation_messages(&self) -> BTreeSet<String> {
+        self.violations.lock().messages.clone()
     }
 
-    /// Whether the server said after `since` that we may not publish on `subject`. It says so beside the message's own
-    /// way, so an answer that never comes is explained here.
+    /// Returns `true` if the server refused a publish on `subject` after `since`. The server reports it
+    /// separately from the message, so this explains a missing response.
     #[must_use]
-    pub fn may_not_publish(&self, subject: &str, since: Instant) -> bool {
+    pub fn publish_was_denied(&self, subject: &str, since: Instant) -> bool {
         self.violations.after(subject, since)
     }
 
-    /// Waits until the server says so: for whoever waits for an answer at the same time.
-    pub async fn refuses_to_publish(&self, subject: &str, since: Instant) {
+    /// Waits until the server refuses a publish on `subject`. Use it while waiting for a response.
+    pub async fn publish_denied(&self, subject: &str, since: Instant) {
         let mut counted = self.violations.counted.subscribe();
-        while !self.may_not_publish(subject, since) {
+        while !self.publish_was_denied(subject, since) {
             if counted.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -323,44 +314,44 @@ impl Connection {
     }
 }
 
-/// What a server refused a connection for want of permission. Where each program has the permissions of its role there is
-/// none: one is a fault of the configuration, or somebody who tries.
+/// Permission violations of a connection. There are none if every program has the permissions of its role. A
+/// violation indicates a wrong configuration or an attack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denials {
-    /// Messages that were refused.
+    /// Number of refused messages.
     pub publish: u64,
-    /// Subscriptions that were refused.
+    /// Number of refused subscriptions.
     pub subscribe: u64,
-    /// The last one, in the server's words.
+    /// Error message of the last violation. `None` if there was none.
     pub last: Option<String>,
 }
 
-/// What the server said that we may not do.
+/// Record of the permission violations of a connection.
 #[derive(Clone, Debug)]
 struct Violations {
-    refused: Arc<Mutex<Refused>>,
-    /// How many there were.
+    refused: Arc<Mutex<DeniedState>>,
+    /// Number of violations.
     counted: watch::Sender<u64>,
-    /// The same, with those of other connections.
-    of_all: Arc<AtomicU64>,
+    /// Number of violations, including those of other connections.
+    shared_count: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
-struct Refused {
+struct DeniedState {
     denials: Denials,
-    /// In which words.
-    said: BTreeSet<String>,
-    /// When it last said so of a subject that we publish on.
+    /// Distinct error messages.
+    messages: BTreeSet<String>,
+    /// Time of the last violation for each subject of a publish.
     publish: BTreeMap<String, Instant>,
 }
 
 impl Violations {
-    fn new(of_all: Arc<AtomicU64>) -> Self {
-        Self { refused: Arc::default(), counted: watch::Sender::new(0), of_all }
+    fn new(shared_count: Arc<AtomicU64>) -> Self {
+        Self { refused: Arc::default(), counted: watch::Sender::new(0), shared_count }
     }
 
-    fn note(&self, violation: Violation<'_>, text: &str) {
-        self.of_all.fetch_add(1, Ordering::Relaxed);
+    fn record(&self, violation: Violation<'_>, text: &str) {
+        self.shared_count.fetch_add(1, Ordering::Relaxed);
         self.count(violation, text);
         self.counted.send_modify(|count| *count += 1);
     }
@@ -378,10 +369,10 @@ impl Violations {
             }
             Violation::Subscribe => noted.denials.subscribe += 1,
         }
-        if noted.said.len() >= REMEMBERED_VIOLATIONS {
-            noted.said.clear();
+        if noted.messages.len() >= REMEMBERED_VIOLATIONS {
+            noted.messages.clear();
         }
-        noted.said.insert(text.to_owned());
+        noted.messages.insert(text.to_owned());
         noted.denials.last = Some(text.to_owned());
     }
 
@@ -389,61 +380,62 @@ impl Violations {
         self.lock().publish.get(subject).is_some_and(|at| *at >= since)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Refused> {
+    fn lock(&self) -> MutexGuard<'_, DeniedState> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-static SLOW: LogLimit = LogLimit::new();
-static SERVER: LogLimit = LogLimit::new();
+static SLOW_CONSUMER_LOG: LogLimit = LogLimit::new();
+static SERVER_ERROR_LOG: LogLimit = LogLimit::new();
 
-/// Tells what happened to a connection.
-fn noted(name: &str, event: &Event, violations: &Violations, tries_rights: bool) {
+/// Logs an event of a connection, and records permission violations.
+fn handle_event(name: &str, event: &Event, violations: &Violations, tries_rights: bool) {
     match event {
         Event::Connected => tracing::info!(name, "connected to NATS"),
         Event::Disconnected => tracing::warn!(name, "disconnected from NATS"),
-        Event::LameDuckMode => tracing::info!(name, "the NATS server is about to stop"),
-        Event::Draining | Event::Closed => tracing::debug!(name, %event, "NATS connection ends"),
+        Event::LameDuckMode => tracing::info!(name, "the NATS server is shutting down"),
+        Event::Draining | Event::Closed => tracing::debug!(name, %event, "NATS connection is closing"),
         Event::SlowConsumer(subscription) => {
-            SLOW.log(|| {
-                tracing::warn!(name, subscription, "messages dropped: a subscription isn't read fast enough");
+            SLOW_CONSUMER_LOG.log(|| {
+                tracing::warn!(name, subscription, "dropped messages: the subscriber is too slow");
             });
         }
         Event::ServerError(error) => {
-            if let Some((violation, text)) = Violation::of(error) {
-                violations.note(violation, text);
+            if let Some((violation, text)) = Violation::parse(error) {
+                violations.record(violation, text);
                 if tries_rights {
-                    tracing::debug!(name, %error, "the NATS server refuses a right that was tried");
+                    tracing::debug!(name, %error, "the NATS server denied a probed permission");
                     return;
                 }
             }
-            SERVER.log(|| {
-                let error = brief(&error.to_string());
-                tracing::error!(name, %error, "the NATS server reports an error");
+            SERVER_ERROR_LOG.log(|| {
+                let error = truncated(&error.to_string());
+                tracing::error!(name, %error, "error reported by the NATS server");
             });
         }
-        Event::ClientError(error) => tracing::warn!(name, %error, "NATS connection"),
+        Event::ClientError(error) => tracing::warn!(name, %error, "NATS connection error"),
     }
 }
 
-/// What a server's complaint says that we may not do.
+/// Permission that a connection lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Violation<'a> {
-    /// To publish on this subject.
+    /// Publish on this subject.
     Publish(&'a str),
-    /// To subscribe.
+    /// Subscribe to a pattern.
     Subscribe,
-    /// Something else, or to be there at all.
+    /// Another permission, or the right to connect.
     Other,
 }
 
 impl<'a> Violation<'a> {
-    /// What a server complains of, and in which words; none: it is nothing that we may not do.
-    fn of(complaint: &'a ServerError) -> Option<(Self, &'a str)> {
+    /// Parses an error of the server. Returns the missing permission and the error message, or `None` for
+    /// other errors.
+    fn parse(complaint: &'a ServerError) -> Option<(Self, &'a str)> {
         match complaint {
             ServerError::AuthorizationViolation => Some((Self::Other, "")),
             ServerError::SlowConsumer(_) => None,
-            // Its first letter is large or small, by the library's version.
+            // The case of the first letter depends on the version of the library.
             ServerError::Other(text) => {
                 let (_, what) = text.split_once("ermissions Violation")?;
                 Some((Self::named(what), text))
@@ -463,7 +455,7 @@ impl<'a> Violation<'a> {
 }
 
 fn reconnect_delay(attempt: usize) -> Duration {
-    let (shortest, longest) = RECONNECT;
+    let (shortest, longest) = RECONNECT_DELAY;
     match u32::try_from(attempt) {
         Ok(0 | 1) => Duration::ZERO,
         Ok(attempt @ 2..16) => (shortest * 2u32.pow(attempt - 2)).min(longest),
@@ -471,8 +463,9 @@ fn reconnect_delay(attempt: usize) -> Duration {
     }
 }
 
-/// Options that log in with the nkey in a file. The file is read at each connect, so a rotated key needs no restart.
-fn by_nkey(path: PathBuf) -> ConnectOptions {
+/// Returns options that log in with the nkey in a file. The file is read for each connect, so a rotated key
+/// needs no restart.
+fn nkey_options(path: PathBuf) -> ConnectOptions {
     ConnectOptions::with_auth_callback(move |nonce| {
         let path = path.clone();
         async move {
@@ -487,9 +480,9 @@ fn by_nkey(path: PathBuf) -> ConnectOptions {
     })
 }
 
-/// What a file with a secret says, without comments before it.
+/// Returns the content of a file with a secret, without comments before it.
 async fn secret(path: &Path) -> Result<String, ConnectError> {
-    let text = tokio::fs::read_to_string(path).await.map_err(|source| unreadable(path, source))?;
+    let text = tokio::fs::read_to_string(path).await.map_err(|source| file_error(path, source))?;
     let mut rest = text.trim();
     while rest.starts_with('#') {
         rest = rest.split_once('\n').map_or("", |(_, rest)| rest.trim_start());
@@ -497,23 +490,23 @@ async fn secret(path: &Path) -> Result<String, ConnectError> {
     Ok(rest.to_owned())
 }
 
-/// Whether a file holds the seed of a user's nkey and nothing else.
+/// Returns `true` if a text is the seed of a user's nkey and nothing else.
 fn is_seed(text: &str) -> bool {
     text.starts_with("SU") && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
 }
 
-/// Who an address says that we are: a user with a password, or a token.
-fn user_of(url: &str) -> Option<(String, Option<String>)> {
+/// Returns the identity in a URL: a user with a password, or a token.
+fn url_identity(url: &str) -> Option<(String, Option<String>)> {
     let address: async_nats::ServerAddr = url.parse().ok()?;
     let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     Some((plain(address.username()?), address.password().map(plain)))
 }
 
-fn unreadable(path: &Path, source: io::Error) -> ConnectError {
+fn file_error(path: &Path, source: io::Error) -> ConnectError {
     ConnectError::File { path: path.display().to_string(), source }
 }
 
-/// An address without its password.
+/// Returns a URL without its password.
 fn shown(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
@@ -541,49 +534,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn url_is_shown_without_password() {
         assert_eq!(shown("nats://bbs:hunter2@host:4222"), "nats://host:4222");
         assert_eq!(shown("bbs:hunter2@host"), "host");
         assert_eq!(shown("tls://host:4222"), "tls://host:4222");
     }
 
     #[test]
-    fn an_address_says_who_we_are() {
-        let of = |url: &str| user_of(url).map(|(user, password)| (user, password.unwrap_or_default()));
+    fn identity_is_parsed_from_url() {
+        let of = |url: &str| url_identity(url).map(|(user, password)| (user, password.unwrap_or_default()));
         assert_eq!(of("nats://bbs:a%40b%2F@host:4222"), Some(("bbs".into(), "a@b/".into())));
         assert_eq!(of("nats://s3cret@host"), Some(("s3cret".into(), String::new())));
         assert_eq!(of("nats://host:4222"), None);
     }
 
     #[test]
-    fn a_complaint_says_what_was_refused_and_is_counted() {
+    fn permission_violations_are_parsed_and_counted() {
         let of_all = Arc::new(AtomicU64::new(0));
         let violations = Violations::new(Arc::clone(&of_all));
         let began = Instant::now();
         let said = |text: &str| {
-            noted("test", &Event::ServerError(ServerError::Other(text.into())), &violations, false);
+            handle_event("test", &Event::ServerError(ServerError::Other(text.into())), &violations, false);
         };
         said("Permissions Violation for Publish to \"muster.event.lrp.0\"");
         said("permissions Violation for Publish to \"muster.event.lrp.1\"");
         said("Permissions Violation for Subscription to \"a.>\"");
         said("Unknown Protocol Operation");
-        noted("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations, false);
+        handle_event("test", &Event::ServerError(ServerError::AuthorizationViolation), &violations, false);
         let last = Some("Permissions Violation for Subscription to \"a.>\"".to_owned());
         assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
-        assert_eq!(violations.lock().said.len(), 3);
-        assert_eq!(of_all.load(Ordering::Relaxed), 4, "who may not be there is counted, too");
+        assert_eq!(violations.lock().messages.len(), 3);
+        assert_eq!(of_all.load(Ordering::Relaxed), 4, "other violations are counted, too");
         assert!(violations.after("muster.event.lrp.1", began) && !violations.after("a.>", began));
     }
 
     #[test]
-    fn the_wait_grows_to_its_limit() {
+    fn reconnect_delay_grows_to_its_maximum() {
         let waits: Vec<u128> = (0..9).map(|attempt| reconnect_delay(attempt).as_millis()).collect();
         assert_eq!(waits, [0, 0, 50, 100, 200, 400, 800, 1600, 2000]);
-        assert_eq!(reconnect_delay(usize::MAX), RECONNECT.1);
+        assert_eq!(reconnect_delay(usize::MAX), RECONNECT_DELAY.1);
     }
 
     #[tokio::test]
-    async fn an_unreachable_server_is_named() {
+    async fn unreachable_server_error_names_the_url() {
         let settings = Settings::new(vec!["nats://u:p@127.0.0.1:9".into()], "test", "muster.inbox.test");
         let error = settings.connect().await.unwrap_err().to_string();
         assert!(error.starts_with("server unreachable at nats://127.0.0.1:9: "), "{error}");

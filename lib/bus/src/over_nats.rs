@@ -1,4 +1,4 @@
-//! The bus by a NATS server.
+//! Implementation of the bus over a NATS server.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use async_nats::{Message, PublishErrorKind, Request, RequestErrorKind};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use super::{AskError, Bus, BusError, Incoming, ReplyTo, Source, Subscription};
-use crate::limits::API;
+use super::{Bus, BusError, Incoming, ReplyTo, RequestError, Source, Subscription};
+use crate::limits::API_TIMEOUT;
 use crate::nats::Connection;
 
-/// A bus by a NATS server. Clones use the same connection.
+/// Bus over a NATS server. Clones share the same connection.
 #[derive(Clone, Debug)]
 pub struct Nats {
     connection: Connection,
 }
 
 impl From<Connection> for Bus {
-    /// The bus over a connection. Don't use the connection that writes to the journal: what comes by the bus must not
-    /// be able to reach it.
+    /// Creates a bus over a connection. Do not use the connection that writes to the journal: messages from
+    /// the bus must not be able to reach it.
     fn from(connection: Connection) -> Self {
         Self::Nats(Nats { connection })
     }
 }
 
 impl Nats {
-    /// The connection.
+    /// Returns the connection.
     #[must_use]
     pub const fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// While there is no connection nothing is sent: it would be sent when there is one again, and be long out of
-    /// date.
-    fn connected(&self) -> Result<(), BusError> {
+    /// Returns an error without a connection. The client would otherwise send the message after the next
+    /// reconnect, when it is outdated.
+    fn check_connected(&self) -> Result<(), BusError> {
         if self.connection.is_connected() {
             return Ok(());
         }
@@ -41,12 +41,13 @@ impl Nats {
     }
 
     pub(super) async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
-        self.connected()?;
+        self.check_connected()?;
         self.connection.client().publish(subject.to_owned(), payload).await.map_err(|error| {
             match error.kind() {
-                PublishErrorKind::MaxPayloadExceeded => {
-                    BusError::Refused(format!("{subject}: more than the server's max_payload: {error}"))
-                }
+                PublishErrorKind::MaxPayloadExceeded => BusError::Refused(format!(
+                    "{subject}: payload exceeds max_payload of the server: \
+                        {error}"
+                )),
                 PublishErrorKind::InvalidSubject => BusError::Refused(format!("{subject}: {error}")),
                 PublishErrorKind::Send => BusError::Disconnected(error.to_string()),
             }
@@ -55,8 +56,8 @@ impl Nats {
 
     pub(super) async fn flush(&self) {
         if self.connection.is_connected() {
-            // Without an answer in time there is nobody to wait for.
-            drop(timeout(API, self.connection.client().flush()).await.map(drop));
+            // A missing response means that the server is unreachable.
+            drop(timeout(API_TIMEOUT, self.connection.client().flush()).await.map(drop));
         }
     }
 
@@ -65,19 +66,19 @@ impl Nats {
         subject: &str,
         payload: Bytes,
         patience: Duration,
-    ) -> Result<Bytes, AskError> {
-        self.connected()?;
+    ) -> Result<Bytes, RequestError> {
+        self.check_connected()?;
         let asked = Instant::now();
-        // The request's own limit would start only once the connection has taken it.
+        // The timeout of the request would start only when the connection accepts it.
         let request = Request::new().payload(payload).timeout(None);
         let answer = timeout(patience, self.connection.client().send_request(subject.to_owned(), request));
-        let late = || AskError::TimedOut(patience);
+        let late = || RequestError::TimedOut(patience);
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
-            // The server says so at once, and never answers.
-            () = self.connection.refuses_to_publish(subject, asked) => {
-                return Err(AskError::Refused(format!("no permission to publish on {subject}")));
+            // The server reports a missing permission immediately, and the request gets no response.
+            () = self.connection.publish_denied(subject, asked) => {
+                return Err(RequestError::Refused(format!("no permission to publish on {subject}")));
             }
         };
         match answer {
@@ -85,12 +86,13 @@ impl Nats {
             Ok(Ok(message)) => Ok(message.payload),
             Ok(Err(error)) => Err(match error.kind() {
                 RequestErrorKind::TimedOut => late(),
-                RequestErrorKind::NoResponders => AskError::NoResponder(subject.to_owned()),
-                RequestErrorKind::InvalidSubject => AskError::Refused(format!("{subject}: {error}")),
-                RequestErrorKind::MaxPayloadExceeded => {
-                    AskError::Refused(format!("{subject}: more than the server's max_payload: {error}"))
-                }
-                RequestErrorKind::Other => AskError::Disconnected(error.to_string()),
+                RequestErrorKind::NoResponders => RequestError::NoResponder(subject.to_owned()),
+                RequestErrorKind::InvalidSubject => RequestError::Refused(format!("{subject}: {error}")),
+                RequestErrorKind::MaxPayloadExceeded => RequestError::Refused(format!(
+                    "{subject}: payload exceeds max_payload of the server: \
+                        {error}"
+                )),
+                RequestErrorKind::Other => RequestError::Disconnected(error.to_string()),
             }),
         }
     }
@@ -107,14 +109,15 @@ impl Nats {
         };
         let subscriber = subscriber.map_err(|error| BusError::Disconnected(error.to_string()))?;
         if self.connection.is_connected() {
-            // Sent to the server before this returns; otherwise it is when there is a connection again.
-            drop(timeout(API, client.flush()).await.map(drop));
+            // The subscription is sent before this method returns. Without a connection it is sent after the
+            // next reconnect.
+            drop(timeout(API_TIMEOUT, client.flush()).await.map(drop));
         }
         Ok(Subscription(Source::Nats(Box::new(subscriber), pattern.to_owned())))
     }
 }
 
-pub(super) fn incoming(message: Message) -> Incoming {
+pub(super) fn to_incoming(message: Message) -> Incoming {
     let reply = message.reply.map(|subject| ReplyTo { subject: subject.to_string() });
     Incoming { subject: message.subject.to_string(), payload: message.payload, reply }
 }

@@ -1,4 +1,4 @@
-//! The bus of another process, over its Unix socket: the client's side.
+//! Client of the Unix socket over which another process serves its bus.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,19 +13,19 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::frame::{self, Frame, GREETING, Kind};
-use super::{AskError, BusError, Ends, Incoming, Inlet, ReplyTo, Source, Subscription, subject};
-use crate::limits::{API, SOCKET_QUEUE};
+use super::{BusError, Guard, Incoming, Inlet, ReplyTo, RequestError, Source, Subscription, subject};
+use crate::limits::{API_TIMEOUT, SOCKET_QUEUE};
 
-/// A connection to another process's bus. Clones are the same connection. It ends with that process, and isn't made
-/// again.
+/// Connection to the bus of another process. Clones share the same connection. It ends with that process and
+/// does not reconnect.
 #[derive(Clone, Debug)]
 pub struct Socket {
     wire: Arc<Wire>,
-    /// The tasks that read and write end with the last clone and the last subscription.
+    /// Tasks that read and write. They end with the last clone and the last subscription.
     _tasks: Arc<[AbortOnDropHandle<()>; 2]>,
 }
 
-/// The connection, and what waits for something from it.
+/// Connection with its pending requests and subscriptions.
 #[derive(Debug)]
 struct Wire {
     frames: mpsc::Sender<Frame>,
@@ -34,7 +34,7 @@ struct Wire {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last number that was given to a question or a subscription.
+    /// Last number that was assigned to a request or a subscription.
     last: u64,
     asked: BTreeMap<u64, oneshot::Sender<Frame>>,
     subscriptions: BTreeMap<u64, Inlet>,
@@ -45,7 +45,7 @@ impl Socket {
     pub(super) async fn connect(path: &Path, inbox: &str) -> Result<Self, BusError> {
         subject::check_inbox(inbox)?;
         let stream = UnixStream::connect(path).await.map_err(|error| {
-            BusError::Disconnected(format!("nobody serves the socket {}: {error}", path.display()))
+            BusError::Disconnected(format!("no process serves the socket {}: {error}", path.display()))
         })?;
         let (reader, writer) = stream.into_split();
         let (frames, queued) = mpsc::channel(SOCKET_QUEUE);
@@ -57,7 +57,7 @@ impl Socket {
         let socket = Self { wire, _tasks: Arc::new(tasks) };
         let hello =
             Frame { subject: GREETING.to_owned(), other: inbox.to_owned(), ..Frame::new(Kind::Hello, 0) };
-        socket.call(hello, API).await.map_err(|error| BusError::Disconnected(error.to_string()))?;
+        socket.call(hello, API_TIMEOUT).await.map_err(|error| BusError::Disconnected(error.to_string()))?;
         Ok(socket)
     }
 
@@ -78,7 +78,7 @@ impl Socket {
         subject: &str,
         payload: Bytes,
         patience: Duration,
-    ) -> Result<Bytes, AskError> {
+    ) -> Result<Bytes, RequestError> {
         let millis = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         let frame = Frame { millis, subject: subject.to_owned(), payload, ..Frame::new(Kind::Ask, 0) };
         self.call(frame, patience).await
@@ -96,15 +96,17 @@ impl Socket {
         let group = group.unwrap_or_default().to_owned();
         let frame =
             Frame { subject: pattern.to_owned(), other: group, ..Frame::new(Kind::Subscribe, number) };
-        self.call(frame, API).await.map_err(|error| match error {
-            AskError::Refused(why) => BusError::Refused(why),
-            AskError::NoResponder(_) | AskError::TimedOut(_) | AskError::Disconnected(_) => gone(),
+        self.call(frame, API_TIMEOUT).await.map_err(|error| match error {
+            RequestError::Refused(why) => BusError::Refused(why),
+            RequestError::NoResponder(_) | RequestError::TimedOut(_) | RequestError::Disconnected(_) => {
+                gone()
+            }
         })?;
-        Ok(Subscription(Source::Queue(messages, Ends::Socket(registration))))
+        Ok(Subscription(Source::Queue(messages, Guard::Socket(registration))))
     }
 
-    /// Sends a frame and waits for what comes back under its number; it gets one if it has none.
-    async fn call(&self, mut frame: Frame, patience: Duration) -> Result<Bytes, AskError> {
+    /// Sends a frame and waits for the response with its number. A frame without a number is assigned one.
+    async fn call(&self, mut frame: Frame, patience: Duration) -> Result<Bytes, RequestError> {
         if frame.number == 0 {
             frame.number = self.wire.number();
         }
@@ -117,26 +119,31 @@ impl Socket {
             }
             state.asked.insert(number, sender);
         }
-        let _asked = Asked { wire: &self.wire, number };
+        let _asked = PendingRequest { wire: &self.wire, number };
         let exchange = async {
             self.wire.frames.send(frame).await.map_err(|_| gone())?;
             answer.await.map_err(|_| gone())
         };
-        let answer = timeout(patience, exchange).await.map_err(|_| AskError::TimedOut(patience))??;
+        let answer = timeout(patience, exchange).await.map_err(|_| RequestError::TimedOut(patience))??;
         match answer.kind {
-            Kind::Answer => Ok(answer.payload),
-            Kind::NoResponder => Err(AskError::NoResponder(subject)),
-            Kind::TimedOut => Err(AskError::TimedOut(patience)),
-            Kind::Refused => Err(AskError::Refused(answer.other)),
+            Kind::Response => Ok(answer.payload),
+            Kind::NoResponder => Err(RequestError::NoResponder(subject)),
+            Kind::TimedOut => Err(RequestError::TimedOut(patience)),
+            Kind::Refused => Err(RequestError::Refused(answer.other)),
             Kind::Hello | Kind::Publish | Kind::Ask | Kind::Subscribe | Kind::Unsubscribe | Kind::Message => {
-                Err(AskError::Disconnected("the socket speaks another language".to_owned()))
+                Err(RequestError::Disconnected(
+                    "the process that serves the socket uses another \
+                    protocol"
+                        .to_owned(),
+                ))
             }
         }
     }
 }
 
 impl Wire {
-    /// The state. Nothing between lock and unlock panics half-way, so a poisoned state is whole.
+    /// Locks the state. No change can panic half-way, so the state is consistent even if the lock is
+    /// poisoned.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,17 +154,18 @@ impl Wire {
         state.last
     }
 
-    /// Ends a subscription at the server. If that can't be said in this moment, the next message for it says so again.
+    /// Ends a subscription at the server. If the frame cannot be queued, the next message for the
+    /// subscription causes another one.
     fn unsubscribe(&self, number: u64) {
         if let Err(error) = self.frames.try_send(Frame::new(Kind::Unsubscribe, number)) {
-            tracing::debug!(%error, number, "the end of a subscription couldn't be sent yet");
+            tracing::debug!(%error, number, "cannot send the end of a subscription yet");
         }
     }
 
     fn take(&self, frame: Frame) {
         if frame.kind != Kind::Message {
             let asked = self.state().asked.remove(&frame.number);
-            // Whoever asked may have lost patience; then nobody wants the answer.
+            // The request may have timed out. The response is then dropped.
             drop(asked.map(|asked| asked.send(frame)));
             return;
         }
@@ -165,25 +173,25 @@ impl Wire {
         let message = Incoming { subject: frame.subject, payload: frame.payload, reply };
         let state = self.state();
         match state.subscriptions.get(&frame.number) {
-            Some(inlet) => inlet.put(message),
+            Some(inlet) => inlet.push(message),
             None => self.unsubscribe(frame.number),
         }
     }
 }
 
-/// A question that waits. Dropped, it waits no more.
-struct Asked<'a> {
+/// Pending request. Dropping it cancels the request.
+struct PendingRequest<'a> {
     wire: &'a Wire,
     number: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         self.wire.state().asked.remove(&self.number);
     }
 }
 
-/// A subscription's place on the connection. Dropped, the subscription has ended.
+/// Registration of a subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(super) struct Registration {
     socket: Socket,
@@ -204,12 +212,12 @@ async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
             Ok(Some(frame)) => wire.take(frame),
             Ok(None) => break,
             Err(error) => {
-                tracing::warn!(%error, "the bus's socket");
+                tracing::warn!(%error, "bus socket error");
                 break;
             }
         }
     }
-    // Without their senders, questions and subscriptions learn that the connection is gone.
+    // Dropping the senders notifies requests and subscriptions that the connection is closed.
     let mut state = wire.state();
     state.closed = true;
     state.asked.clear();
@@ -219,12 +227,12 @@ async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
 async fn send(mut writer: OwnedWriteHalf, mut queued: mpsc::Receiver<Frame>) {
     while let Some(frame) = queued.recv().await {
         if let Err(error) = frame::write(&mut writer, frame, &mut queued).await {
-            tracing::warn!(%error, "the bus's socket");
+            tracing::warn!(%error, "bus socket error");
             break;
         }
     }
 }
 
 fn gone() -> BusError {
-    BusError::Disconnected("the process that serves the socket is gone".to_owned())
+    BusError::Disconnected("the process that served the socket has exited".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The bus of this process for other terminals of the same user, over a Unix socket.
+//! Unix socket over which this process serves its bus to other processes of the same user.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -18,29 +18,25 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::frame::{self, Frame, GREETING, Kind};
-use super::{AskError, BusError, InProcess, Incoming, LogLimit, subject};
-use crate::limits::{SOCKET_ASKS, SOCKET_CONNECTIONS, SOCKET_HELLO, SOCKET_QUEUE, SOCKET_SUBSCRIPTIONS};
+use super::{BusError, InProcess, Incoming, LogLimit, RequestError, subject};
+use crate::limits::{
+    SOCKET_CONNECTIONS, SOCKET_HELLO_TIMEOUT, SOCKET_QUEUE, SOCKET_REQUESTS, SOCKET_SUBSCRIPTIONS,
+};
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why a bus is not served over a Unix socket.
+/// Error while serving a bus over a Unix socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// It is itself at the other end of something.
-    #[error("only a bus in process is served over a socket")]
+    /// The bus belongs to another process or a server.
+    #[error("only an in-process bus can be served over a socket")]
     NotInProcess,
-    /// The socket can't be made.
-    #[error("can't make the socket {}", path.display())]
-    Unusable {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot create the socket {}", path.display())]
+    Unusable { path: PathBuf, source: io::Error },
 }
 
-/// A Unix socket that serves a bus. Dropped, the socket and its connections are gone.
+/// Unix socket that serves a bus. Dropping it removes the socket and closes its connections.
 #[derive(Debug)]
 pub struct SocketServer {
     path: PathBuf,
@@ -55,7 +51,7 @@ impl SocketServer {
         Ok(Self { path: path.to_owned(), _accepting: accepting })
     }
 
-    /// Where the socket is.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -65,17 +61,17 @@ impl SocketServer {
 impl Drop for SocketServer {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "the socket's file is gone already");
+            tracing::debug!(%error, path = %self.path.display(), "cannot remove the file of the socket");
         }
     }
 }
 
-/// Makes the socket, for this user alone: it takes no connection before it has its mode. It is bound under its own name, by which
-/// `systemd-tmpfiles` knows that it is in use.
+/// Creates the socket for this user only: it accepts no connection before its mode is set. It is bound under
+/// its final name, from which `systemd-tmpfiles` detects that it is in use.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    if is_left_socket(path)? {
+    if is_stale_socket(path)? {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process serves it"));
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "in use by another process"));
         }
         fs::remove_file(path)?;
     }
@@ -87,9 +83,9 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(socket.into())
 }
 
-/// Whether there is a socket of this user's, which may be replaced; false: there is nothing. What is something else, or
-/// somebody else's, is left alone.
-fn is_left_socket(path: &Path) -> io::Result<bool> {
+/// Returns `true` if there is a socket of this user, which may be replaced, and `false` if there is nothing.
+/// Other files, and files of other users, are an error and stay unchanged.
+fn is_stale_socket(path: &Path) -> io::Result<bool> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -102,9 +98,9 @@ fn is_left_socket(path: &Path) -> io::Result<bool> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
 }
 
-static NO_CONNECTION: LogLimit = LogLimit::new();
-static TURNED_AWAY: LogLimit = LogLimit::new();
-static CLOSED: LogLimit = LogLimit::new();
+static ACCEPT_ERRORS: LogLimit = LogLimit::new();
+static REJECTED_CONNECTIONS: LogLimit = LogLimit::new();
+static FAILED_CONNECTIONS: LogLimit = LogLimit::new();
 
 async fn accept(listener: UnixListener, bus: InProcess) {
     let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS));
@@ -114,42 +110,40 @@ async fn accept(listener: UnixListener, bus: InProcess) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                NO_CONNECTION.log(|| tracing::warn!(%error, "the bus's socket takes no connection"));
+                ACCEPT_ERRORS.log(|| tracing::warn!(%error, "cannot accept a connection on the bus socket"));
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            TURNED_AWAY.log(|| {
-                tracing::warn!(
-                    "{SOCKET_CONNECTIONS} connections to the bus's socket: another is turned away"
-                );
+            REJECTED_CONNECTIONS.log(|| {
+                tracing::warn!("rejected a connection to the bus socket: {SOCKET_CONNECTIONS} are open");
             });
             continue;
         };
         let bus = bus.clone();
         connections.spawn(async move {
             if let Err(error) = serve(stream, bus).await {
-                CLOSED.log(|| tracing::warn!(%error, "a connection to the bus's socket is closed"));
+                FAILED_CONNECTIONS.log(|| tracing::warn!(%error, "closed a connection to the bus socket"));
             }
             drop(place);
         });
     }
 }
 
-/// Serves one connection until it ends. What it says wrong ends it, and nothing else.
+/// Serves one connection until it ends. An invalid frame ends this connection only.
 async fn serve(stream: UnixStream, bus: InProcess) -> io::Result<()> {
     let (reader, writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    let hello = timeout(SOCKET_HELLO, frame::read(&mut reader)).await??;
+    let hello = timeout(SOCKET_HELLO_TIMEOUT, frame::read(&mut reader)).await??;
     let Some(hello) = hello else { return Ok(()) };
     if hello.kind != Kind::Hello || hello.subject != GREETING {
-        return Err(garbage("it doesn't greet"));
+        return Err(invalid_data("missing greeting"));
     }
-    let bus = bus.with_inbox(&hello.other).map_err(|error| garbage(&error.to_string()))?;
+    let bus = bus.with_inbox(&hello.other).map_err(|error| invalid_data(&error.to_string()))?;
     let (frames, queued) = mpsc::channel(SOCKET_QUEUE);
     let writing = AbortOnDropHandle::new(tokio::spawn(write(writer, queued)));
-    let served = Served { bus, frames, asks: JoinSet::new(), subscriptions: BTreeMap::new() };
+    let served = SocketConnection { bus, frames, requests: JoinSet::new(), subscriptions: BTreeMap::new() };
     served.run(hello, reader, writing).await
 }
 
@@ -160,36 +154,36 @@ async fn write(mut writer: OwnedWriteHalf, mut queued: mpsc::Receiver<Frame>) ->
     Ok(())
 }
 
-/// One connection.
-struct Served {
+/// State of one connection.
+struct SocketConnection {
     bus: InProcess,
     frames: mpsc::Sender<Frame>,
-    asks: JoinSet<()>,
+    requests: JoinSet<()>,
     subscriptions: BTreeMap<u64, AbortOnDropHandle<()>>,
 }
 
-impl Served {
+impl SocketConnection {
     async fn run(
         mut self,
         hello: Frame,
         mut reader: BufReader<OwnedReadHalf>,
         mut writing: AbortOnDropHandle<io::Result<()>>,
     ) -> io::Result<()> {
-        self.say(Frame::new(Kind::Answer, hello.number)).await?;
+        self.send(Frame::new(Kind::Response, hello.number)).await?;
         loop {
-            // A frame that was half read is lost when writing ends first; but then all is.
+            // If the writer ends first, a partly read frame is lost. The whole connection ends then.
             let frame = tokio::select! {
                 frame = frame::read(&mut reader) => frame?,
                 written = &mut writing => return written.unwrap_or_else(|error| Err(io::Error::other(error))),
             };
             let Some(frame) = frame else { return Ok(()) };
-            while self.asks.try_join_next().is_some() {}
+            while self.requests.try_join_next().is_some() {}
             self.take(frame).await?;
         }
     }
 
     async fn take(&mut self, frame: Frame) -> io::Result<()> {
-        let wrong = |error: BusError| garbage(&error.to_string());
+        let wrong = |error: BusError| invalid_data(&error.to_string());
         match frame.kind {
             Kind::Publish => {
                 subject::check_publish(&frame.subject, frame.payload.len()).map_err(wrong)?;
@@ -204,72 +198,72 @@ impl Served {
                 if !frame.other.is_empty() {
                     subject::check_group(&frame.other).map_err(wrong)?;
                 }
-                self.subscribe(frame).await
+                self.handle_subscribe(frame).await
             }
             Kind::Unsubscribe => {
                 self.subscriptions.remove(&frame.number);
                 Ok(())
             }
             Kind::Hello
-            | Kind::Answer
+            | Kind::Response
             | Kind::NoResponder
             | Kind::TimedOut
             | Kind::Refused
-            | Kind::Message => Err(garbage("a client doesn't say that")),
+            | Kind::Message => Err(invalid_data("unexpected frame from a client")),
         }
     }
 
     async fn ask(&mut self, frame: Frame) -> io::Result<()> {
-        if self.asks.len() >= SOCKET_ASKS {
-            let why = format!("{SOCKET_ASKS} questions wait for an answer already");
-            return self.say(Frame { other: why, ..Frame::new(Kind::Refused, frame.number) }).await;
+        if self.requests.len() >= SOCKET_REQUESTS {
+            let why = format!("too many pending requests: at most {SOCKET_REQUESTS} per connection");
+            return self.send(Frame { other: why, ..Frame::new(Kind::Refused, frame.number) }).await;
         }
         let (bus, frames) = (self.bus.clone(), self.frames.clone());
-        self.asks.spawn(async move {
+        self.requests.spawn(async move {
             let patience = Duration::from_millis(u64::from(frame.millis));
             let answer = match bus.ask(&frame.subject, frame.payload, patience).await {
-                Ok(payload) => Frame { payload, ..Frame::new(Kind::Answer, frame.number) },
-                Err(AskError::NoResponder(_)) => Frame::new(Kind::NoResponder, frame.number),
-                Err(AskError::TimedOut(_)) => Frame::new(Kind::TimedOut, frame.number),
-                Err(AskError::Disconnected(other) | AskError::Refused(other)) => {
+                Ok(payload) => Frame { payload, ..Frame::new(Kind::Response, frame.number) },
+                Err(RequestError::NoResponder(_)) => Frame::new(Kind::NoResponder, frame.number),
+                Err(RequestError::TimedOut(_)) => Frame::new(Kind::TimedOut, frame.number),
+                Err(RequestError::Disconnected(other) | RequestError::Refused(other)) => {
                     Frame { other, ..Frame::new(Kind::Refused, frame.number) }
                 }
             };
-            // The connection may be gone; then nobody wants the answer.
+            // The connection may be closed. The response is then dropped.
             drop(frames.send(answer).await);
         });
         Ok(())
     }
 
-    async fn subscribe(&mut self, frame: Frame) -> io::Result<()> {
+    async fn handle_subscribe(&mut self, frame: Frame) -> io::Result<()> {
         if self.subscriptions.len() >= SOCKET_SUBSCRIPTIONS {
-            let why = format!("{SOCKET_SUBSCRIPTIONS} subscriptions are the most of one connection");
-            return self.say(Frame { other: why, ..Frame::new(Kind::Refused, frame.number) }).await;
+            let why = format!("too many subscriptions: at most {SOCKET_SUBSCRIPTIONS} per connection");
+            return self.send(Frame { other: why, ..Frame::new(Kind::Refused, frame.number) }).await;
         }
         let group = Some(frame.other.as_str()).filter(|group| !group.is_empty());
         let mut subscription = self.bus.subscribe(&frame.subject, group);
         let (frames, number) = (self.frames.clone(), frame.number);
         let forwarding = tokio::spawn(async move {
             while let Some(message) = subscription.next().await {
-                if frames.send(forwarded(number, message)).await.is_err() {
+                if frames.send(message_frame(number, message)).await.is_err() {
                     break;
                 }
             }
         });
         self.subscriptions.insert(number, AbortOnDropHandle::new(forwarding));
-        self.say(Frame::new(Kind::Answer, number)).await
+        self.send(Frame::new(Kind::Response, number)).await
     }
 
-    async fn say(&self, frame: Frame) -> io::Result<()> {
+    async fn send(&self, frame: Frame) -> io::Result<()> {
         self.frames.send(frame).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
-fn forwarded(number: u64, message: Incoming) -> Frame {
+fn message_frame(number: u64, message: Incoming) -> Frame {
     let other = message.reply.map(|reply| reply.subject).unwrap_or_default();
     Frame { subject: message.subject, other, payload: message.payload, ..Frame::new(Kind::Message, number) }
 }
 
-fn garbage(what: &str) -> io::Error {
+fn invalid_data(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }

@@ -1,4 +1,5 @@
-//! What is a subject, a pattern, a group. Everything that goes to the bus passes here.
+//! Validation and matching of subjects, patterns and groups. All messages and subscriptions of the bus are
+//! checked here.
 
 use schemas::limits::MESSAGE_BYTES;
 use schemas::subject::EVENT_ROOT;
@@ -10,29 +11,30 @@ use crate::limits::SUBJECT_BYTES;
 pub(super) fn check_publish(subject: &str, payload: usize) -> Result<(), BusError> {
     check_subject(subject)?;
     if subject.starts_with(EVENT_ROOT) {
-        return Err(BusError::Refused(format!("{subject} belongs to the journal")));
+        return Err(BusError::Refused(format!("subject {subject} is reserved for the journal")));
     }
     if payload > MESSAGE_BYTES {
         return Err(BusError::Refused(format!(
-            "{payload} bytes for {subject} are more than the {MESSAGE_BYTES} of a message"
+            "message of {payload} bytes for {subject} is too large: at most {MESSAGE_BYTES} bytes"
         )));
     }
     Ok(())
 }
 
-/// Checks that `text` is the subject of one message: words between dots, no wildcard.
+/// Checks that `text` is the subject of one message: tokens separated by dots, without wildcards.
 pub(super) fn check_subject(text: &str) -> Result<(), BusError> {
     check(text, "subject", |token| !matches!(token, "*" | ">"))
 }
 
-/// Checks that `text` is a pattern: `*` stands for one word, `>` at the end for one or more.
+/// Checks that `text` is a pattern: `*` matches one token, `>` at the end matches one or more.
 pub(super) fn check_pattern(text: &str) -> Result<(), BusError> {
     let body = text.strip_suffix(".>").unwrap_or(if text == ">" { "*" } else { text });
     check(body, "pattern", |token| token != ">")?;
     check(text, "pattern", |_| true)
 }
 
-/// Whether a pattern stands for a subject, of which `*` and `>` are words like any other: a server takes them there.
+/// Returns `true` if a pattern matches a subject. In the subject, `*` and `>` are ordinary tokens, because a
+/// server accepts them there.
 pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {
@@ -45,18 +47,18 @@ pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     }
 }
 
-/// Checks that `text` is the name of a group: one word.
+/// Checks that `text` is the name of a group: one token.
 pub(super) fn check_group(text: &str) -> Result<(), BusError> {
     check(text, "group", |token| token.len() == text.len() && !matches!(token, "*" | ">"))
 }
 
-/// Checks that `text` can stand before the subjects of replies.
+/// Checks that `text` is a valid prefix of reply subjects.
 pub(crate) fn check_inbox(text: &str) -> Result<(), BusError> {
     check_subject(text)?;
     if text.starts_with(INBOX_ROOT) {
         return Ok(());
     }
-    Err(BusError::Refused(format!("the inbox {text:?} doesn't start with {INBOX_ROOT}")))
+    Err(BusError::Refused(format!("invalid inbox {text:?}: expected a subject below {INBOX_ROOT}")))
 }
 
 fn check(text: &str, what: &str, word: impl Fn(&str) -> bool) -> Result<(), BusError> {
@@ -65,7 +67,7 @@ fn check(text: &str, what: &str, word: impl Fn(&str) -> bool) -> Result<(), BusE
     if text.len() <= SUBJECT_BYTES && text.split('.').all(is_word) {
         return Ok(());
     }
-    Err(BusError::Refused(format!("{:?} is not a valid {what}", schemas::limits::cut(text, 80))))
+    Err(BusError::Refused(format!("{:?} is not a valid {what}", schemas::limits::truncate(text, 80))))
 }
 
 #[cfg(test)]
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_has_words_and_no_wildcard() {
+    fn subject_requires_tokens_without_wildcards() {
         for good in ["a", "muster.cell.c1.bbs.claim", "a*b.c", "$SYS.x"] {
             assert!(check_subject(good).is_ok(), "{good}");
         }
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_may_have_wildcards() {
+    fn pattern_accepts_wildcards() {
         for good in ["a", "*", ">", "a.*.c", "a.>", "*.>"] {
             assert!(check_pattern(good).is_ok(), "{good}");
         }
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_stands_for_subjects() {
+    fn pattern_matches_subjects() {
         for (pattern, subject) in
             [("a.b", "a.b"), ("a.*", "a.b"), ("a.>", "a.b.c"), (">", "a"), ("a.*", "a.>"), ("a.*", "a.*")]
         {
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_not_for_the_bus() {
+    fn journal_subjects_are_refused() {
         assert!(check_publish("muster.event.cluster", 0).is_err());
         assert!(check_publish("muster.query.events.read", 0).is_ok());
         assert!(check_publish("muster.query.events.read", MESSAGE_BYTES + 1).is_err());

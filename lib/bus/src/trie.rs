@@ -1,14 +1,14 @@
-//! Who subscribes to what: patterns by their words.
+//! Trie of subscription patterns, by their tokens.
 
 use std::collections::BTreeMap;
 
-/// Values by pattern.
+/// Trie of values by pattern.
 #[derive(Debug)]
 pub(super) struct Trie<T> {
     words: BTreeMap<Box<str>, Self>,
-    /// Values whose pattern ends here.
+    /// Values whose pattern ends at this node.
     here: Vec<T>,
-    /// Values whose pattern has `>` here.
+    /// Values whose pattern ends with `>` at this node.
     below: Vec<T>,
 }
 
@@ -30,7 +30,7 @@ impl<T> Trie<T> {
         if below { &mut node.below } else { &mut node.here }.push(value);
     }
 
-    /// Removes the values of a pattern that `gone` names, and the words that nobody needs any more.
+    /// Removes the values of a pattern for which `gone` returns `true`, and the nodes that become empty.
     pub(super) fn remove(&mut self, pattern: &str, gone: impl Fn(&T) -> bool) {
         let (prefix, below) = split(pattern);
         let words: Vec<&str> = prefix.map(|prefix| prefix.split('.').collect()).unwrap_or_default();
@@ -53,7 +53,7 @@ impl<T> Trie<T> {
         self.words.is_empty() && self.here.is_empty() && self.below.is_empty()
     }
 
-    /// Shows every value whose pattern matches a subject.
+    /// Calls `show` with every value whose pattern matches a subject.
     pub(super) fn matching<'a>(&'a self, subject: &str, show: &mut impl FnMut(&'a T)) {
         self.below.iter().for_each(&mut *show);
         let (word, rest) = match subject.split_once('.') {
@@ -69,7 +69,7 @@ impl<T> Trie<T> {
     }
 }
 
-/// A pattern without its `>`, and whether it had one.
+/// Returns a pattern without its `>`, and `true` if it had one.
 fn split(pattern: &str) -> (Option<&str>, bool) {
     match pattern.strip_suffix('>') {
         Some(prefix) => (prefix.strip_suffix('.'), true),

@@ -1,5 +1,5 @@
-//! What every bus does, and what only one of them does.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+//! Tests of the behaviour that all buses share, and of features of single ones.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bus::Bus;
 use bus::limits::SUBSCRIPTION_QUEUE;
 use bus::nats::{Login, Settings};
-use bus::{AskError, BusError, InProcess, SocketServer, Subscription};
+use bus::{BusError, InProcess, RequestError, SocketServer, Subscription};
 use bytes::Bytes;
 use schemas::limits::MESSAGE_BYTES;
 use support::server::NatsServer;
@@ -17,16 +17,16 @@ use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Two ends of one bus, and what must live as long.
+/// Two handles to one bus, and the resources that must live as long.
 struct Bench {
     name: &'static str,
     bbs: Bus,
     rep: Bus,
-    _held: Held,
+    _resources: Resources,
 }
 
-#[expect(dead_code, reason = "held for what happens when they are dropped")]
-enum Held {
+#[expect(dead_code, reason = "kept until the test ends")]
+enum Resources {
     Nothing,
     Socket(SocketServer, TempDir),
     Nats(Box<NatsServer>, TempDir),
@@ -35,13 +35,18 @@ enum Held {
 async fn benches() -> [Bench; 4] {
     let local = InProcess::new();
     let as_role = |role: &str| Bus::InProcess(local.with_inbox(&format!("muster.inbox.{role}")).unwrap());
-    let in_process =
-        Bench { name: "in process", bbs: as_role("bbs"), rep: as_role("rep.c1"), _held: Held::Nothing };
-    [in_process, over_socket(true).await, over_socket(false).await, over_nats().await]
+    let in_process = Bench {
+        name: "in process",
+        bbs: as_role("bbs"),
+        rep: as_role("rep.c1"),
+        _resources: Resources::Nothing,
+    };
+    [in_process, socket_bench(true).await, socket_bench(false).await, nats_bench().await]
 }
 
-/// The rep is over the socket; the bbs too, or beside it.
-async fn over_socket(both: bool) -> Bench {
+/// The rep is connected over the socket. With `both`, so is the BBS; otherwise it uses the bus of the
+/// server's process.
+async fn socket_bench(both: bool) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bus.sock");
     let local = Bus::in_process("muster.inbox.bbs").unwrap();
@@ -50,14 +55,14 @@ async fn over_socket(both: bool) -> Bench {
     let rep = Bus::connect_socket(&path, "muster.inbox.rep.c1").await.unwrap();
     let bbs = if both { Bus::connect_socket(&path, "muster.inbox.bbs").await.unwrap() } else { local };
     let name = if both { "over a socket" } else { "over a socket to its process" };
-    Bench { name, bbs, rep, _held: Held::Socket(server, folder) }
+    Bench { name, bbs, rep, _resources: Resources::Socket(server, folder) }
 }
 
-async fn over_nats() -> Bench {
+async fn nats_bench() -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let server = NatsServer::start(folder.path()).await.unwrap();
     let (bbs, rep) = (connect(&server, "bbs").await, connect(&server, "rep.c1").await);
-    Bench { name: "NATS", bbs, rep, _held: Held::Nats(Box::new(server), folder) }
+    Bench { name: "NATS", bbs, rep, _resources: Resources::Nats(Box::new(server), folder) }
 }
 
 async fn connect(server: &NatsServer, role: &str) -> Bus {
@@ -65,7 +70,7 @@ async fn connect(server: &NatsServer, role: &str) -> Bus {
     Bus::from(settings.connect().await.unwrap())
 }
 
-/// Answers every question with what it said, until dropped.
+/// Answers every request with its own payload until the task is aborted.
 async fn echo(bus: &Bus, pattern: &str, group: Option<&str>) -> tokio::task::JoinHandle<()> {
     let (bus, mut questions) = (bus.clone(), bus.subscribe(pattern, group).await.unwrap());
     tokio::spawn(async move {
@@ -77,29 +82,29 @@ async fn echo(bus: &Bus, pattern: &str, group: Option<&str>) -> tokio::task::Joi
     })
 }
 
-/// The next message's subject and text, if one comes soon.
+/// Returns the subject and the text of the next message. `None` if no message arrives within 300 ms.
 async fn next(subscription: &mut Subscription) -> Option<(String, String)> {
     let message = timeout(Duration::from_millis(300), subscription.next()).await.ok()??;
     Some((message.subject, String::from_utf8(message.payload.to_vec()).unwrap()))
 }
 
-/// Asks until somebody subscribes: over a wire that may take a moment.
-async fn until_answered(bus: &Bus, subject: &str) {
+/// Sends requests until there is a response. Over a network, a subscription takes a moment to become active.
+async fn request_until_answered(bus: &Bus, subject: &str) {
     for _ in 0..100 {
         if bus.ask(subject, "there?".into(), PATIENCE / 5).await.is_ok() {
             return;
         }
         sleep(Duration::from_millis(10)).await;
     }
-    panic!("nobody answers on {subject}");
+    panic!("no responder on {subject}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_answered() {
-    for Bench { name, bbs, rep, _held } in benches().await {
+async fn request_is_answered() {
+    for Bench { name, bbs, rep, _resources } in benches().await {
         let mut questions = bbs.subscribe("muster.cell.*.bbs.claim", Some("bbs")).await.unwrap();
         let asking = tokio::spawn(async move {
-            until_answered(&rep, "muster.cell.c1.bbs.claim").await;
+            request_until_answered(&rep, "muster.cell.c1.bbs.claim").await;
             rep.ask("muster.cell.c1.bbs.claim", "mine?".into(), PATIENCE).await
         });
         for _ in 0..2 {
@@ -115,28 +120,28 @@ async fn a_question_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_there_is_known_at_once_and_silence_in_time() {
-    for Bench { name, bbs, rep, _held } in benches().await {
+async fn missing_subscriber_is_reported_immediately_and_silence_times_out() {
+    for Bench { name, bbs, rep, _resources } in benches().await {
         let started = Instant::now();
         let error = rep.ask("nobody.here", "?".into(), PATIENCE).await.unwrap_err();
-        assert!(matches!(error, AskError::NoResponder(_)), "{name}: {error}");
+        assert!(matches!(error, RequestError::NoResponder(_)), "{name}: {error}");
         assert!(started.elapsed() < PATIENCE / 2, "{name}");
 
         let silent = bbs.subscribe("somebody.here", None).await.unwrap();
         sleep(Duration::from_millis(50)).await;
         let error = rep.ask("somebody.here", "?".into(), Duration::from_millis(100)).await.unwrap_err();
-        assert!(matches!(error, AskError::TimedOut(_)), "{name}: {error}");
+        assert!(matches!(error, RequestError::TimedOut(_)), "{name}: {error}");
 
         drop(silent);
         sleep(Duration::from_millis(50)).await;
         let error = rep.ask("somebody.here", "?".into(), PATIENCE).await.unwrap_err();
-        assert!(matches!(error, AskError::NoResponder(_)), "{name}, dropped: {error}");
+        assert!(matches!(error, RequestError::NoResponder(_)), "{name}, dropped: {error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn patterns_match_words() {
-    for Bench { name, bbs, rep, _held } in benches().await {
+async fn pattern_wildcards_match_tokens() {
+    for Bench { name, bbs, rep, _resources } in benches().await {
         let mut one = bbs.subscribe("cell.*.heartbeat", None).await.unwrap();
         let mut below = bbs.subscribe("cell.>", None).await.unwrap();
         let mut exact = bbs.subscribe("cell.c1.heartbeat", None).await.unwrap();
@@ -158,9 +163,9 @@ async fn patterns_match_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_a_group_gets_a_message_and_everybody_else_does() {
+async fn message_reaches_one_member_per_group_and_every_other_subscriber() {
     const MESSAGES: usize = 200;
-    for Bench { name, bbs, rep, _held } in benches().await {
+    for Bench { name, bbs, rep, _resources } in benches().await {
         let mut members = [
             bbs.subscribe("work.>", Some("bbs")).await.unwrap(),
             rep.subscribe("work.>", Some("bbs")).await.unwrap(),
@@ -191,15 +196,15 @@ async fn one_of_a_group_gets_a_message_and_everybody_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_doesnt_read_loses_messages_and_holds_up_nobody() {
-    for Bench { name, bbs, rep, _held } in benches().await {
+async fn slow_subscriber_loses_messages_without_delaying_others() {
+    for Bench { name, bbs, rep, _resources } in benches().await {
         let mut slow = bbs.subscribe("flood", None).await.unwrap();
         let answering = echo(&bbs, "question", None).await;
-        until_answered(&rep, "question").await;
+        request_until_answered(&rep, "question").await;
         let sent = SUBSCRIPTION_QUEUE + SUBSCRIPTION_QUEUE / 4;
         for n in 0..sent {
             rep.publish("flood", n.to_string().into()).await.unwrap();
-            // A pace at which the connection itself loses nothing; what the queue loses is what is tested.
+            // At this pace the connection itself loses no message. The test is about the losses of the queue.
             if n % 512 == 0 {
                 rep.ask("question", "still there?".into(), PATIENCE).await.unwrap();
             }
@@ -209,20 +214,20 @@ async fn who_doesnt_read_loses_messages_and_holds_up_nobody() {
         while next(&mut slow).await.is_some() {
             got += 1;
         }
-        // Over a socket there are two queues, and both hold what waits.
+        // Over a socket there are two queues, and both hold messages.
         assert!((SUBSCRIPTION_QUEUE..sent).contains(&got), "{name}: {got}");
         answering.abort();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_isnt_allowed_is_refused_by_name() {
-    for Bench { name, bbs, rep, _held } in benches().await {
+async fn invalid_subjects_and_oversized_payloads_are_refused() {
+    for Bench { name, bbs, rep, _resources } in benches().await {
         let large = Bytes::from(vec![0; MESSAGE_BYTES + 1]);
         let error = rep.publish("large", large.clone()).await.unwrap_err();
         assert!(matches!(&error, BusError::Refused(why) if why.contains("large")), "{name}: {error}");
         let error = rep.ask("large", large, PATIENCE).await.unwrap_err();
-        assert!(matches!(&error, AskError::Refused(why) if why.contains("large")), "{name}: {error}");
+        assert!(matches!(&error, RequestError::Refused(why) if why.contains("large")), "{name}: {error}");
         for subject in ["", "a b", "a.*", "a..b", "muster.event.cluster"] {
             let error = rep.publish(subject, Bytes::new()).await.unwrap_err();
             assert!(matches!(error, BusError::Refused(_)), "{name}: {subject:?}");
@@ -239,12 +244,12 @@ async fn what_isnt_allowed_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_reply_subject_isnt_answered() {
+async fn forged_reply_subject_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = NatsServer::start(folder.path()).await.unwrap();
     let bbs = connect(&server, "bbs").await;
     let mut questions = bbs.subscribe("question", None).await.unwrap();
-    // The server has the subscription when it has answered what was asked after it.
+    // The server has processed the subscription once it has answered a later request.
     bbs.ask("nobody", Bytes::new(), PATIENCE).await.unwrap_err();
     let mut raw = tokio::net::TcpStream::connect(server.url.strip_prefix("nats://").unwrap()).await.unwrap();
     raw.write_all(b"CONNECT {\"verbose\":false}\r\nPUB question muster.event.cluster 2\r\nhi\r\n")
@@ -256,17 +261,17 @@ async fn a_forged_reply_subject_isnt_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_on_the_socket_ends_that_connection_only() {
+async fn invalid_frame_closes_only_its_socket_connection() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bus.sock");
     let local = Bus::in_process("muster.inbox.bbs").unwrap();
     let server = local.serve_socket(&path).unwrap();
-    // It is known as a socket in use by its own name.
+    // The kernel lists the socket under its own name.
     let in_use = std::fs::read_to_string("/proc/net/unix").unwrap();
     assert!(in_use.lines().any(|line| line.ends_with(&format!(" {}", path.display()))), "{in_use}");
     let second = local.serve_socket(&path).unwrap_err();
     let why = std::error::Error::source(&second).unwrap().to_string();
-    assert_eq!(why, "another process serves it");
+    assert_eq!(why, "in use by another process");
     let good = Bus::connect_socket(&path, "muster.inbox.client").await.unwrap();
     let answering = echo(&local, "question", None).await;
     for garbage in
@@ -276,7 +281,7 @@ async fn garbage_on_the_socket_ends_that_connection_only() {
         bad.write_all(garbage).await.unwrap();
         bad.shutdown().await.unwrap();
         let mut rest = Vec::new();
-        // The server closes; that may arrive as a reset.
+        // The server closes the connection. This may arrive as a reset.
         drop(timeout(PATIENCE, bad.read_to_end(&mut rest)).await.unwrap());
         assert!(rest.is_empty());
         assert_eq!(good.ask("question", "there?".into(), PATIENCE).await.unwrap(), "there?");
@@ -287,16 +292,16 @@ async fn garbage_on_the_socket_ends_that_connection_only() {
     assert!(!path.exists());
     assert!(
         timeout(PATIENCE, subscription.next()).await.unwrap().is_none(),
-        "a bus that is gone ends subscriptions"
+        "a closed bus ends subscriptions"
     );
     let error = good.ask("question", "there?".into(), PATIENCE).await.unwrap_err();
-    assert!(matches!(error, AskError::Disconnected(_)), "{error}");
+    assert!(matches!(error, RequestError::Disconnected(_)), "{error}");
     let error = Bus::connect_socket(&path, "muster.inbox.client").await.unwrap_err();
-    assert!(error.to_string().contains("nobody serves the socket"), "{error}");
+    assert!(error.to_string().contains("no process serves the socket"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nats_permissions_are_told_and_a_lost_server_is_known() {
+async fn missing_permission_and_lost_server_are_reported_on_nats() {
     let folder = tempfile::tempdir().unwrap();
     let users = "authorization { users: [ { user: rep, password: secret, permissions: {
         publish: [\"muster.cell.c1.>\", \"muster.inbox.rep.c1.>\"], subscribe: [\"muster.inbox.rep.c1.>\", \"muster.cell.c1.>\"] } } ] }";
@@ -305,14 +310,14 @@ async fn nats_permissions_are_told_and_a_lost_server_is_known() {
     std::fs::write(&file, "secret\n").unwrap();
     let mut settings = Settings::new(vec![server.url.clone()], "rep", "muster.inbox.rep.c1");
     let error = settings.connect().await.unwrap_err().to_string();
-    assert!(error.contains("refuses us"), "{error}");
+    assert!(error.contains("refused the connection"), "{error}");
     settings.login = Login::Password { user: "rep".into(), file };
     let rep = Bus::from(settings.connect().await.unwrap());
     let error =
         rep.ask("muster.cell.c2.bbs.claim", "?".into(), Duration::from_millis(300)).await.unwrap_err();
     assert!(error.to_string().contains("no permission to publish on muster.cell.c2.bbs.claim"), "{error}");
     let answering = echo(&rep, "muster.cell.c1.rep.state", None).await;
-    until_answered(&rep, "muster.cell.c1.rep.state").await;
+    request_until_answered(&rep, "muster.cell.c1.rep.state").await;
 
     server.kill9().await.unwrap();
     timeout(PATIENCE, async {
@@ -324,10 +329,10 @@ async fn nats_permissions_are_told_and_a_lost_server_is_known() {
         }
     })
     .await
-    .expect("a lost connection is noticed");
+    .expect("the lost connection is reported");
     server.restart().await.unwrap();
-    timeout(2 * PATIENCE, until_answered(&rep, "muster.cell.c1.rep.state"))
+    timeout(2 * PATIENCE, request_until_answered(&rep, "muster.cell.c1.rep.state"))
         .await
-        .expect("the connection mends");
+        .expect("the client reconnects");
     answering.abort();
 }

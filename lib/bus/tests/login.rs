@@ -1,5 +1,5 @@
-//! Every way to say who we are, each on a server that lets nobody else in.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+//! Tests of every login method, each on a server that rejects all other clients.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::path::Path;
 
@@ -18,8 +18,8 @@ fn with_user(server: &NatsServer, user: &str) -> String {
     server.url.replace("nats://", &format!("nats://{user}@"))
 }
 
-/// Connects with a secret's file as editors and as programs leave it: with a last line break and without.
-async fn lets_in(server: &NatsServer, folder: &Path, secret: &str) {
+/// Connects with a secret file as editors and programs write it: with and without a line break at the end.
+async fn assert_login_succeeds(server: &NatsServer, folder: &Path, secret: &str) {
     let plain = secret.trim_end();
     let commented = format!("# Whose it is\n#\n\n{plain}\n");
     for text in [plain.to_owned(), format!("{plain}\n"), format!("{secret}\r\n\n"), commented] {
@@ -31,20 +31,20 @@ async fn lets_in(server: &NatsServer, folder: &Path, secret: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_and_a_password_in_the_address() {
+async fn user_and_password_in_url_log_in() {
     let folder = tempfile::tempdir().unwrap();
     let users = "authorization { users: [ { user: bbs, password: \"p@ss/w:rd\" } ] }";
     let server = NatsServer::start_with(folder.path(), users).await.unwrap();
     connect(&with_user(&server, "bbs:p%40ss%2Fw%3Ard"), Login::Anonymous).await.unwrap();
     for stranger in ["bbs:wrong", "bbs", "other:p%40ss%2Fw%3Ard"] {
         let error = connect(&with_user(&server, stranger), Login::Anonymous).await.unwrap_err().to_string();
-        assert!(error.contains("refuses us") && !error.contains("wrong"), "{error}");
+        assert!(error.contains("refused the connection") && !error.contains("wrong"), "{error}");
     }
     connect(&server.url, Login::Anonymous).await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_in_the_address() {
+async fn token_in_url_logs_in() {
     let folder = tempfile::tempdir().unwrap();
     let server = NatsServer::start_with(folder.path(), "authorization { token: s3cret }").await.unwrap();
     connect(&with_user(&server, "s3cret"), Login::Anonymous).await.unwrap();
@@ -52,16 +52,16 @@ async fn a_token_in_the_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_nkey() {
+async fn nkey_seed_file_logs_in() {
     let folder = tempfile::tempdir().unwrap();
     let user = KeyPair::new_user();
     let users = format!("authorization {{ users: [ {{ nkey: {} }} ] }}", user.public_key());
     let server = NatsServer::start_with(folder.path(), &users).await.unwrap();
-    lets_in(&server, folder.path(), &user.seed().unwrap()).await;
+    assert_login_succeeds(&server, folder.path(), &user.seed().unwrap()).await;
     connect(&server.url, Login::Anonymous).await.unwrap_err();
 }
 
-/// A JWT that says this, in the name of a key.
+/// Returns a JWT with these claims for `subject`, signed by `issuer`.
 fn jwt(issuer: &KeyPair, subject: &KeyPair, claims: &str) -> String {
     let (iss, sub) = (issuer.public_key(), subject.public_key());
     let body =
@@ -72,7 +72,7 @@ fn jwt(issuer: &KeyPair, subject: &KeyPair, claims: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credentials_file() {
+async fn credentials_file_logs_in() {
     let folder = tempfile::tempdir().unwrap();
     let (operator, system, account) =
         (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
@@ -95,6 +95,6 @@ async fn a_credentials_file() {
          -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------",
         user.seed().unwrap()
     );
-    lets_in(&server, folder.path(), &file).await;
+    assert_login_succeeds(&server, folder.path(), &file).await;
     connect(&server.url, Login::Anonymous).await.unwrap_err();
 }

@@ -1,7 +1,8 @@
-//! A service that publishes what it desires: it keeps one process as a file says, tells the cluster that the domain is
-//! up to date, and prints what happens to the process.
+//! Example of a service that publishes its desired state. It keeps one process as described in a file,
+//! refreshes the domain, and prints the events of the process.
 //!
-//! `cargo run -p client --example publish -- examples/web.json`, against `MUSTER_NATS_URL` or a local cluster.
+//! `cargo run -p client --example publish -- examples/web.json`, against `MUSTER_NATS_URL` or a local
+//! cluster.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use schemas::names::ClientName;
 use schemas::query::ReadEntry;
 use schemas::{Position, spec};
 
-/// How long the domain stays fresh if this service dies: long enough to start it again.
-const FRESH: Duration = Duration::from_secs(120);
+/// Time for which the domain stays fresh if this service dies: long enough to restart it.
+const FRESH_TTL: Duration = Duration::from_secs(120);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let file = std::env::args().nth(1).ok_or("give the JSON file of a DesiredLRP")?;
+    let file = std::env::args().nth(1).ok_or("usage: publish FILE, a DesiredLRP in JSON")?;
     let lrp = spec::lrp(serde_json::from_slice(&std::fs::read(file)?)?)?;
     let guid = lrp.process_guid.clone();
 
@@ -24,15 +25,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok(url) => Target::nats(&url),
         Err(_) => Target::Socket(default_socket()),
     };
-    // The domain and the name are in the subject of every command, where permissions can prove them.
+    // The domain and the name are in the subject of every command, where permissions can enforce them.
     let client = Client::connect(target).domain(lrp.domain.clone()).name(ClientName::new("publish")?).await?;
 
-    // At every start: desire it, or change what is desired already. Nothing is restarted by that.
+    // Done at every start: this desires the process, or updates it if it is desired already. An unchanged
+    // process is not restarted.
     let done = client.clone().because("published by the example").publish_lrp(lrp).await?;
-    say(&format!("{guid} is desired since position {}", done.position));
+    print_line(&format!("desired {guid} at position {}", done.position));
 
-    // Only now, with everything published, the domain is up to date: what nobody desires may be stopped.
-    client.refresh_domain(Some(FRESH)).await?;
+    // The domain is up to date only after everything is published. From now on, instances that are not
+    // desired may be stopped.
+    client.refresh_domain(Some(FRESH_TTL)).await?;
 
     let events = client.events(Position(done.position.0 - 1)).about(format!("lrp:{guid}"));
     tokio::select! {
@@ -42,15 +45,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Refreshes the domain, in good time, for ever.
+/// Refreshes the domain repeatedly, before it expires.
 async fn keep_fresh(client: &Client) -> Result<(), client::Error> {
     loop {
-        tokio::time::sleep(FRESH / 4).await;
-        client.refresh_domain(Some(FRESH)).await?;
+        tokio::time::sleep(FRESH_TTL / 4).await;
+        client.refresh_domain(Some(FRESH_TTL)).await?;
     }
 }
 
-/// Prints what happens. A BBS or a NATS server that is away for a while only makes this wait.
+/// Prints the events. If the BBS or the NATS server is unavailable for a while, this only waits.
 async fn print(mut events: Events) -> Result<(), client::Error> {
     loop {
         let recorded = events.next().await?;
@@ -58,15 +61,15 @@ async fn print(mut events: Events) -> Result<(), client::Error> {
             ReadEntry::Known(entry) => {
                 for decision in entry.decisions {
                     let events: Vec<&str> = decision.events.iter().map(|event| event.type_name()).collect();
-                    say(&format!("{} {} {}", recorded.position, decision.at, events.join(" ")));
+                    print_line(&format!("{} {} {}", recorded.position, decision.at, events.join(" ")));
                 }
             }
-            ReadEntry::Unknown { why, .. } => say(&format!("{} {why}", recorded.position)),
+            ReadEntry::Unknown { why, .. } => print_line(&format!("{} {why}", recorded.position)),
         }
     }
 }
 
 #[expect(clippy::print_stdout, reason = "this is what the example is for")]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

@@ -1,59 +1,65 @@
-//! A connection that asks, and asks again: asking twice is asking once.
+//! Requests that are repeated until they are answered. A command that is repeated with the same request id is
+//! carried out once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::{AskError, Bus, BusError, Subscription};
+use bus::{Bus, BusError, RequestError, Subscription};
 use bytes::Bytes;
 use schemas::bus::Inbox;
 use schemas::codec::{self, Form};
 use schemas::limits::{COMMANDS_IN_FLIGHT, MESSAGE_BYTES};
 use schemas::message::Answer;
-use schemas::names::{Ids, RequestId};
+use schemas::names::{IdGenerator, RequestId};
 use schemas::{BadField, Position, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use crate::error::{Error, unanswered};
-use crate::limits::{PAUSE, SILENCE_WARNED, TRY};
+use crate::error::{Error, request_error};
+use crate::limits::{ATTEMPT_TIMEOUT, RETRY_DELAY, SILENCE_WARNING};
 use crate::target::Target;
 
-/// What all clones of a client share.
+/// State that all clones of a client share.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Session {
     bus: Mutex<Bus>,
-    /// How the bus was made, if it was made here: a socket whose server started again is connected to again.
+    /// Target and inbox of a bus that was connected here. With them, the client reconnects to a socket whose
+    /// server has restarted.
     made: Option<(Target, Inbox)>,
-    /// The highest position that any answer gave: what we have seen once we never unsee.
+    /// Highest position in any answer. Later answers are never older.
     seen: AtomicU64,
-    ids: Mutex<Ids>,
-    /// Room for the commands that may wait for an answer at once.
+    ids: Mutex<IdGenerator>,
+    /// Permits for the commands that may wait for an answer at the same time.
     pub(crate) room: Semaphore,
 }
 
-impl Line {
+impl Session {
     pub(crate) fn new(bus: Bus, made: Option<(Target, Inbox)>) -> Result<Arc<Self>, Error> {
-        let seed = clock::seed()
-            .map_err(|error| Error::Setup { what: "can't draw a seed".to_owned(), source: error.into() })?;
+        let seed = clock::seed().map_err(|error| Error::Setup {
+            what: "cannot get random bytes for \
+                request ids"
+                .to_owned(),
+            source: error.into(),
+        })?;
         Ok(Arc::new(Self {
             bus: Mutex::new(bus),
             made,
             seen: AtomicU64::new(0),
-            ids: Mutex::new(Ids::new(seed)),
+            ids: Mutex::new(IdGenerator::new(seed)),
             room: Semaphore::new(COMMANDS_IN_FLIGHT),
         }))
     }
 
-    /// The highest position that any answer gave; none before the first answer.
+    /// Returns the highest position in any answer. `None` before the first answer.
     pub(crate) fn seen(&self) -> Option<Position> {
         let seen = self.seen.load(Ordering::Relaxed);
         (seen > 0).then_some(Position(seen))
     }
 
-    pub(crate) fn note(&self, position: Position) {
+    pub(crate) fn record_position(&self, position: Position) {
         self.seen.fetch_max(position.0, Ordering::Relaxed);
     }
 
@@ -62,7 +68,7 @@ impl Line {
         RequestId::new(&id.to_string()).expect("a UUID is a name")
     }
 
-    /// Asks until there is an answer, or `patience` is over.
+    /// Repeats a request until it is answered or `patience` has elapsed.
     pub(crate) async fn ask<A: DeserializeOwned>(
         &self,
         subject: &str,
@@ -70,59 +76,60 @@ impl Line {
         patience: Duration,
     ) -> Result<A, Error> {
         let payload = Bytes::from(codec::encode(Form::Json, question));
-        self.ask_with(subject, |_| payload.clone(), patience).await
+        self.request_with(subject, |_| payload.clone(), patience).await
     }
 
-    /// Sends a message until there is an answer, or `patience` is over. `message` makes the message of each try from the patience
-    /// that is left.
-    pub(crate) async fn ask_with<A: DeserializeOwned, P: Into<Bytes>>(
+    /// Repeats a message until it is answered or `patience` has elapsed. `message` creates the message of
+    /// each attempt from the remaining time.
+    pub(crate) async fn request_with<A: DeserializeOwned, P: Into<Bytes>>(
         &self,
         subject: &str,
         message: impl Fn(Duration) -> P,
         patience: Duration,
     ) -> Result<A, Error> {
         let asked = Instant::now();
-        let (mut pause, mut warned, mut last) = (PAUSE.0, false, None);
+        let (mut pause, mut warned, mut last) = (RETRY_DELAY.0, false, None);
         loop {
             let left = patience.saturating_sub(asked.elapsed());
-            let error = match self.ask_once(subject, message(left).into(), TRY.min(left)).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) if error.is_passing() => more_telling(error, last.take()),
-                Err(error) => return Err(error),
-            };
+            let error =
+                match self.request_once(subject, message(left).into(), ATTEMPT_TIMEOUT.min(left)).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) if error.is_transient() => prefer_refusal(error, last.take()),
+                    Err(error) => return Err(error),
+                };
             let waited = asked.elapsed();
             if waited + pause >= patience {
-                return Err(given_up(error, waited));
+                return Err(with_total_wait(error, waited));
             }
-            if waited >= SILENCE_WARNED && !warned {
-                tracing::warn!("{error}; asking again for {:?}", patience.saturating_sub(waited));
+            if waited >= SILENCE_WARNING && !warned {
+                tracing::warn!("{error}; retrying for {:?}", patience.saturating_sub(waited));
                 warned = true;
             }
             last = Some(error);
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(RETRY_DELAY.1);
         }
     }
 
-    /// Asks once.
-    pub(crate) async fn ask_once<A: DeserializeOwned>(
+    /// Sends a request once.
+    pub(crate) async fn request_once<A: DeserializeOwned>(
         &self,
         subject: &str,
         payload: Bytes,
         patience: Duration,
     ) -> Result<A, Error> {
         if payload.len() > MESSAGE_BYTES {
-            let problem = format!("{} bytes are more than {MESSAGE_BYTES}", payload.len());
+            let problem = format!("has {} bytes, more than {MESSAGE_BYTES}", payload.len());
             return Err(Refusal::invalid(vec![BadField { field: "message".into(), problem }]).into());
         }
         let bus = lock(&self.bus).clone();
         let answer = match bus.ask(subject, payload, patience).await {
             Ok(answer) => answer,
             Err(error) => {
-                if matches!(error, AskError::Disconnected(_)) {
-                    self.connect_again().await?;
+                if matches!(error, RequestError::Disconnected(_)) {
+                    self.reconnect().await?;
                 }
-                return Err(unanswered(subject, error));
+                return Err(request_error(subject, error));
             }
         };
         let protocol =
@@ -131,12 +138,12 @@ impl Line {
         Result::from(answer).map_err(Error::Refused)
     }
 
-    /// Listens to a pattern. A socket whose server has started again is connected to anew.
+    /// Subscribes to a pattern. Reconnects to a socket whose server has restarted.
     pub(crate) async fn subscribe(&self, pattern: &str) -> Result<Subscription, Error> {
         let bus = lock(&self.bus).clone();
         match bus.subscribe(pattern, None).await {
             Err(BusError::Disconnected(_)) => {
-                self.connect_again().await?;
+                self.reconnect().await?;
                 let bus = lock(&self.bus).clone();
                 Ok(bus.subscribe(pattern, None).await?)
             }
@@ -144,8 +151,9 @@ impl Line {
         }
     }
 
-    /// Connects to a socket again, since its server may have started again. A NATS connection mends itself.
-    async fn connect_again(&self) -> Result<(), Error> {
+    /// Reconnects to a socket, because its server may have restarted. A NATS connection reconnects
+    /// automatically.
+    async fn reconnect(&self) -> Result<(), Error> {
         let Some((target @ Target::Socket(_), inbox)) = &self.made else { return Ok(()) };
         let bus = target.connect(inbox).await?;
         *lock(&self.bus) = bus;
@@ -153,13 +161,14 @@ impl Line {
     }
 }
 
-/// Nothing between lock and unlock panics half-way, so a poisoned state is whole.
+/// Locks a mutex. No change can panic half-way, so the state is consistent even if the lock is poisoned.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a try came to, unless it was silence after a refusal: the refusal says why.
-fn more_telling(error: Error, before: Option<Error>) -> Error {
+/// Returns the error of an attempt. If it timed out after a refusal, returns the refusal, because that has a
+/// reason.
+fn prefer_refusal(error: Error, before: Option<Error>) -> Error {
     match (error, before) {
         (Error::TimedOut { .. }, Some(refused @ Error::Refused(_))) => refused,
         (
@@ -173,10 +182,10 @@ fn more_telling(error: Error, before: Option<Error>) -> Error {
     }
 }
 
-/// The last error, with the time that all tries took.
-fn given_up(error: Error, waited: Duration) -> Error {
+/// Returns the last error, with the total time of all attempts.
+fn with_total_wait(error: Error, waited: Duration) -> Error {
     match error {
-        Error::TimedOut { what, .. } => Error::TimedOut { what, waited },
+        Error::TimedOut { what, .. } => Error::TimedOut { what, elapsed: waited },
         other
         @ (Error::Refused(_) | Error::Unreachable(_) | Error::Protocol { .. } | Error::Setup { .. }) => other,
     }

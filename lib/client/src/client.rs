@@ -1,4 +1,4 @@
-//! The client: who asks, on what terms.
+//! The client, and the options of its requests.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -13,31 +13,31 @@ use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
 use schemas::query::AsOf;
 
-use crate::ask::Line;
+use crate::ask::Session;
 use crate::error::Error;
-use crate::limits::PATIENCE;
+use crate::limits::DEFAULT_PATIENCE;
 use crate::target::Target;
 
-/// A client of a domain. Clones share the connection, and what they have seen of the log.
+/// A client of a domain. Clones share the connection and the highest position that was seen.
 ///
-/// A command is asked again, with the same request id, until it is answered or the patience ends. A query asks for at
-/// least the highest position that any answer gave, so what was written is read.
+/// A command is repeated with the same request id until it is answered or the patience ends. A query requires
+/// an answer at or after the highest position in any earlier answer, so a client reads its own writes.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) line: Arc<Line>,
+    pub(crate) line: Arc<Session>,
     pub(crate) domain: Domain,
     pub(crate) name: ClientName,
     pub(crate) patience: Duration,
     /// The caller in the subjects of its queries.
     caller: Caller,
-    /// As of which moment it asks; none: of now.
+    /// Moment that queries read. `None` reads the current state.
     past: Option<Arc<Mutex<AsOf>>>,
-    terms: Terms,
+    options: CommandOptions,
 }
 
-/// What a client says with its commands.
+/// Options of commands, sent in their envelope.
 #[derive(Clone, Debug, Default)]
-struct Terms {
+struct CommandOptions {
     request_id: Option<RequestId>,
     expect_version: Option<u64>,
     if_position: Option<Position>,
@@ -45,7 +45,7 @@ struct Terms {
     traceparent: Option<String>,
 }
 
-/// A client that is being connected: await it.
+/// Builder of a client. Await it to connect.
 #[derive(Clone, Debug)]
 pub struct Connect {
     target: Target,
@@ -54,31 +54,32 @@ pub struct Connect {
     inbox: Option<Inbox>,
 }
 
-/// The domain of a client that wasn't given another: `default`.
+/// Returns the default domain of a client: `default`.
 #[must_use]
 pub fn default_domain() -> Domain {
-    Domain::new("default").expect("it is a name")
+    Domain::new("default").expect("valid name")
 }
 
 fn default_name() -> ClientName {
-    ClientName::new("client").expect("it is a name")
+    ClientName::new("client").expect("valid name")
 }
 
 impl Connect {
-    /// The domain whose processes and tasks it is about; else `default`.
+    /// Sets the domain of the processes and tasks. Default: `default`.
     #[must_use]
     pub fn domain(self, domain: Domain) -> Self {
         Self { domain, ..self }
     }
 
-    /// Who asks, as the log shall know it; else `client`.
+    /// Sets the name of the client, which is recorded in the log. Default: `client`.
     #[must_use]
     pub fn name(self, name: ClientName) -> Self {
         Self { name, ..self }
     }
 
-    /// Where answers come to, for who is no client of that domain and name: an operator, an auditor. A server with
-    /// permissions lets each hear its own inbox alone.
+    /// Sets the inbox for answers. Default: the inbox of a client of this domain and name. Operators and
+    /// auditors have inboxes of their own, and a server with permissions lets each subscribe only to its own
+    /// inbox.
     #[must_use]
     pub fn inbox(self, inbox: Inbox) -> Self {
         Self { inbox: Some(inbox), ..self }
@@ -94,37 +95,45 @@ impl IntoFuture for Connect {
             let Self { target, domain, name, inbox } = self;
             let inbox = inbox.unwrap_or_else(|| Inbox::Client(domain.clone(), name.clone()));
             let bus = target.connect(&inbox).await?;
-            let caller = Caller::with_inbox(&inbox);
-            let line = Line::new(bus, Some((target, inbox)))?;
-            Ok(Client::new(line, domain, name).asking_as(caller))
+            let caller = Caller::from_inbox(&inbox);
+            let line = Session::new(bus, Some((target, inbox)))?;
+            Ok(Client::new(line, domain, name).with_caller(caller))
         })
     }
 }
 
 impl Client {
-    /// Connects: `Client::connect(target).domain(domain).name(name).await`.
+    /// Returns a builder: `Client::connect(target).domain(domain).name(name).await`.
     #[must_use]
     pub fn connect(target: Target) -> Connect {
         Connect { target, domain: default_domain(), name: default_name(), inbox: None }
     }
 
-    /// A client over a bus that is there already. The answers go to that bus's inbox.
+    /// Creates a client over an existing bus. Answers go to the inbox of that bus.
     ///
     /// # Errors
-    /// The operating system gives no randomness for request ids.
+    /// Returns an error if the operating system does not provide randomness for request ids.
     pub fn over(bus: Bus, domain: Domain, name: ClientName) -> Result<Self, Error> {
-        Ok(Self::new(Line::new(bus, None)?, domain, name))
+        Ok(Self::new(Session::new(bus, None)?, domain, name))
     }
 
-    fn new(line: Arc<Line>, domain: Domain, name: ClientName) -> Self {
+    fn new(line: Arc<Session>, domain: Domain, name: ClientName) -> Self {
         let caller = Caller::Client(domain.clone(), name.clone());
-        Self { line, domain, name, patience: PATIENCE, caller, past: None, terms: Terms::default() }
+        Self {
+            line,
+            domain,
+            name,
+            patience: DEFAULT_PATIENCE,
+            caller,
+            past: None,
+            options: CommandOptions::default(),
+        }
     }
 
-    /// Returns the same client with another caller in the subjects of its queries. Default: a client of its domain
-    /// and name. `None` changes nothing.
+    /// Returns the same client with another caller in the subjects of its queries. Default: a client of its
+    /// domain and name. `None` changes nothing.
     #[must_use]
-    pub fn asking_as(self, caller: Option<Caller>) -> Self {
+    pub fn with_caller(self, caller: Option<Caller>) -> Self {
         Self { caller: caller.unwrap_or(self.caller), ..self }
     }
 
@@ -133,95 +142,98 @@ impl Client {
         self.caller.query(verb)
     }
 
-    /// The same client for another domain.
+    /// Returns the same client for another domain.
     #[must_use]
     pub fn in_domain(&self, domain: Domain) -> Self {
         Self { domain, ..self.clone() }
     }
 
-    /// The same client, which keeps asking for this long before it gives up; else 10 s.
+    /// Returns the same client with this total timeout for each request. Default: 10 s.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The same client, which gives this reason with its commands: it is kept in the log.
+    /// Returns the same client with a reason for its commands, which is recorded in the log.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
-        self.terms.reason = Some(reason.into());
+        self.options.reason = Some(reason.into());
         self
     }
 
-    /// The same client for one command with this request id: the same command asked twice with it happens once.
-    /// Without it every command gets a new one.
+    /// Returns the same client with a request id for one command. A command that is sent twice with the same
+    /// id is carried out once. By default, every command gets a new id.
     #[must_use]
     pub fn request(mut self, id: RequestId) -> Self {
-        self.terms.request_id = Some(id);
+        self.options.request_id = Some(id);
         self
     }
 
-    /// The same client for one command that is refused unless its object has this version.
+    /// Returns the same client for one command that is refused unless its object has this version.
     #[must_use]
-    pub fn expecting(mut self, version: u64) -> Self {
-        self.terms.expect_version = Some(version);
+    pub fn expecting_version(mut self, version: u64) -> Self {
+        self.options.expect_version = Some(version);
         self
     }
 
-    /// The same client, whose commands are refused if anything was decided about their object after this position.
+    /// Returns the same client, whose commands are refused if a decision about their object was made after
+    /// this position.
     #[must_use]
     pub fn if_position(mut self, position: Position) -> Self {
-        self.terms.if_position = Some(position);
+        self.options.if_position = Some(position);
         self
     }
 
-    /// The same client, whose queries are about the past: all of them about the same position, the one at which the first
-    /// answer stands.
+    /// Returns the same client, whose queries read the past. All queries read the same position, which the
+    /// first answer determines.
     #[must_use]
     pub fn at_moment(self, as_of: AsOf) -> Self {
         Self { past: Some(Arc::new(Mutex::new(as_of))), ..self }
     }
 
-    /// As of which moment its next query is; none: of now.
+    /// Returns the moment that the next query reads. `None` for the current state.
     #[must_use]
-    pub fn asks_as_of(&self) -> Option<AsOf> {
+    pub fn query_moment(&self) -> Option<AsOf> {
         self.past.as_ref().map(|past| *past.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes note of the position of an answer.
-    pub(crate) fn note(&self, position: Position) {
+    /// Records the position of an answer.
+    pub(crate) fn record_position(&self, position: Position) {
         match &self.past {
             Some(past) => *past.lock().unwrap_or_else(PoisonError::into_inner) = AsOf::Position(position),
-            None => self.line.note(position),
+            None => self.line.record_position(position),
         }
     }
 
-    /// The position that answers must have seen: of the past none.
+    /// Returns the minimum position of answers. `None` for queries of the past, and before the first answer.
     pub(crate) fn at_least(&self) -> Option<Position> {
         if self.past.is_some() { None } else { self.line.seen() }
     }
 
-    /// The same client, whose commands belong to this W3C trace.
+    /// Returns the same client, whose commands belong to this W3C trace.
     #[must_use]
-    pub fn traced(mut self, traceparent: impl Into<String>) -> Self {
-        self.terms.traceparent = Some(traceparent.into());
+    pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> Self {
+        self.options.traceparent = Some(traceparent.into());
         self
     }
 
-    /// Its domain.
+    /// Returns the domain of the client.
     #[must_use]
     pub const fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// The highest position that any answer gave, which every query asks for at least; none before the first answer.
+    /// Returns the highest position in any answer. Every query requires an answer at or after it. `None`
+    /// before the first answer.
     #[must_use]
     pub fn seen(&self) -> Option<Position> {
         self.line.seen()
     }
 
-    /// Envelope of a new command. Each try adds the patience that is left.
+    /// Returns the envelope of a new command. Each attempt adds the remaining patience.
     pub(crate) fn envelope(&self) -> Envelope {
-        let Terms { request_id, expect_version, if_position, reason, traceparent } = self.terms.clone();
+        let CommandOptions { request_id, expect_version, if_position, reason, traceparent } =
+            self.options.clone();
         Envelope {
             request_id: Some(request_id.unwrap_or_else(|| self.line.request_id())),
             patience_ms: None,

@@ -1,4 +1,4 @@
-//! Commands: what a client asks to be done. Each is answered when it is in the log.
+//! Commands of a client. A command is answered after it was recorded in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
 };
 use schemas::limits::DURATION_MS;
-use schemas::message::{Done, Envelope, OfCell, Request, Reshard, SetAside, SwitchPreemption};
+use schemas::message::{Ack, CellCommand, Envelope, QuarantineEntry, Request, Reshard, SwitchPreemption};
 use schemas::names::{
     CellId, DefinitionId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::parameterised::Dispatch;
-use schemas::process::{Purpose, Steer};
+use schemas::process::{Purpose, RolloutControl};
 use schemas::quota::LimitDomain;
-use schemas::spec::{self, ClientCommand, Item, PeriodicAsk, own_definition_id};
+use schemas::spec::{self, ClientCommand, Item, PeriodicAction, own_definition_id};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,24 +26,26 @@ use crate::error::Error;
 use crate::subjects;
 
 impl Client {
-    /// Desires a process: it shall run. Refused with `ResourceExists` if it is desired already.
+    /// Desires a process, which is then started. Refused with `ResourceExists` if the process is desired
+    /// already.
     ///
     /// # Errors
-    /// See [`Error`]; so for every command below. What doesn't exist is `Refused` with `ResourceNotFound`.
-    pub async fn desire_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
+    /// See [`Error`]. This applies to every command below. If an object does not exist, the error is
+    /// `Refused` with `ResourceNotFound`.
+    pub async fn desire_lrp(&self, lrp: DesiredLrp) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpDesire(Box::new(lrp))).await
     }
 
-    /// Changes the scale, routes or annotation of a process, and restarts nothing.
+    /// Changes the scale, routes or annotation of a process. No instance is restarted.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn update_lrp(&self, guid: ProcessGuid, update: DesiredLrpUpdate) -> Result<Done, Error> {
+    pub async fn update_lrp(&self, guid: ProcessGuid, update: DesiredLrpUpdate) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpUpdate { process_guid: guid, update, definition: None }).await
     }
 
-    /// Changes what every instance of a process shall run, and what else is given: a rollout replaces them one by one. What
-    /// runs that definition already isn't replaced.
+    /// Changes the definition of a process, and the properties in `update`. A rollout replaces the instances
+    /// one by one. Instances that run the definition already are not replaced.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `ResourceExists` if the id names another definition.
@@ -53,53 +55,56 @@ impl Client {
         update: DesiredLrpUpdate,
         id: DefinitionId,
         definition: Arc<Definition>,
-    ) -> Result<Done, Error> {
+    ) -> Result<Ack, Error> {
         let definition = Some((id, definition));
         self.send(&ClientCommand::LrpUpdate { process_guid: guid, update, definition }).await
     }
 
-    /// Has every instance of a process run a definition that it has.
+    /// Activates one of the definitions of a process, which every instance then runs.
     ///
     /// # Errors
-    /// See [`Client::desire_lrp`]; `ResourceNotFound` if it doesn't have that definition.
-    pub async fn activate_lrp(&self, guid: ProcessGuid, definition_id: DefinitionId) -> Result<Done, Error> {
+    /// See [`Client::desire_lrp`]; `ResourceNotFound` if the process does not have the definition.
+    pub async fn activate_lrp(&self, guid: ProcessGuid, definition_id: DefinitionId) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpActivate { process_guid: guid, definition_id }).await
     }
 
-    /// Replaces every instance of a process by one that runs the same, as its update policy says. The rollout says what for.
+    /// Replaces every instance of a process by one with the same definition, according to the update policy.
+    /// The rollout records the purpose.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn restart_lrp(&self, guid: ProcessGuid, purpose: Purpose) -> Result<Done, Error> {
+    pub async fn restart_lrp(&self, guid: ProcessGuid, purpose: Purpose) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpRestart { process_guid: guid, purpose }).await
     }
 
-    /// Pauses the rollout of a process, resumes it, or rolls it back.
+    /// Pauses, resumes or rolls back the rollout of a process.
     ///
     /// # Errors
-    /// See [`Client::desire_lrp`]; `InvalidStateTransition` if no rollout is under way, or there is nothing to go back to.
-    pub async fn steer_lrp(&self, guid: ProcessGuid, steer: Steer) -> Result<Done, Error> {
+    /// See [`Client::desire_lrp`]; `InvalidStateTransition` if no rollout is under way or there is nothing to
+    /// roll back to.
+    pub async fn steer_lrp(&self, guid: ProcessGuid, steer: RolloutControl) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpSteer { process_guid: guid, steer }).await
     }
 
-    /// Desires a process or, if it is desired already, makes it what is given: see [`Client::replace_lrp`].
+    /// Desires a process. A process that is desired already is updated: see [`Client::replace_lrp`].
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
-        let lrp = self.sealed_lrp(lrp).await?;
+    pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Ack, Error> {
+        let lrp = self.seal_lrp(lrp).await?;
         let id = own_definition_id(&lrp);
         self.publish_lrp_as(lrp, id).await
     }
 
-    /// The same with this id for its definition, if the process is desired already.
+    /// Like [`Client::publish_lrp`], but a process that is desired already gets a definition with this id.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `ResourceExists` if the id names another definition.
-    pub async fn publish_lrp_as(&self, lrp: DesiredLrp, id: DefinitionId) -> Result<Done, Error> {
-        let lrp = self.sealed_lrp(lrp).await?;
+    pub async fn publish_lrp_as(&self, lrp: DesiredLrp, id: DefinitionId) -> Result<Ack, Error> {
+        let lrp = self.seal_lrp(lrp).await?;
         match self.desire_lrp(lrp.clone()).await {
-            // A request id of the caller's may have been carried out as a change: then it is asked again as that.
+            // A request id of the caller may belong to an earlier update. In this case the update is
+            // requested again.
             Err(error) if matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused)) => {
                 let known = self.lrp(&lrp.process_guid).await?.row;
                 check_mode(&lrp, known.mode)?;
@@ -110,28 +115,29 @@ impl Client {
         }
     }
 
-    /// Makes a process what is given: its scale, routes, annotation and policies at once, its definition by a rollout. The
-    /// same again changes nothing. Its definition is called as [`own_definition_id`] says.
+    /// Updates a process to the given spec. Scale, routes, annotation and policies change immediately, the
+    /// definition by a rollout. Repeating it changes nothing. [`own_definition_id`] determines the id of the
+    /// definition.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn replace_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
-        let lrp = self.sealed_lrp(lrp).await?;
+    pub async fn replace_lrp(&self, lrp: DesiredLrp) -> Result<Ack, Error> {
+        let lrp = self.seal_lrp(lrp).await?;
         let id = own_definition_id(&lrp);
         let update = lrp.to_update();
         self.in_domain(lrp.domain).deploy_lrp(lrp.process_guid, update, id, lrp.definition).await
     }
 
-    /// Ends the desire for a process: its instances are stopped.
+    /// Removes a process. Its instances are stopped.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn remove_lrp(&self, guid: ProcessGuid) -> Result<Done, Error> {
+    pub async fn remove_lrp(&self, guid: ProcessGuid) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpRemove { process_guid: guid }).await
     }
 
-    /// Stops one instance: that of a definition or, if there are several at the index and none is named, that of the
-    /// active one. If it is still desired it is started again.
+    /// Stops one instance. If there are several instances at the index, `definition_id` selects one of them;
+    /// `None` selects that of the active definition. An instance that is still desired is started again.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
@@ -140,193 +146,197 @@ impl Client {
         guid: ProcessGuid,
         index: u32,
         definition_id: Option<DefinitionId>,
-    ) -> Result<Done, Error> {
+    ) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpRetire { process_guid: guid, index, definition_id }).await
     }
 
-    /// Has one of a process's evaluations tried again now: one that waits, is blocked, or failed.
+    /// Retries an evaluation of a process immediately. The evaluation is waiting, blocked or failed.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn retry_lrp(&self, guid: ProcessGuid, evaluation: EvaluationId) -> Result<Done, Error> {
+    pub async fn retry_lrp(&self, guid: ProcessGuid, evaluation: EvaluationId) -> Result<Ack, Error> {
         self.send(&ClientCommand::LrpRetry { process_guid: guid, evaluation }).await
     }
 
-    /// The same of a task.
+    /// Retries an evaluation of a task immediately. The evaluation is waiting, blocked or failed.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn retry_task(&self, guid: TaskGuid, evaluation: EvaluationId) -> Result<Done, Error> {
+    pub async fn retry_task(&self, guid: TaskGuid, evaluation: EvaluationId) -> Result<Ack, Error> {
         self.send(&ClientCommand::TaskRetry { task_guid: guid, evaluation }).await
     }
 
-    /// Desires a task: it shall run once.
+    /// Desires a task, which runs once.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn desire_task(&self, task: DesiredTask) -> Result<Done, Error> {
+    pub async fn desire_task(&self, task: DesiredTask) -> Result<Ack, Error> {
         self.send(&ClientCommand::TaskDesire(Box::new(task))).await
     }
 
-    /// Cancels a task: it ends as failed.
+    /// Cancels a task, which then ends as failed.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn cancel_task(&self, guid: TaskGuid) -> Result<Done, Error> {
+    pub async fn cancel_task(&self, guid: TaskGuid) -> Result<Ack, Error> {
         self.send(&ClientCommand::TaskCancel { task_guid: guid }).await
     }
 
-    /// Says that a completed task's outcome was taken note of: it is deleted.
+    /// Acknowledges the outcome of a completed task, which is then deleted.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn resolve_task(&self, guid: TaskGuid) -> Result<Done, Error> {
+    pub async fn resolve_task(&self, guid: TaskGuid) -> Result<Ack, Error> {
         self.send(&ClientCommand::TaskResolve { task_guid: guid }).await
     }
 
-    /// Desires a periodic task: it launches tasks as its schedule says.
+    /// Desires a periodic task, which launches tasks on a schedule.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn desire_periodic(&self, periodic: DesiredPeriodic) -> Result<Done, Error> {
+    pub async fn desire_periodic(&self, periodic: DesiredPeriodic) -> Result<Ack, Error> {
         self.send(&ClientCommand::PeriodicDesire(Box::new(periodic))).await
     }
 
-    /// Makes a periodic task what is given, from its next launch on. What was due before is launched as it was.
+    /// Updates a periodic task from its next launch on. A task that was due before is launched as it was
+    /// defined then.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn update_periodic(&self, periodic: DesiredPeriodic) -> Result<Done, Error> {
+    pub async fn update_periodic(&self, periodic: DesiredPeriodic) -> Result<Ack, Error> {
         self.send(&ClientCommand::PeriodicUpdate(Box::new(periodic))).await
     }
 
-    /// Pauses a periodic task, resumes it, has it launch a task now, or removes it.
+    /// Pauses or resumes a periodic task, launches a task immediately, or removes the periodic task.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `ResourceExists` for a second launch in the same second.
-    pub async fn ask_periodic(&self, guid: PeriodicGuid, ask: PeriodicAsk) -> Result<Done, Error> {
-        self.send(&ClientCommand::PeriodicAsk { periodic_guid: guid, ask }).await
+    pub async fn command_periodic(&self, guid: PeriodicGuid, ask: PeriodicAction) -> Result<Ack, Error> {
+        self.send(&ClientCommand::PeriodicAction { periodic_guid: guid, ask }).await
     }
 
-    /// Desires a parameterised task: each dispatch makes a task of it.
+    /// Desires a parameterised task. Each dispatch creates a task from it.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn desire_parameterised(&self, desired: DesiredParameterised) -> Result<Done, Error> {
+    pub async fn desire_parameterised(&self, desired: DesiredParameterised) -> Result<Ack, Error> {
         self.send(&ClientCommand::ParameterisedDesire(Box::new(desired))).await
     }
 
-    /// Makes a parameterised task what is given, from its next dispatch on.
+    /// Updates a parameterised task from its next dispatch on.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn update_parameterised(&self, desired: DesiredParameterised) -> Result<Done, Error> {
+    pub async fn update_parameterised(&self, desired: DesiredParameterised) -> Result<Ack, Error> {
         self.send(&ClientCommand::ParameterisedUpdate(Box::new(desired))).await
     }
 
-    /// Dispatches a parameterised task. The version of the answer is the number of the dispatch, after which its task is
-    /// named ([`ParameterisedGuid::dispatch`]); with a key that is known it is the number of the first one, and nothing
-    /// is made.
+    /// Dispatches a parameterised task. The version in the answer is the number of the dispatch, which is
+    /// part of the name of its task ([`ParameterisedGuid::dispatched_task_guid`]). If the key is known already, the
+    /// answer has the number of the first dispatch with this key, and no task is created.
     ///
     /// # Errors
-    /// See [`Client::desire_lrp`]; `RequestIdReused` for a key that came with something else, `Overloaded` if as many
-    /// run, wait or have keys as may.
-    pub async fn dispatch(&self, guid: ParameterisedGuid, dispatch: Dispatch) -> Result<Done, Error> {
+    /// See [`Client::desire_lrp`]; `RequestIdReused` if the key was used with another content, `Overloaded`
+    /// if the maximum number of running, waiting or remembered dispatches is reached.
+    pub async fn dispatch(&self, guid: ParameterisedGuid, dispatch: Dispatch) -> Result<Ack, Error> {
         let dispatch = Box::new(dispatch);
         self.send(&ClientCommand::ParameterisedDispatch { parameterised_guid: guid, dispatch }).await
     }
 
-    /// Withdraws a dispatch that waits, by its number.
+    /// Withdraws a waiting dispatch by its number.
     ///
     /// # Errors
-    /// See [`Client::desire_lrp`]; `ResourceNotFound` if none of that number waits.
-    pub async fn withdraw_dispatch(&self, guid: ParameterisedGuid, number: u64) -> Result<Done, Error> {
+    /// See [`Client::desire_lrp`]; `ResourceNotFound` if no waiting dispatch has this number.
+    pub async fn withdraw_dispatch(&self, guid: ParameterisedGuid, number: u64) -> Result<Ack, Error> {
         self.send(&ClientCommand::ParameterisedWithdraw { parameterised_guid: guid, number }).await
     }
 
-    /// Removes a parameterised task. What it launched runs on, what waits is withdrawn.
+    /// Removes a parameterised task. Launched tasks continue to run, and waiting dispatches are withdrawn.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn remove_parameterised(&self, guid: ParameterisedGuid) -> Result<Done, Error> {
+    pub async fn remove_parameterised(&self, guid: ParameterisedGuid) -> Result<Ack, Error> {
         self.send(&ClientCommand::ParameterisedRemove { parameterised_guid: guid }).await
     }
 
-    /// Says that what is desired in this client's domain is up to date, for `ttl` from now or for ever: only then is
-    /// stopped what nobody desires.
+    /// Marks this client's domain as up to date, for `ttl` from now on. `None` marks it for ever. Instances
+    /// that are not desired are stopped only while the domain is up to date.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn refresh_domain(&self, ttl: Option<Duration>) -> Result<Done, Error> {
+    pub async fn refresh_domain(&self, ttl: Option<Duration>) -> Result<Ack, Error> {
         let ttl_ms = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         self.send(&ClientCommand::DomainUpsert { domain: self.domain.clone(), ttl_ms }).await
     }
 
-    /// Asks something of a cell, as an operator of the cluster: to evacuate it, to take that back, to forget it. Reps act
-    /// on it after that, as often as it takes.
+    /// Sends a command about a cell, as an operator of the cluster. The rep carries it out after the answer.
+    /// Orders to the rep are repeated as often as necessary.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn command_cell(&self, id: &CellId, command: cell::Command) -> Result<Done, Error> {
-        let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
-        self.ask_for(&subjects::operator(&self.name, command.verb()), &request).await
+    pub async fn command_cell(&self, id: &CellId, command: cell::Command) -> Result<Ack, Error> {
+        let request = Request { envelope: self.envelope(), body: CellCommand { cell_id: id.clone() } };
+        self.request_command(&subjects::operator(&self.name, command.verb()), &request).await
     }
 
-    /// Has the rep of a cell forget the terms and positions that it knows, and go on with the log as it is now: behind a restore it
-    /// may know later ones than the log, and obeys no leader. Operators may do so.
+    /// Makes the rep of a cell forget the terms and positions that it knows, and continue with the current
+    /// log. After a restore, the rep may know later ones than the log has. It then obeys no leader. Only
+    /// operators may do this.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn accept_log(&self, id: &CellId) -> Result<Done, Error> {
-        let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
-        self.ask_for(&subjects::operator(&self.name, OperatorVerb::CellAcceptLog), &request).await
+    pub async fn accept_log(&self, id: &CellId) -> Result<Ack, Error> {
+        let request = Request { envelope: self.envelope(), body: CellCommand { cell_id: id.clone() } };
+        self.request_command(&subjects::operator(&self.name, OperatorVerb::CellAcceptLog), &request).await
     }
 
-    /// Switches preemption on or off for the cluster: whether what is less urgent may be stopped, so that what waits has room.
-    /// Operators may do so.
+    /// Switches preemption on or off for the cluster. With preemption, instances of a lower priority may be
+    /// stopped to make room for waiting ones. Only operators may do this.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn switch_preemption(&self, on: bool) -> Result<Done, Error> {
+    pub async fn switch_preemption(&self, on: bool) -> Result<Ack, Error> {
         let request = Request { envelope: self.envelope(), body: SwitchPreemption { on } };
-        self.ask_for(&subjects::operator(&self.name, OperatorVerb::ClusterPreemption), &request).await
+        self.request_command(&subjects::operator(&self.name, OperatorVerb::ClusterPreemption), &request).await
     }
 
-    /// Changes the number of shards of the log, 1 to 1,024: as many entries of processes, and of tasks, are written at the same time. Commands
-    /// continue during the change. Only operators may do that.
+    /// Changes the number of shards of the log, 1 to 1,024. It is the number of entries about processes, and
+    /// of entries about tasks, that are written at the same time. Commands continue during the change. Only
+    /// operators may do this.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn reshard(&self, shards: u16) -> Result<Done, Error> {
+    pub async fn reshard(&self, shards: u16) -> Result<Ack, Error> {
         let request = Request { envelope: self.envelope(), body: Reshard { shards } };
-        self.ask_for(&subjects::operator(&self.name, OperatorVerb::ClusterShards), &request).await
+        self.request_command(&subjects::operator(&self.name, OperatorVerb::ClusterShards), &request).await
     }
 
-    /// Changes quotas of a domain. Only operators may do that.
+    /// Changes quotas of a domain. Only operators may do this.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn limit_domain(&self, order: &LimitDomain) -> Result<Done, Error> {
+    pub async fn limit_domain(&self, order: &LimitDomain) -> Result<Ack, Error> {
         let request = Request { envelope: self.envelope(), body: order.clone() };
-        self.ask_for(&subjects::operator(&self.name, OperatorVerb::DomainLimit), &request).await
+        self.request_command(&subjects::operator(&self.name, OperatorVerb::DomainLimit), &request).await
     }
 
-    /// Records that what stands at a position of the journal does not count, for the reason that this client gives
-    /// ([`Client::because`]). Only what no BBS there can read is set aside. Operators may do so.
+    /// Quarantines a position of the journal, for the reason of this client ([`Client::because`]). Only an
+    /// entry that no BBS of the cluster can read is quarantined. Only operators may do this.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn set_aside(&self, position: Position) -> Result<Done, Error> {
-        let request = Request { envelope: self.envelope(), body: SetAside { position } };
-        self.ask_for(&subjects::operator(&self.name, OperatorVerb::JournalSetAside), &request).await
+    pub async fn quarantine(&self, position: Position) -> Result<Ack, Error> {
+        let request = Request { envelope: self.envelope(), body: QuarantineEntry { position } };
+        self.request_command(&subjects::operator(&self.name, OperatorVerb::JournalQuarantine), &request).await
     }
 
-    /// Has the secrets of something sealed, and changes nothing else. Commands may hold secrets as they are, and are sealed on
-    /// their way; this is for who compares with what is there, or names a definition after its content. As long as no other
-    /// key seals, the same secret of the same thing is sealed to the same bytes.
+    /// Seals the secrets of a spec, and changes nothing else. Commands may contain open secrets, which are
+    /// sealed on their way. This method is for comparing a spec with an existing one, and for naming a
+    /// definition after its content. The same secret of the same object is sealed to the same bytes, as long
+    /// as the same key is used.
     ///
     /// # Errors
-    /// See [`Client::desire_lrp`]; `InvalidRequest` if there is no key.
+    /// See [`Client::desire_lrp`]; `InvalidRequest` if no key is configured.
     pub async fn sealed(&self, item: Item) -> Result<Item, Error> {
         if !item.has_open_secrets() {
             return Ok(item);
@@ -337,31 +347,31 @@ impl Client {
         spec::item(sealed).map_err(|refusal| Error::Protocol { subject, why: refusal.message })
     }
 
-    /// The same of a process.
+    /// Seals the secrets of a process. See [`Client::sealed`].
     ///
     /// # Errors
     /// See [`Client::sealed`].
-    pub async fn sealed_lrp(&self, lrp: DesiredLrp) -> Result<DesiredLrp, Error> {
+    pub async fn seal_lrp(&self, lrp: DesiredLrp) -> Result<DesiredLrp, Error> {
         match self.sealed(Item::Lrp(Box::new(lrp))).await? {
             Item::Lrp(lrp) => Ok(*lrp),
             other @ (Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
                 let subject = subjects::seal(other.domain(), &self.name);
-                Err(Error::Protocol { subject, why: "a process was asked for".to_owned() })
+                Err(Error::Protocol { subject, why: "expected a process".to_owned() })
             }
         }
     }
 
-    /// Sends a command. What names its own domain is sent as a client of that domain.
+    /// Sends a command. A command that names a domain is sent as a client of that domain.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn send(&self, command: &ClientCommand) -> Result<Done, Error> {
+    pub async fn send(&self, command: &ClientCommand) -> Result<Ack, Error> {
         let subject = subjects::command(command.domain().unwrap_or(&self.domain), &self.name, command);
         let request = Request { envelope: self.envelope(), body: command.body() };
-        self.ask_for(&subject, &request).await
+        self.request_command(&subject, &request).await
     }
 
-    async fn ask_for<T: Serialize>(&self, subject: &str, request: &Request<T>) -> Result<Done, Error> {
+    async fn request_command<T: Serialize>(&self, subject: &str, request: &Request<T>) -> Result<Ack, Error> {
         let Ok(_turn) = self.line.room.acquire().await else {
             let why = "this client was closed".to_owned();
             return Err(Error::Unreachable(why));
@@ -371,22 +381,22 @@ impl Client {
             let envelope = Envelope { patience_ms, ..request.envelope.clone() };
             codec::encode(Form::Json, &Request { envelope, body: &request.body })
         };
-        let done: Done = self.line.ask_with(subject, with_patience, self.patience).await?;
-        self.line.note(done.position);
+        let done: Ack = self.line.request_with(subject, with_patience, self.patience).await?;
+        self.line.record_position(done.position);
         Ok(done)
     }
 }
 
-/// A refusal of text that is not a name, as the BBS would give it.
+/// Returns the refusal of an invalid name, as the BBS would return it.
 #[must_use]
-pub fn bad_name(field: &str, problem: &schemas::names::BadName) -> Refusal {
+pub fn invalid_name(field: &str, problem: &schemas::names::BadName) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem: problem.to_string() }])
 }
 
-/// That a process keeps its mode as long as it is desired: `known` is the one that it has, if it is desired.
+/// Checks that a desired process keeps its mode. `known` is its current mode. `None` if it is not desired.
 ///
 /// # Errors
-/// `ResourceConflict` if another one is asked for.
+/// Returns `ResourceConflict` if the spec has another mode.
 pub fn check_mode(lrp: &DesiredLrp, known: Option<Mode>) -> Result<(), Error> {
     let word = |mode| match mode {
         Mode::Replicated => "replicated",
@@ -397,7 +407,7 @@ pub fn check_mode(lrp: &DesiredLrp, known: Option<Mode>) -> Result<(), Error> {
         Some(known) => {
             let (known, wanted) = (word(known), word(lrp.mode));
             let why = format!(
-                "process {} is {known} and can't become {wanted}: remove it and desire it anew",
+                "cannot change process {} from {known} to {wanted}: remove it and desire it again",
                 lrp.process_guid
             );
             Err(Refusal::new(Code::ResourceConflict, why).into())

@@ -1,43 +1,40 @@
-//! What can go wrong when a client asks.
+//! Errors of a client.
 
 use std::time::Duration;
 
 use bus::nats::ConnectError;
-use bus::{AskError, BusError};
+use bus::{BusError, RequestError};
 use schemas::bus::BusSubject;
 use schemas::{Code, Refusal};
 
-/// Why a client didn't get what it asked for. Split by what the caller can do about it.
+/// Error of a client. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No, because. Asking again in the same way gives the same answer.
+    /// The request was refused. The same request is refused again, unless [`Error::is_transient`] returns
+    /// `true`.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Nobody answers there. Nothing was changed.
+    /// No process answers the subject, or the connection is lost. Nothing was changed, unless the connection
+    /// was lost after the request was sent.
     #[error("{0}")]
     Unreachable(String),
-    /// No answer came in time. It may have happened: ask again with the same request id to know.
-    #[error("no answer to {what} within {:?}; it may have happened", whole_millis(*waited))]
+    /// No answer arrived in time. The request may have been carried out. To find out, repeat it with the same
+    /// request id.
+    #[error("timed out after {:?} waiting for {what}; the outcome is unknown", whole_millis(*elapsed))]
     TimedOut {
-        /// What was asked.
+        /// Subject or event that was awaited.
         what: String,
-        /// How long an answer was awaited, in all.
-        waited: Duration,
+        /// Total time that the client waited.
+        elapsed: Duration,
     },
-    /// The answer makes no sense: who answers speaks another language.
-    #[error("{subject} was answered with something else: {why}")]
-    Protocol {
-        /// What was asked.
-        subject: String,
-        /// What is wrong with the answer.
-        why: String,
-    },
-    /// This program could not even ask: a file can't be read, a setting can't be.
+    /// The answer cannot be parsed. The responder uses another protocol.
+    #[error("unexpected answer to {subject}: {why}")]
+    Protocol { subject: String, why: String },
+    /// The request could not be sent: a file cannot be read or a setting is invalid.
     #[error("{what}")]
     Setup {
-        /// What could not be done.
+        /// Action that failed.
         what: String,
-        /// Why.
         source: Source,
     },
 }
@@ -45,7 +42,7 @@ pub enum Error {
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
-    /// The code of the refusal, if it is one.
+    /// Returns the code of a refusal. `None` for other errors.
     #[must_use]
     pub const fn code(&self) -> Option<Code> {
         match self {
@@ -54,15 +51,15 @@ impl Error {
         }
     }
 
-    /// Whether the thing asked for doesn't exist.
+    /// Returns `true` if the requested object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(Code::ResourceNotFound)
     }
 
-    /// Whether asking again, a little later, may help.
+    /// Returns `true` if the request may succeed when it is repeated a little later.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused(refusal) => matches!(refusal.code, Code::Unavailable | Code::Overloaded),
             Self::Unreachable(_) | Self::TimedOut { .. } => true,
@@ -71,22 +68,24 @@ impl Error {
     }
 }
 
-/// A time as people count it.
+/// Returns a duration in whole milliseconds, at least 1.
 fn whole_millis(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
-/// What the bus says of a question that wasn't answered.
-pub(crate) fn unanswered(subject: &str, error: AskError) -> Error {
+/// Converts an error of the bus. `subject` is the subject of the request.
+pub(crate) fn request_error(subject: &str, error: RequestError) -> Error {
     match error {
-        AskError::NoResponder(_) => {
+        RequestError::NoResponder(_) => {
             let query = matches!(BusSubject::parse(subject), Ok(BusSubject::Query(..)));
-            let who = if query { "no BBS runs" } else { "no BBS leads" };
-            Error::Unreachable(format!("nobody answers on {subject}: {who} there at present"))
+            let who = if query { "no BBS is running" } else { "no BBS is leading" };
+            Error::Unreachable(format!("no responder on {subject}: {who}"))
         }
-        AskError::TimedOut(waited) => Error::TimedOut { what: subject.to_owned(), waited },
-        AskError::Disconnected(why) => Error::Unreachable(format!("the connection is lost: {why}")),
-        AskError::Refused(why) => Error::Refused(Refusal::new(Code::Forbidden, why)),
+        RequestError::TimedOut(waited) => {
+            Error::TimedOut { what: format!("an answer to {subject}"), elapsed: waited }
+        }
+        RequestError::Disconnected(why) => Error::Unreachable(format!("connection lost: {why}")),
+        RequestError::Refused(why) => Error::Refused(Refusal::new(Code::Forbidden, why)),
     }
 }
 
@@ -96,7 +95,7 @@ impl From<ConnectError> for Error {
             ConnectError::Unreachable { .. } => Self::Unreachable(error.to_string()),
             ConnectError::Refused { .. } => Self::Refused(Refusal::new(Code::Forbidden, error.to_string())),
             ConnectError::File { path, source } => {
-                Self::Setup { what: format!("can't read {path}"), source: source.into() }
+                Self::Setup { what: format!("cannot read {path}"), source: source.into() }
             }
             ConnectError::Settings(why) => {
                 Self::Setup { what: "invalid connection settings".to_owned(), source: why.into() }

@@ -1,4 +1,4 @@
-//! Events, followed from a position, without a gap and without a repetition.
+//! Events after a position, without gaps or duplicates.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,24 +12,25 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::limits::{PAUSE, POLL, POLL_ENTRIES, POLL_GRACE, SILENCE_WARNED};
+use crate::limits::{POLL_ENTRIES, POLL_GRACE, POLL_WAIT, RETRY_DELAY, SILENCE_WARNING};
 use crate::subjects::Query;
 
-/// Entries behind a position, as they come. A lost connection is waited for, and reading goes on where it stopped.
+/// Follower of the entries after a position. If the connection is lost, it waits and then continues at the
+/// same position.
 #[derive(Clone, Debug)]
 pub struct Events {
     client: Client,
     about: Option<String>,
-    /// Everything up to here was read; what of it is in `ready` was not given out yet.
+    /// Position up to which entries were read. Entries in `ready` have not been returned yet.
     read: Position,
-    /// Everything up to here was given out, or isn't asked for.
+    /// Position up to which entries were returned or skipped.
     given: Position,
     ready: VecDeque<RecordedEntry>,
-    give_up: Option<Duration>,
+    silence_limit: Option<Duration>,
 }
 
 impl Client {
-    /// Follows what happens behind a position; 0 is from the beginning.
+    /// Follows the entries after a position. Position 0 starts at the beginning.
     #[must_use]
     pub fn events(&self, after: Position) -> Events {
         Events {
@@ -38,12 +39,12 @@ impl Client {
             read: after,
             given: after,
             ready: VecDeque::new(),
-            give_up: None,
+            silence_limit: None,
         }
     }
 
-    /// Everything that happened behind a position until now, of one thing if `about` says so (see
-    /// [`ReadEvents::about`]), and where the log ended.
+    /// Returns the entries after a position that the log has now, and the end of the log. `about` selects the
+    /// entries about one aggregate (see [`ReadEvents::about`]).
     ///
     /// # Errors
     /// See [`Error`].
@@ -55,7 +56,7 @@ impl Client {
         self.history_until(after, Position(u64::MAX), about).await
     }
 
-    /// The same, of what happened until a position.
+    /// Like [`Client::history`], but only up to a position.
     ///
     /// # Errors
     /// See [`Error`].
@@ -81,35 +82,39 @@ impl Client {
 }
 
 impl Events {
-    /// Only decisions about one thing: `lrp:GUID`, `task:GUID`, `cell:ID`, `domain:NAME` or `cluster`.
+    /// Selects the decisions about one aggregate: `lrp:GUID`, `task:GUID`, `cell:ID`, `domain:NAME` or
+    /// `cluster`.
     #[must_use]
     pub fn about(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
     }
 
-    /// Gives up when nobody answers for this long. Otherwise it waits for ever.
+    /// Sets the time without an answer after which the follower returns an error. By default it waits for
+    /// ever.
     #[must_use]
     pub fn give_up_after(self, silence: Duration) -> Self {
-        Self { give_up: Some(silence), ..self }
+        Self { silence_limit: Some(silence), ..self }
     }
 
-    /// Everything up to this position was given out: a follower that starts here misses nothing.
+    /// Returns the position up to which all entries were returned. A follower that starts there misses
+    /// nothing.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.given
     }
 
-    /// Leaves out what happened up to a position.
+    /// Skips the entries up to a position.
     pub fn skip_to(&mut self, position: Position) {
         self.ready.retain(|entry| entry.position > position);
         self.read = self.read.max(position);
         self.given = self.given.max(position);
     }
 
-    /// The next entry; waits for it. Cancel-safe.
+    /// Waits for the next entry and returns it. This method is cancel safe.
     ///
     /// # Errors
-    /// A refusal, an answer that makes no sense, or a silence longer than the follower is set to bear.
+    /// Returns an error for a refusal or an invalid answer, or if the time of [`Events::give_up_after`]
+    /// elapses without an answer.
     pub async fn next(&mut self) -> Result<RecordedEntry, Error> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
@@ -122,7 +127,7 @@ impl Events {
         }
     }
 
-    /// The entries as a stream. It ends behind the first error.
+    /// Converts the follower into a stream of entries. The stream ends after the first error.
     pub fn into_stream(self) -> impl Stream<Item = Result<RecordedEntry, Error>> + Send {
         futures::stream::unfold(Some(self), |events| async move {
             let mut events = events?;
@@ -143,52 +148,53 @@ impl Events {
         self.read = self.read.max(page.next);
     }
 
-    /// Reads behind `read`, again and again until somebody answers.
+    /// Reads entries after `read`, repeatedly until there is an answer.
     async fn poll(&self) -> Result<EventsPage, Error> {
         let read = ReadEvents {
             after: self.read,
             limit: Some(POLL_ENTRIES),
-            wait_ms: Some(u64::try_from(POLL.as_millis()).unwrap_or(u64::MAX)),
+            wait_ms: Some(u64::try_from(POLL_WAIT.as_millis()).unwrap_or(u64::MAX)),
             about: self.about.clone(),
         };
         let question = Bytes::from(codec::encode(Form::Json, &read));
-        let (mut silent, mut pause, mut warned) = (None, PAUSE.0, false);
+        let (mut silent, mut pause, mut warned) = (None, RETRY_DELAY.0, false);
         loop {
             let asked = Instant::now();
             let answer = self
                 .client
                 .line
-                .ask_once(&self.client.query(Query::EventsRead), question.clone(), POLL + POLL_GRACE)
+                .request_once(&self.client.query(Query::EventsRead), question.clone(), POLL_WAIT + POLL_GRACE)
                 .await;
             let error = match answer {
                 Ok(page) if warned => {
-                    tracing::info!("connected again; reading on behind position {}", self.read);
+                    tracing::info!("reconnected; continuing after position {}", self.read);
                     return Ok(page);
                 }
                 Ok(page) => {
-                    self.breathe(&page, asked).await;
+                    self.pause_if_empty(&page, asked).await;
                     return Ok(page);
                 }
-                Err(error) if error.is_passing() => error,
+                Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
             };
             let silence = silent.get_or_insert_with(Instant::now).elapsed();
-            if self.give_up.is_some_and(|limit| silence + pause >= limit) {
+            if self.silence_limit.is_some_and(|limit| silence + pause >= limit) {
                 return Err(error);
             }
-            if silence >= SILENCE_WARNED && !warned {
-                tracing::warn!("{error}; waiting, to read on behind position {}", self.read);
+            if silence >= SILENCE_WARNING && !warned {
+                tracing::warn!("{error}; waiting to continue after position {}", self.read);
                 warned = true;
             }
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(RETRY_DELAY.1);
         }
     }
 
-    /// Waits a moment if the answer brought nothing and came at once, as from a server that doesn't wait.
-    async fn breathe(&self, page: &EventsPage, asked: Instant) {
-        if page.entries.is_empty() && page.next <= self.read && asked.elapsed() < PAUSE.0 {
-            sleep(PAUSE.0).await;
+    /// Waits a moment if the answer is empty and came immediately, as from a server that does not wait for
+    /// entries.
+    async fn pause_if_empty(&self, page: &EventsPage, asked: Instant) {
+        if page.entries.is_empty() && page.next <= self.read && asked.elapsed() < RETRY_DELAY.0 {
+            sleep(RETRY_DELAY.0).await;
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Programs that a client has run in containers, beside what their definitions run.
+//! Programs that a client runs in containers, in addition to those of the definitions.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::codec::{self, Form};
-use schemas::exec::{Exec, Talk, Talked};
+use schemas::exec::{Exec, ExecIo, ExecIoReply};
 use schemas::names::{DefinitionId, ProcessGuid, RequestId};
 use schemas::spec::ClientCommand;
 
@@ -14,12 +14,13 @@ use crate::limits::POLL_GRACE;
 use crate::subjects;
 
 impl Client {
-    /// Has a program run in the container of a RUNNING instance: that of a definition or, if there are several at the index
-    /// and none is named, that of the active one. Answers what [`Talk`] names it by.
+    /// Runs a program in the container of a RUNNING instance. If there are several instances at the index,
+    /// `definition_id` selects one of them; `None` selects that of the active definition. Returns the id by
+    /// which [`ExecIo`] names the program.
     ///
     /// # Errors
-    /// See [`Client::desire_lrp`]; `InvalidStateTransition` if the instance is not RUNNING. That it can't be started is told
-    /// as its end.
+    /// See [`Client::desire_lrp`]; `InvalidStateTransition` if the instance is not RUNNING. A program that
+    /// cannot be started is reported as ended.
     pub async fn exec(
         &self,
         guid: ProcessGuid,
@@ -32,13 +33,13 @@ impl Client {
         self.clone().request(id.clone()).send(&command).await.map(|_| id)
     }
 
-    /// Talks to such a program, once: what is lost is said again with the same offsets.
+    /// Exchanges data with such a program, once. Data that was lost is sent again with the same offsets.
     ///
     /// # Errors
-    /// See [`Error`]; `ResourceNotFound` if its cell doesn't know it: not yet, or not any more.
-    pub async fn talk(&self, talk: &Talk) -> Result<Talked, Error> {
+    /// See [`Error`]; `ResourceNotFound` if the cell does not know the program yet or no longer knows it.
+    pub async fn talk(&self, talk: &ExecIo) -> Result<ExecIoReply, Error> {
         let subject = subjects::talk(&self.domain, &self.name);
         let wait = Duration::from_millis(talk.wait_ms) + POLL_GRACE;
-        self.line.ask_once(&subject, Bytes::from(codec::encode(Form::Json, talk)), wait).await
+        self.line.request_once(&subject, Bytes::from(codec::encode(Form::Json, talk)), wait).await
     }
 }

@@ -1,9 +1,9 @@
-//! Every event of the cluster as it happens: each once, in order, without a gap.
+//! Live feed of the events of the cluster: each event once, in order, without gaps.
 //!
 //! ```text
-//!   feed (live, may lose) ──▶ follows what was given? ── yes ─▶ given
+//!   feed (live, may lose) ──▶ follows the last event? ── yes ─▶ return it
 //!                                     │ no, or silence
-//!   log (by queries)      ◀───────────┘ reads what is missing
+//!   log (by queries)      ◀───────────┘ read the missing events
 //! ```
 
 use std::collections::VecDeque;
@@ -18,43 +18,44 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::limits::{PAUSE, POLL, POLL_ENTRIES};
+use crate::limits::{POLL_ENTRIES, POLL_WAIT, RETRY_DELAY};
 
-/// An event.
+/// Event of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedEvent {
-    /// Where its entry stands.
+    /// Position of the entry.
     pub position: Position,
-    /// Which event of the entry it is, from 0.
-    pub nth: u64,
-    /// The event as a `CloudEvent`, in JSON: see `docs/clients.md`, "The feed".
+    /// Index of the event in its entry, starting at 0.
+    pub index: u64,
+    /// The event as a `CloudEvent`, in JSON: see docs/reference/feed.md.
     pub json: String,
 }
 
-/// Events behind a position, as they come. A lost connection is waited for, and what was missed meanwhile is read.
+/// Follower of the events after a position. If the connection is lost, it waits and then reads the missed
+/// events.
 #[derive(Debug)]
 pub struct Feed {
     client: Client,
-    /// What is told now; none: it isn't listened yet, or no more.
+    /// Subscription to the feed. `None` before it is made and after it has ended.
     live: Option<Subscription>,
     cluster: Option<ClusterId>,
-    /// Everything up to this event is given out or in `ready`; `u64::MAX`: all events of the position.
+    /// Last event that was returned or is in `ready`. `u64::MAX` stands for all events of the position.
     known: (Position, u64),
-    /// Whether the log may hold more than is known.
+    /// `true` if the log may contain later events than `known`.
     behind: bool,
     ready: VecDeque<FeedEvent>,
 }
 
-/// What tells where an event stands.
+/// Fields that determine the place of an event in the feed.
 #[derive(Deserialize)]
-struct Place {
+struct EventPlace {
     id: String,
     previous: Option<String>,
 }
 
 impl Client {
-    /// Listens to every event of the cluster behind a position; 0 is from the beginning. What of one thing happens
-    /// [`Client::events`] tells with less on the way.
+    /// Follows the events of the cluster after a position. Position 0 starts at the beginning. For the events
+    /// of one aggregate, [`Client::events`] transfers less data.
     #[must_use]
     pub fn feed(&self, after: Position) -> Feed {
         Feed {
@@ -69,27 +70,27 @@ impl Client {
 }
 
 impl Feed {
-    /// The next event; waits for it, for ever. Cancel-safe.
+    /// Waits for the next event, without a limit, and returns it. This method is cancel safe.
     ///
     /// # Errors
-    /// A refusal, or an answer that makes no sense.
+    /// Returns an error for a refusal or an invalid answer.
     pub async fn next(&mut self) -> Result<FeedEvent, Error> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
             match &mut self.live {
-                Some(live) if !self.behind => match timeout(POLL, live.next()).await {
-                    Ok(Some(told)) => self.hear(&told.payload),
+                Some(live) if !self.behind => match timeout(POLL_WAIT, live.next()).await {
+                    Ok(Some(told)) => self.receive_live(&told.payload),
                     Ok(None) => (self.live, self.behind) = (None, true),
-                    // What was told last may have been lost.
+                    // The last event may have been lost.
                     Err(_) => self.behind = true,
                 },
                 Some(_) | None => match self.catch_up().await {
                     Ok(()) => {}
-                    Err(error) if error.is_passing() => {
-                        tracing::warn!("{error}; waiting, to read on behind position {}", self.known.0);
-                        sleep(PAUSE.1).await;
+                    Err(error) if error.is_transient() => {
+                        tracing::warn!("{error}; waiting to continue after position {}", self.known.0);
+                        sleep(RETRY_DELAY.1).await;
                     }
                     Err(error) => return Err(error),
                 },
@@ -97,30 +98,31 @@ impl Feed {
         }
     }
 
-    /// Takes what was told, if it follows what is known: what is between has to be read first.
-    fn hear(&mut self, payload: &[u8]) {
-        let place = serde_json::from_slice::<Place>(payload).ok();
-        let at = place.as_ref().and_then(|place| place_of(&place.id));
+    /// Accepts an event of the feed if it follows the last known event. Otherwise the missing events must be
+    /// read first.
+    fn receive_live(&mut self, payload: &[u8]) {
+        let place = serde_json::from_slice::<EventPlace>(payload).ok();
+        let at = place.as_ref().and_then(|place| parse_event_id(&place.id));
         let Some((at, json)) = at.zip(String::from_utf8(payload.to_vec()).ok()) else {
             self.behind = true;
             return;
         };
-        let previous = place.and_then(|place| place_of(&place.previous?));
+        let previous = place.and_then(|place| parse_event_id(&place.previous?));
         if at <= self.known {
             return;
         }
         if previous.is_some_and(|previous| previous <= self.known) {
             self.known = at;
-            self.ready.push_back(FeedEvent { position: at.0, nth: at.1, json });
+            self.ready.push_back(FeedEvent { position: at.0, index: at.1, json });
         } else {
             self.behind = true;
         }
     }
 
-    /// Listens first and reads then, so that nothing is between.
+    /// Subscribes before it reads, so that no event is missed in between.
     async fn catch_up(&mut self) -> Result<(), Error> {
         if self.live.is_none() {
-            self.live = Some(self.client.line.subscribe(feed::EVERYTHING).await?);
+            self.live = Some(self.client.line.subscribe(feed::ALL_EVENTS).await?);
         }
         let cluster = match self.cluster {
             Some(cluster) => cluster,
@@ -140,17 +142,17 @@ impl Feed {
     fn take(&mut self, cluster: ClusterId, recorded: &RecordedEntry) {
         let RecordedEntry { position, entry, .. } = recorded;
         let ReadEntry::Known(entry) = entry else { return };
-        for (nth, event) in (0..).zip(cloudevent::of_entry(cluster, *position, entry)) {
+        for (nth, event) in (0..).zip(cloudevent::entry_events(cluster, *position, entry)) {
             if (*position, nth) > self.known {
                 let json = serde_json::to_string(&event).expect("an event is JSON");
-                self.ready.push_back(FeedEvent { position: *position, nth, json });
+                self.ready.push_back(FeedEvent { position: *position, index: nth, json });
             }
         }
     }
 }
 
-/// Where the event of an id stands: `POSITION-NTH`.
-fn place_of(id: &str) -> Option<(Position, u64)> {
+/// Parses the id of an event: `POSITION-NTH`.
+fn parse_event_id(id: &str) -> Option<(Position, u64)> {
     let (position, nth) = id.split_once('-')?;
     Some((Position(position.parse().ok()?), nth.parse().ok()?))
 }

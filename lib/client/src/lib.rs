@@ -1,4 +1,4 @@
-//! The typed client for other programs.
+//! Typed Muster client for other programs.
 //!
 //! ```no_run
 //! # async fn example(lrp: schemas::definition::DesiredLrp) -> Result<(), client::Error> {
@@ -13,17 +13,20 @@
 //! # }
 //! ```
 //!
-//! - A **command** carries a request id and the client's patience, and is asked again with the same id until it is answered or the
-//!   patience ends: asking twice is asking once. It is answered when it is in the log.
-//! - A **query** reads all its pages, and sees at least what this client has seen before: what was written is read.
-//! - **Events** are followed from a position. A lost connection is waited for, and none is missed or given twice:
-//!   [`Client::events`] asks for entries, of the cluster or of one thing; [`Client::feed`] listens to single events.
+//! - A **command** contains a request id and the client's patience. It is repeated with the same id until it
+//!   is answered or the patience ends, and is carried out only once. It is answered after it was recorded in
+//!   the log.
+//! - A **query** reads all its pages. Its answer is at or after the highest position that this client has
+//!   seen, so a client reads its own writes.
+//! - **Events** are followed from a position. If the connection is lost, the follower waits. No event is
+//!   missed or returned twice. [`Client::events`] requests entries, of the cluster or of one aggregate;
+//!   [`Client::feed`] subscribes to single events.
 //!
-//! | the file | holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`target`] | where a cluster is reached |
-//! | [`subjects`] | the one place that builds subjects |
-//! | [`limits`] | every limit, with its unit |
+//! | [`target`] | address of a cluster |
+//! | [`subjects`] | construction of all subjects |
+//! | [`limits`] | limits, with their units |
 
 mod ask;
 mod client;
@@ -41,13 +44,13 @@ pub mod target;
 mod watch;
 
 pub use client::{Client, Connect, default_domain};
-pub use commands::{bad_name, check_mode};
+pub use commands::{check_mode, invalid_name};
 pub use error::Error;
 pub use events::Events;
 pub use feed::{Feed, FeedEvent};
-pub use logs::{LogReader, Piece, Whose};
-pub use queries::{Listed, Only, key_of, reached_at};
+pub use logs::{LogChunk, LogReader, LogSource};
+pub use queries::{ListAnswer, ListFilter, instance_key, port_address};
 pub use schemas::bus::Inbox;
 pub use schemas::spec::own_definition_id;
 pub use target::{Login, Target, Tls, default_folder, default_socket};
-pub use watch::{LOOKED_AT, LrpWatch, Progress, Snapshot, TaskEnd};
+pub use watch::{LrpWatch, MAX_DETAILED_INSTANCES, Progress, Snapshot, TaskEnd};

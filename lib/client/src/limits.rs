@@ -1,24 +1,26 @@
-//! Every limit of the client, with its unit.
+//! Limits of the client.
 
 use std::time::Duration;
 
-/// How long a client keeps asking before it gives up, unless set otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one try may take before the same question is asked again.
-pub const TRY: Duration = Duration::from_secs(2);
-/// The shortest and the longest wait between two tries.
-pub const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
-/// After how long without an answer the program's log says so.
-pub const SILENCE_WARNED: Duration = Duration::from_secs(2);
-/// How long one read of events waits for an event to come. A BBS that is killed meanwhile is noticed only then.
-pub const POLL: Duration = Duration::from_secs(3);
-/// How much later the answer to such a read may come.
+/// Default of the total timeout of a request.
+pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one attempt, after which the same request is sent again.
+pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Minimum and maximum delay between two attempts.
+pub const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
+/// Time without an answer after which a warning is logged.
+pub const SILENCE_WARNING: Duration = Duration::from_secs(2);
+/// Time that one read of events waits for an event. If the BBS is killed during the read, this is noticed
+/// only afterwards.
+pub const POLL_WAIT: Duration = Duration::from_secs(3);
+/// Additional time for the answer to such a read.
 pub const POLL_GRACE: Duration = Duration::from_millis(1_500);
-/// Events that are read at once.
+/// Maximum number of entries per read.
 pub const POLL_ENTRIES: usize = 500;
-/// How long one read of a log may be followed by the next when it brought nothing.
-pub const LOG_PAUSE: Duration = Duration::from_millis(300);
-/// Bytes of a log that are read at once.
+/// Delay before the next read of a log if the last one returned nothing.
+pub const LOG_POLL_INTERVAL: Duration = Duration::from_millis(300);
+/// Maximum number of bytes per read of a log.
 pub const LOG_BYTES: usize = 65_536;
-/// How often a list is read anew, at most, whose position is no longer held.
-pub const LISTED_ANEW: u32 = 4;
+/// Maximum number of attempts to read a list. An attempt fails if its position expires before the last page
+/// is read.
+pub const LIST_ATTEMPTS: u32 = 4;

@@ -1,4 +1,4 @@
-//! Queries: reads at one position, paged.
+//! Queries of a client. A query reads all pages at one position.
 
 use schemas::container::PortMapping;
 use schemas::health::ContainerHealth;
@@ -6,8 +6,8 @@ use schemas::names::{CellId, Domain, EvaluationId, ParameterisedGuid, PeriodicGu
 use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage,
-    Files, Filter, InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles,
-    Show, StatusRow, TaskRow,
+    Files, Filter, InstanceRow, LrpRow, Page, ParameterisedRow, PeriodicRow, ReadEvents, ReadFiles, Show,
+    ShowAnswer, StatusRow, TaskRow,
 };
 use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
@@ -15,50 +15,47 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::limits::LISTED_ANEW;
+use crate::limits::LIST_ATTEMPTS;
 use crate::subjects::Query;
 
-/// All rows of an answer.
+/// Rows of a complete list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed<T> {
-    /// Where the world stood.
+pub struct ListAnswer<T> {
+    /// Position of the World snapshot.
     pub position: Position,
-    /// The rows, in order of their names.
+    /// Rows, sorted by name.
     pub rows: Vec<T>,
 }
 
-/// What lists are narrowed by. Nothing: everything.
+/// Filter of a list. Without fields it selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Only {
-    /// Only of this domain.
+pub struct ListFilter {
     pub domain: Option<Domain>,
-    /// Only of this process.
     pub process_guid: Option<ProcessGuid>,
-    /// Only on this cell.
     pub cell_id: Option<CellId>,
 }
 
-impl Only {
-    /// Only of a domain.
+impl ListFilter {
+    /// Selects the rows of a domain.
     #[must_use]
     pub fn domain(domain: Domain) -> Self {
         Self { domain: Some(domain), ..Self::default() }
     }
 
-    /// Only of a process.
+    /// Selects the rows of a process.
     #[must_use]
     pub fn process(guid: ProcessGuid) -> Self {
         Self { process_guid: Some(guid), ..Self::default() }
     }
 
-    /// Only on a cell.
+    /// Selects the rows on a cell.
     #[must_use]
     pub fn cell(id: CellId) -> Self {
         Self { cell_id: Some(id), ..Self::default() }
     }
 }
 
-fn filter(only: &Only) -> Filter {
+fn filter(only: &ListFilter) -> Filter {
     Filter {
         domain: only.domain.clone(),
         process_guid: only.process_guid.clone(),
@@ -67,148 +64,154 @@ fn filter(only: &Only) -> Filter {
     }
 }
 
-/// The key of the instance that a row shows: as text it is `PROCESS/INDEX`, in full `PROCESS/INDEX@DEFINITION`. Queries
-/// take both.
+/// Returns the key of the instance in a row. Its text is `PROCESS/INDEX`, or `PROCESS/INDEX@DEFINITION` in
+/// full. Queries accept both.
 #[must_use]
-pub fn key_of(row: &InstanceRow) -> ActualLrpKey {
+pub fn instance_key(row: &InstanceRow) -> ActualLrpKey {
     ActualLrpKey::new(row.process_guid.clone(), Place::new(row.index, row.definition_id.clone()))
 }
 
-/// Where an instance is reached by one of its ports: `address:host_port`.
+/// Returns the address of a port of an instance: `address:host_port`. `None` if the instance has no address.
 #[must_use]
-pub fn reached_at(row: &InstanceRow, port: &PortMapping) -> Option<String> {
+pub fn port_address(row: &InstanceRow, port: &PortMapping) -> Option<String> {
     row.address.as_ref().map(|address| format!("{address}:{}", port.host_port))
 }
 
 impl Client {
-    /// All processes.
+    /// Lists processes.
     ///
     /// # Errors
-    /// See [`Error`]; so for every query below. What doesn't exist is `Refused` with `ResourceNotFound`.
-    pub async fn lrps(&self, only: &Only) -> Result<Listed<LrpRow>, Error> {
+    /// See [`Error`]. This applies to every query below. If an object does not exist, the error is `Refused`
+    /// with `ResourceNotFound`.
+    pub async fn lrps(&self, only: &ListFilter) -> Result<ListAnswer<LrpRow>, Error> {
         self.list(Query::LrpList, only).await
     }
 
-    /// One process, with its definition.
+    /// Returns one process with its definition.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn lrp(&self, guid: &ProcessGuid) -> Result<One<LrpRow>, Error> {
+    pub async fn lrp(&self, guid: &ProcessGuid) -> Result<ShowAnswer<LrpRow>, Error> {
         self.show(Query::LrpShow, guid.as_str()).await
     }
 
-    /// All instances, with their evacuating twins.
+    /// Lists instances, including evacuating instances.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn instances(&self, only: &Only) -> Result<Listed<InstanceRow>, Error> {
+    pub async fn instances(&self, only: &ListFilter) -> Result<ListAnswer<InstanceRow>, Error> {
         self.list(Query::InstanceList, only).await
     }
 
-    /// All instances, one record of each: of one that is being evacuated the record that counts.
+    /// Lists instances, with one row each. For an instance that is being evacuated, this is the EVACUATING
+    /// row while the other one is UNCLAIMED or CLAIMED, else the other one.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn counting_instances(&self, only: &Only) -> Result<Listed<InstanceRow>, Error> {
+    pub async fn effective_instances(&self, only: &ListFilter) -> Result<ListAnswer<InstanceRow>, Error> {
         self.list_filtered(Query::InstanceList, filter(only)).await
     }
 
-    /// All processes, with their definitions.
+    /// Lists processes with their definitions.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn lrps_with_definitions(&self, only: &Only) -> Result<Listed<LrpRow>, Error> {
+    pub async fn lrps_with_definitions(&self, only: &ListFilter) -> Result<ListAnswer<LrpRow>, Error> {
         self.list_filtered(Query::LrpList, Filter { definitions: true, ..filter(only) }).await
     }
 
-    /// One instance: `PROCESS/INDEX@DEFINITION`, `PROCESS/INDEX` (of the active definition, if there are several at the
-    /// index), or an instance guid. Of one that is being evacuated also its twin, so there may be two rows, and there is
-    /// always one.
+    /// Returns one instance. `id` is `PROCESS/INDEX@DEFINITION`, `PROCESS/INDEX` (of the active definition,
+    /// if there are several at the index), or an instance guid. There is at least one row. If the instance is
+    /// being evacuated, there may be a second row for its evacuating instance.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn instance(&self, id: &str) -> Result<One<Vec<InstanceRow>>, Error> {
+    pub async fn instance(&self, id: &str) -> Result<ShowAnswer<Vec<InstanceRow>>, Error> {
         self.show(Query::InstanceShow, id).await
     }
 
-    /// The containers of instances that ended, the newest of each index; only of one index, if that is named with its
-    /// process.
+    /// Lists the containers of ended instances, the newest of each index. `index` selects one index of the
+    /// process in the filter.
     ///
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn ended_instances(
         &self,
-        only: &Only,
+        only: &ListFilter,
         index: Option<u32>,
-    ) -> Result<Listed<EndedInstanceRow>, Error> {
+    ) -> Result<ListAnswer<EndedInstanceRow>, Error> {
         self.list_filtered(Query::InstanceEnded, Filter { index, ..filter(only) }).await
     }
 
-    /// The tasks that completed and are deleted, the newest of each domain.
+    /// Lists completed and deleted tasks, the newest of each domain.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn ended_tasks(&self, only: &Only) -> Result<Listed<EndedTaskRow>, Error> {
+    pub async fn ended_tasks(&self, only: &ListFilter) -> Result<ListAnswer<EndedTaskRow>, Error> {
         self.list_filtered(Query::TaskEnded, filter(only)).await
     }
 
-    /// What the monitors of an instance's containers found out, as their cells know it: one container, a second while it
-    /// evacuates, none while it has none.
+    /// Returns the monitor results of an instance's containers, as their cells know them. There is one result
+    /// per container: two while the instance is being evacuated, none without a container.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
-        let show = Show { id: id.to_owned(), at_least: None, as_of: self.asks_as_of() };
+        let show = Show { id: id.to_owned(), at_least: None, as_of: self.query_moment() };
         self.line.ask(&self.query(Query::InstanceHealth), &show, self.patience).await
     }
 
-    /// What is at a path of an instance's work directory: of a file bytes from the offset `from`, of a folder entries behind
-    /// the first `from`, as many as fit into an answer. `id` is as in [`Client::instance`].
+    /// Reads a path in the work directory of an instance. For a file, returns bytes from the offset `from`
+    /// on. For a folder, returns entries after the first `from`. The size of an answer limits both. `id` is
+    /// as in [`Client::instance`].
     ///
     /// # Errors
-    /// See [`Error`]; `Forbidden` if the instance is of another domain.
+    /// See [`Error`]; `Forbidden` if the instance belongs to another domain.
     pub async fn files(&self, id: &str, path: &str, from: u64) -> Result<Files, Error> {
         let asked = ReadFiles { id: id.to_owned(), path: path.to_owned(), from, limit: None };
         self.line.ask(&self.query(Query::InstanceFiles), &asked, self.patience).await
     }
 
-    /// All periodic tasks.
+    /// Lists periodic tasks.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn periodics(&self, only: &Only) -> Result<Listed<PeriodicRow>, Error> {
+    pub async fn periodics(&self, only: &ListFilter) -> Result<ListAnswer<PeriodicRow>, Error> {
         self.list(Query::PeriodicList, only).await
     }
 
-    /// One periodic task, with the definition of what it launches.
+    /// Returns one periodic task with the definition of the tasks that it launches.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn periodic(&self, guid: &PeriodicGuid) -> Result<One<PeriodicRow>, Error> {
+    pub async fn periodic(&self, guid: &PeriodicGuid) -> Result<ShowAnswer<PeriodicRow>, Error> {
         self.show(Query::PeriodicShow, guid.as_str()).await
     }
 
-    /// All parameterised tasks.
+    /// Lists parameterised tasks.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn parameterised(&self, only: &Only) -> Result<Listed<ParameterisedRow>, Error> {
+    pub async fn parameterised(&self, only: &ListFilter) -> Result<ListAnswer<ParameterisedRow>, Error> {
         self.list(Query::ParameterisedList, only).await
     }
 
-    /// One parameterised task, with everything that waits and what its tasks run.
+    /// Returns one parameterised task with its waiting dispatches and the definition of its tasks.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn parameterised_one(&self, guid: &ParameterisedGuid) -> Result<One<ParameterisedRow>, Error> {
+    pub async fn parameterised_one(
+        &self,
+        guid: &ParameterisedGuid,
+    ) -> Result<ShowAnswer<ParameterisedRow>, Error> {
         self.show(Query::ParameterisedShow, guid.as_str()).await
     }
 
-    /// All tasks.
+    /// Lists tasks.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn tasks(&self, only: &Only) -> Result<Listed<TaskRow>, Error> {
+    pub async fn tasks(&self, only: &ListFilter) -> Result<ListAnswer<TaskRow>, Error> {
         self.list(Query::TaskList, only).await
     }
 
@@ -216,90 +219,90 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn tasks_with_definitions(&self, only: &Only) -> Result<Listed<TaskRow>, Error> {
+    pub async fn tasks_with_definitions(&self, only: &ListFilter) -> Result<ListAnswer<TaskRow>, Error> {
         self.list_filtered(Query::TaskList, Filter { definitions: true, ..filter(only) }).await
     }
 
-    /// One task, with its definition.
+    /// Returns one task with its definition.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn task(&self, guid: &TaskGuid) -> Result<One<TaskRow>, Error> {
+    pub async fn task(&self, guid: &TaskGuid) -> Result<ShowAnswer<TaskRow>, Error> {
         self.show(Query::TaskShow, guid.as_str()).await
     }
 
-    /// All domains.
+    /// Lists domains.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn domains(&self) -> Result<Listed<DomainRow>, Error> {
-        self.list(Query::DomainList, &Only::default()).await
+    pub async fn domains(&self) -> Result<ListAnswer<DomainRow>, Error> {
+        self.list(Query::DomainList, &ListFilter::default()).await
     }
 
-    /// All cells.
+    /// Lists cells.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn cells(&self) -> Result<Listed<CellRow>, Error> {
-        self.list(Query::CellList, &Only::default()).await
+    pub async fn cells(&self) -> Result<ListAnswer<CellRow>, Error> {
+        self.list(Query::CellList, &ListFilter::default()).await
     }
 
     /// Returns the usage and the quotas of one domain.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn domain_use(&self, domain: &Domain) -> Result<One<DomainUseRow>, Error> {
+    pub async fn domain_use(&self, domain: &Domain) -> Result<ShowAnswer<DomainUseRow>, Error> {
         self.show(Query::DomainShow, domain.as_str()).await
     }
 
-    /// One cell.
+    /// Returns one cell.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn cell(&self, id: &CellId) -> Result<One<CellRow>, Error> {
+    pub async fn cell(&self, id: &CellId) -> Result<ShowAnswer<CellRow>, Error> {
         self.show(Query::CellShow, id.as_str()).await
     }
 
-    /// The evaluations that are remembered.
+    /// Lists the evaluations that are kept.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn evaluations(&self, only: &Only) -> Result<Listed<EvaluationRow>, Error> {
+    pub async fn evaluations(&self, only: &ListFilter) -> Result<ListAnswer<EvaluationRow>, Error> {
         self.list(Query::EvaluationList, only).await
     }
 
-    /// One evaluation.
+    /// Returns one evaluation.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn evaluation(&self, id: EvaluationId) -> Result<One<EvaluationRow>, Error> {
+    pub async fn evaluation(&self, id: EvaluationId) -> Result<ShowAnswer<EvaluationRow>, Error> {
         self.show(Query::EvaluationShow, &id.to_string()).await
     }
 
-    /// The cluster.
+    /// Returns the properties of the cluster.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn cluster(&self) -> Result<One<ClusterRow>, Error> {
-        self.of_cluster(Query::ClusterShow).await
+    pub async fn cluster(&self) -> Result<ShowAnswer<ClusterRow>, Error> {
+        self.show_cluster(Query::ClusterShow).await
     }
 
-    /// How the cluster is, all together.
+    /// Returns the overall status of the cluster.
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn status(&self) -> Result<One<StatusRow>, Error> {
-        self.of_cluster(Query::ClusterStatus).await
+    pub async fn status(&self) -> Result<ShowAnswer<StatusRow>, Error> {
+        self.show_cluster(Query::ClusterStatus).await
     }
 
-    async fn of_cluster<T: DeserializeOwned>(&self, query: Query) -> Result<One<T>, Error> {
-        let filter = Filter { at_least: self.at_least(), as_of: self.asks_as_of(), ..Filter::default() };
-        let one: One<T> = self.line.ask(&self.query(query), &filter, self.patience).await?;
-        self.note(one.position);
+    async fn show_cluster<T: DeserializeOwned>(&self, query: Query) -> Result<ShowAnswer<T>, Error> {
+        let filter = Filter { at_least: self.at_least(), as_of: self.query_moment(), ..Filter::default() };
+        let one: ShowAnswer<T> = self.line.ask(&self.query(query), &filter, self.patience).await?;
+        self.record_position(one.position);
         Ok(one)
     }
 
-    /// One read of what happened. [`Client::events`] follows it.
+    /// Reads one page of entries. [`Client::events`] follows the log.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -307,7 +310,7 @@ impl Client {
         self.line.ask(&self.query(Query::EventsRead), read, self.patience).await
     }
 
-    /// The JSON Schemas of events and commands that there are.
+    /// Lists the JSON Schemas of events and commands.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -315,37 +318,42 @@ impl Client {
         self.line.ask(&self.query(Query::SchemaList), &ListSchemas {}, self.patience).await
     }
 
-    /// The JSON Schema of a name: `entry`, the type of an event as `actual.claimed.v1`, or a command as `lrp.desire`.
+    /// Returns the JSON Schema of a name: `entry`, an event type such as `actual.claimed.v1`, or a command
+    /// such as `lrp.desire`.
     ///
     /// # Errors
-    /// See [`Client::lrps`]; there is none of that name.
+    /// See [`Client::lrps`]. Also returns an error if no schema has this name.
     pub async fn schema(&self, name: &str) -> Result<Value, Error> {
         let show = ShowSchema { name: name.to_owned() };
         self.line.ask(&self.query(Query::SchemaShow), &show, self.patience).await
     }
 
-    /// One page of rows. [`Client::lrps`] and its like read all of them.
+    /// Reads one page of rows. [`Client::lrps`] and similar methods read all pages.
     ///
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn page<T: DeserializeOwned>(&self, query: Query, filter: &Filter) -> Result<Page<T>, Error> {
         let page: Page<T> = self.line.ask(&self.query(query), filter, self.patience).await?;
-        self.note(page.position);
+        self.record_position(page.position);
         Ok(page)
     }
 
-    async fn list<T: DeserializeOwned>(&self, query: Query, only: &Only) -> Result<Listed<T>, Error> {
-        // Both records of an instance: who looks at the rows decides.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        query: Query,
+        only: &ListFilter,
+    ) -> Result<ListAnswer<T>, Error> {
+        // List both records of an evacuating instance, so that the caller can choose.
         self.list_filtered(query, Filter { all: query == Query::InstanceList, ..filter(only) }).await
     }
 
-    /// All pages at one position. Where that is no longer held it begins anew, at a later one.
+    /// Reads all pages at one position. If that position expires, starts again at a later one.
     async fn list_filtered<T: DeserializeOwned>(
         &self,
         query: Query,
         filter: Filter,
-    ) -> Result<Listed<T>, Error> {
-        for _ in 1..LISTED_ANEW {
+    ) -> Result<ListAnswer<T>, Error> {
+        for _ in 1..LIST_ATTEMPTS {
             match self.list_once(query, filter.clone()).await {
                 Err(error) if error.code() == Some(Code::Expired) => {}
                 listed => return listed,
@@ -354,12 +362,16 @@ impl Client {
         self.list_once(query, filter).await
     }
 
-    async fn list_once<T: DeserializeOwned>(&self, query: Query, filter: Filter) -> Result<Listed<T>, Error> {
-        let mut filter = Filter { at_least: self.at_least(), as_of: self.asks_as_of(), ..filter };
+    async fn list_once<T: DeserializeOwned>(
+        &self,
+        query: Query,
+        filter: Filter,
+    ) -> Result<ListAnswer<T>, Error> {
+        let mut filter = Filter { at_least: self.at_least(), as_of: self.query_moment(), ..filter };
         let Page { position, mut rows, mut next } = self.page(query, &filter).await?;
         while let Some(cursor) = next {
             if filter.cursor.as_ref() == Some(&cursor) {
-                let why = format!("the page at {cursor:?} is followed by itself");
+                let why = format!("the page at {cursor:?} names itself as the next page");
                 return Err(Error::Protocol { subject: self.query(query), why });
             }
             filter.cursor = Some(cursor);
@@ -367,32 +379,32 @@ impl Client {
             rows.extend(page.rows);
             next = page.next;
         }
-        Ok(Listed { position, rows })
+        Ok(ListAnswer { position, rows })
     }
 
-    async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
+    async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<ShowAnswer<T>, Error> {
         match self.show_once(query, id).await {
-            Err(missing) if missing.is_not_found() && self.asks_as_of().is_none() => {
+            Err(missing) if missing.is_not_found() && self.query_moment().is_none() => {
                 let before = self.line.seen();
-                self.see_the_end().await?;
+                self.advance_to_log_end().await?;
                 if self.line.seen() == before { Err(missing) } else { self.show_once(query, id).await }
             }
             shown => shown,
         }
     }
 
-    /// From here on every query sees at least what the log holds now.
-    async fn see_the_end(&self) -> Result<(), Error> {
+    /// Makes all later queries read at or after the current end of the log.
+    async fn advance_to_log_end(&self) -> Result<(), Error> {
         let read = ReadEvents { after: Position(0), limit: Some(1), wait_ms: None, about: None };
         let page = self.read_events(&read).await?;
-        self.line.note(page.end);
+        self.line.record_position(page.end);
         Ok(())
     }
 
-    async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
-        let show = Show { id: id.to_owned(), at_least: self.at_least(), as_of: self.asks_as_of() };
-        let one: One<T> = self.line.ask(&self.query(query), &show, self.patience).await?;
-        self.note(one.position);
+    async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<ShowAnswer<T>, Error> {
+        let show = Show { id: id.to_owned(), at_least: self.at_least(), as_of: self.query_moment() };
+        let one: ShowAnswer<T> = self.line.ask(&self.query(query), &show, self.patience).await?;
+        self.record_position(one.position);
         Ok(one)
     }
 }

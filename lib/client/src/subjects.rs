@@ -1,23 +1,23 @@
-//! The subjects on which a client asks.
+//! Subjects of the requests of a client.
 
 pub use schemas::bus::QueryVerb as Query;
 use schemas::bus::{BusSubject, Inbox, OperatorVerb};
 use schemas::names::{ClientName, Domain};
 use schemas::spec::ClientCommand;
 
-/// The subject on which a client of a domain asks for a command.
+/// Returns the subject of a command of a client.
 #[must_use]
 pub fn command(domain: &Domain, name: &ClientName, command: &ClientCommand) -> String {
     BusSubject::Client(domain.clone(), name.clone(), command.verb()).to_string()
 }
 
-/// The subject on which a client of a domain asks to have secrets sealed.
+/// Returns the subject of a client's request to seal secrets.
 #[must_use]
 pub fn seal(domain: &Domain, name: &ClientName) -> String {
     BusSubject::Seal(domain.clone(), name.clone()).to_string()
 }
 
-/// The subject on which a client of a domain talks to a program that it has run.
+/// Returns the subject of a client's requests to a program that it runs in a container.
 #[must_use]
 pub fn talk(domain: &Domain, name: &ClientName) -> String {
     BusSubject::Talk(domain.clone(), name.clone()).to_string()
@@ -29,7 +29,7 @@ pub fn operator(name: &ClientName, verb: OperatorVerb) -> String {
     BusSubject::Operator(name.clone(), verb).to_string()
 }
 
-/// What stands before the subjects of answers to a client, so that its permission is one line.
+/// Returns the prefix of the reply subjects of a client. One permission covers all of them.
 #[must_use]
 pub fn inbox(domain: &Domain, name: &ClientName) -> String {
     Inbox::Client(domain.clone(), name.clone()).to_string()
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_says_who_asks_for_what() {
+    fn subjects_contain_domain_client_and_verb() {
         let (domain, name) = (Domain::new("shop").unwrap(), ClientName::new("ci").unwrap());
         let refresh = ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: None };
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");

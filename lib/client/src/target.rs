@@ -1,4 +1,4 @@
-//! Where a cluster is reached.
+//! Address of a cluster.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,34 +11,32 @@ use schemas::bus::{INBOX_ROOT, Inbox};
 
 use crate::error::Error;
 
-/// The name of the socket in a data folder.
-pub const SOCKET: &str = "muster.sock";
+/// Name of the socket in a data folder.
+pub const SOCKET_FILE: &str = "muster.sock";
 
-/// Where a cluster is reached.
+/// Address of a cluster.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// By a NATS server.
+    /// NATS servers.
     Nats {
-        /// Addresses of the servers, as `nats://127.0.0.1:4222`. At least one.
+        /// URLs of the servers, such as `nats://127.0.0.1:4222`. At least one.
         urls: Vec<String>,
-        /// Who we say that we are.
         login: Login,
-        /// How the connection is encrypted.
         tls: Tls,
     },
-    /// By the Unix socket of a program that runs a cluster by itself, as `muster dev` does.
+    /// Unix socket of a program that runs a whole cluster, such as `muster dev`.
     Socket(PathBuf),
 }
 
 impl Target {
-    /// A NATS server that lets everybody in. Several addresses of one cluster may stand with commas between them.
+    /// Returns the target of NATS servers without login. Several URLs of one cluster are separated by commas.
     #[must_use]
     pub fn nats(urls: &str) -> Self {
         let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
         Self::Nats { urls, login: Login::default(), tls: Tls::default() }
     }
 
-    /// A NATS server that wants a credentials file.
+    /// Returns the target of NATS servers that require a credentials file.
     #[must_use]
     pub fn nats_with_credentials(urls: &str, file: &Path) -> Self {
         match Self::nats(urls) {
@@ -47,21 +45,21 @@ impl Target {
         }
     }
 
-    /// The same NATS server, whose connections are encrypted so.
+    /// Sets the encryption of the connections to NATS servers. Does not affect a socket.
     #[must_use]
-    pub fn encrypted(self, tls: Tls) -> Self {
+    pub fn with_tls(self, tls: Tls) -> Self {
         match self {
             Self::Nats { urls, login, .. } => Self::Nats { urls, login, tls },
             socket @ Self::Socket(_) => socket,
         }
     }
 
-    /// Connects as somebody whose answers come to an inbox.
+    /// Connects to the cluster. Answers go to the inbox.
     pub(crate) async fn connect(&self, inbox: &Inbox) -> Result<Bus, Error> {
         let inbox = inbox.to_string();
         match self {
             Self::Nats { urls, login, tls } => {
-                let mut settings = Settings::new(urls.clone(), &said_by(&inbox), &inbox);
+                let mut settings = Settings::new(urls.clone(), &connection_name(&inbox), &inbox);
                 settings.login = login.clone();
                 settings.tls = tls.clone();
                 Ok(Bus::from(settings.connect().await?))
@@ -71,27 +69,27 @@ impl Target {
     }
 }
 
-/// What the server calls a connection: who it is for, as `client shop web`.
-fn said_by(inbox: &str) -> String {
+/// Returns the name of a connection in the server's lists: the owner of its inbox, such as `client shop web`.
+fn connection_name(inbox: &str) -> String {
     inbox.strip_prefix(INBOX_ROOT).unwrap_or(inbox).replace('.', " ")
 }
 
-/// The data folder of a local cluster that wasn't given another: `$XDG_RUNTIME_DIR/muster`, else `/tmp/muster-$UID`.
+/// Returns the default data folder of a local cluster: `$XDG_RUNTIME_DIR/muster`, else `/tmp/muster-$UID`.
 #[must_use]
 pub fn default_folder() -> PathBuf {
     folder_for(std::env::var_os("XDG_RUNTIME_DIR"), user())
 }
 
-/// Where a local cluster that wasn't given another place serves its socket, and where clients look for it.
+/// Returns the default path of the socket of a local cluster.
 #[must_use]
 pub fn default_socket() -> PathBuf {
-    default_folder().join(SOCKET)
+    default_folder().join(SOCKET_FILE)
 }
 
-/// Whether there is a socket at `path` that is ours, in a folder that is ours. `/tmp` is everybody's, so a socket that
-/// somebody else put there, or leads to by a link, isn't to be trusted with what we say.
+/// Returns `true` if `path` is a socket of this user in a folder of this user. Every user can create files in
+/// `/tmp`, so a socket or link of another user must not receive any data.
 #[must_use]
-pub fn is_ours(path: &Path) -> bool {
+pub fn is_own_socket(path: &Path) -> bool {
     let ours = |path: &Path| std::fs::symlink_metadata(path).ok().filter(|found| found.uid() == user());
     let folder = path.parent().and_then(ours);
     folder.is_some_and(|found| found.is_dir())
@@ -114,15 +112,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_cluster_has_one_place_for_each_user() {
+    fn default_folder_differs_per_user() {
         assert_eq!(folder_for(Some("/run/user/7".into()), 7), Path::new("/run/user/7/muster"));
         assert_eq!(folder_for(Some("".into()), 7), Path::new("/tmp/muster-7"));
         assert_eq!(folder_for(None, 0), Path::new("/tmp/muster-0"));
-        assert!(default_socket().ends_with(SOCKET));
+        assert!(default_socket().ends_with(SOCKET_FILE));
     }
 
     #[test]
-    fn several_addresses_are_one_target() {
+    fn nats_target_splits_several_urls() {
         let Target::Nats { urls, .. } = Target::nats("nats://a:1, nats://b:2,") else {
             panic!("no NATS target")
         };

@@ -1,4 +1,5 @@
-//! Watching what is carried out: told by an event that something changed, and by a query how it is.
+//! Watching until a change has been carried out. Events report that something changed, and queries return the
+//! new state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,61 +20,60 @@ use tokio::time::timeout;
 use crate::client::Client;
 use crate::error::Error;
 use crate::events::Events;
-use crate::queries::Only;
+use crate::queries::ListFilter;
 
-/// Up to this many instances are looked at one by one while a process changes; of more, only when they are settled.
-pub const LOOKED_AT: u32 = 200;
+/// Maximum number of instances that are read while a process changes. The instances of larger processes are
+/// read only when the process has settled.
+pub const MAX_DETAILED_INSTANCES: u32 = 200;
 
-/// A process as it is at a position.
+/// State of a process at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Where the world stood.
+    /// Position of the World snapshot.
     pub position: Position,
-    /// The process; none: nothing of it is left.
+    /// `None` if nothing of the process is left.
     pub lrp: Option<LrpRow>,
-    /// Its instances; empty while a large process is not settled.
+    /// Instances of the process. Empty while a large process has not settled.
     pub instances: Vec<InstanceRow>,
 }
 
-/// How far a process is from what is desired of it.
+/// Progress of a process towards its desired state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Something is still being done.
-    Under,
-    /// Every desired instance is RUNNING, and no other is left.
+    /// Changes are in progress.
+    InProgress,
+    /// Exactly the desired instances are left, and each of them is RUNNING.
     Running,
-    /// Nobody desires it, and nothing of it is left.
+    /// The process is not desired, and nothing of it is left.
     Gone,
-    /// Nothing is being done, and these instances don't run: they could not be placed, or crashed and wait. During a
-    /// rollout only if it can't go on by itself either.
+    /// Nothing is in progress, and these instances do not run: they could not be placed, or they crashed and
+    /// wait. During a rollout, this also requires that the rollout cannot continue automatically.
     Stuck(Vec<InstanceRow>),
-    /// Its rollout is paused, and nothing else is being done: somebody has to resume it, to roll it back or to ask for
-    /// something else. Every index runs.
+    /// The rollout is paused, and nothing else is in progress. It must be resumed, rolled back or replaced by
+    /// another request. Every index runs.
     Paused,
 }
 
-/// A process that is being watched.
+/// Watch on a process.
 #[derive(Debug)]
 pub struct LrpWatch {
     client: Client,
     guid: ProcessGuid,
     events: Events,
-    looked: bool,
+    started: bool,
 }
 
-/// How a task ended.
+/// End of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskEnd {
-    /// Its outcome.
     pub outcome: Outcome,
-    /// The container that ran it, if one did.
+    /// Container that ran the task. `None` if it never ran.
     pub by: Option<Instance>,
-    /// When.
     pub at: Timestamp,
 }
 
 impl Snapshot {
-    /// How far it is.
+    /// Returns the progress of the process.
     #[must_use]
     pub fn progress(&self) -> Progress {
         let Some(lrp) = &self.lrp else { return Progress::Gone };
@@ -82,18 +82,18 @@ impl Snapshot {
         if wanted == 0 {
             let gone = known == 0 && self.instances.is_empty();
             return if !gone {
-                Progress::Under
+                Progress::InProgress
             } else if lrp.desired {
                 Progress::Running
             } else {
                 Progress::Gone
             };
         }
-        if let Some(rollout) = lrp.rollout.as_ref().filter(|rollout| lrp.desired && !rollout.is_over()) {
-            return self.progress_of_rollout(lrp, rollout);
+        if let Some(rollout) = lrp.rollout.as_ref().filter(|rollout| lrp.desired && !rollout.is_completed()) {
+            return self.rollout_progress(lrp, rollout);
         }
         let ordinary = || self.ordinary();
-        // Two definitions at one index: one of them is about to go.
+        // If there are two definitions at one index, one of them is about to be removed.
         let indices: BTreeSet<u32> = ordinary().map(|row| row.index).collect();
         let extra = indices.len() < ordinary().count()
             || ordinary().any(|row| !lrp.indices.contains(row.index) || row.stopping);
@@ -102,15 +102,15 @@ impl Snapshot {
         }
         let stuck: Vec<InstanceRow> = ordinary().filter(|row| is_stuck(row)).cloned().collect();
         let settled = known == wanted && !extra && u32::try_from(stuck.len()) == Ok(wanted - lrp.running);
-        if settled && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Under }
+        if settled && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::InProgress }
     }
 
     fn ordinary(&self) -> impl Iterator<Item = &InstanceRow> {
         self.instances.iter().filter(|row| row.presence == InstancePresence::Ordinary)
     }
 
-    /// How far it is while a rollout is under way: then two instances at an index are as they should be.
-    fn progress_of_rollout(&self, lrp: &LrpRow, rollout: &RolloutRow) -> Progress {
+    /// Returns the progress during a rollout, when two instances at one index are expected.
+    fn rollout_progress(&self, lrp: &LrpRow, rollout: &RolloutRow) -> Progress {
         let moves = |row: &InstanceRow| {
             row.stopping
                 || !lrp.indices.contains(row.index)
@@ -119,11 +119,12 @@ impl Snapshot {
         };
         let runs = |row: &InstanceRow| row.state == InstanceState::Running;
         let is_target = |row: &InstanceRow| row.definition_id == rollout.target;
-        // What runs the target and is still in replacement waits for its monitor, or for the end of the other.
+        // An index in replacement that runs the target waits for its monitor, or for the end of the other
+        // instance.
         let proves_itself =
             |row: &InstanceRow| is_target(row) && runs(row) && rollout.in_replacement.contains(row.index);
         if lrp.claimed > 0 || self.ordinary().any(|row| moves(row) || proves_itself(row)) {
-            return Progress::Under;
+            return Progress::InProgress;
         }
         let stuck = |only: &dyn Fn(&InstanceRow) -> bool| -> Vec<InstanceRow> {
             self.ordinary().filter(|row| is_stuck(row) && only(row)).cloned().collect()
@@ -135,57 +136,60 @@ impl Snapshot {
             return if stuck.is_empty() { Progress::Paused } else { Progress::Stuck(stuck) };
         }
         if !rollout.stalled.is_empty() {
-            return Progress::Under;
+            return Progress::InProgress;
         }
         let waits = |row: &InstanceRow| is_target(row) && rollout.in_replacement.contains(row.index);
         let in_replacement = stuck(&waits);
         let all = u64::try_from(in_replacement.len()) == Ok(rollout.in_replacement.len());
         if rollout.in_replacement.is_empty() {
-            // An index has its turn soon, but where each is on the target already: then only that it runs is missing.
+            // An index starts its replacement soon. If every instance is on the target already, the rollout
+            // waits only until they run.
             let there = self.ordinary().filter(|row| is_target(row)).count();
             let stuck = stuck(&is_target);
             let all = u32::try_from(there) == Ok(lrp.instances) && self.ordinary().all(is_target);
-            return if all && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Under };
+            return if all && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::InProgress };
         }
-        if all && !goes_on_by_itself(lrp, rollout, &in_replacement) {
+        if all && !advances_automatically(lrp, rollout, &in_replacement) {
             Progress::Stuck(in_replacement)
         } else {
-            Progress::Under
+            Progress::InProgress
         }
     }
 }
 
-/// Whether time alone moves a rollout on whose indices in replacement all wait: an index that takes too long is given up
-/// once the target is known to work, and one without room falls back to stop-first if enough others run.
-fn goes_on_by_itself(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[InstanceRow]) -> bool {
+/// Returns `true` if time alone advances a rollout whose indices in replacement all wait. An index that takes
+/// too long is given up if the target is known to be healthy. An index without room falls back to stop-first
+/// if enough other instances run.
+fn advances_automatically(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[InstanceRow]) -> bool {
     let policies = lrp.policies.clone().unwrap_or_default();
-    let policy = policies.of(rollout.kind);
+    let policy = policies.for_kind(rollout.kind);
     let proven = lrp.healthy_definition_id.as_ref() == Some(&rollout.target);
-    let least = policies.running_at_least(policy, lrp.instances);
+    let least = policies.required_running(policy, lrp.instances);
     let falls_back = policy.order == UpdateOrder::StartFirst
         && lrp.running > least
         && waiting.iter().any(|row| row.state == InstanceState::Unclaimed);
     proven && policy.index_deadline_ms > 0 || falls_back
 }
 
-/// Whether an instance doesn't run and nobody does anything about it at present.
+/// Returns `true` if an instance does not run and nothing is in progress about it.
 fn is_stuck(row: &InstanceRow) -> bool {
     (row.state == InstanceState::Unclaimed && row.placement_error.is_some())
         || row.state == InstanceState::Crashed
 }
 
 impl Client {
-    /// Watches a process from a position: the one that the command was answered with.
+    /// Watches a process from a position on, usually that of the answer to a command.
     #[must_use]
     pub fn watch_lrp(&self, guid: ProcessGuid, after: Position) -> LrpWatch {
         let events = self.events(after).about(format!("lrp:{guid}"));
-        LrpWatch { client: self.clone(), guid, events, looked: false }
+        LrpWatch { client: self.clone(), guid, events, started: false }
     }
 
-    /// Waits until a process is as it is desired, or is stuck. See [`Client::watch_lrp`].
+    /// Waits until a process has reached its desired state, is stuck, or has a paused rollout. See
+    /// [`Client::watch_lrp`].
     ///
     /// # Errors
-    /// See [`Error`]; `TimedOut` if that takes longer than `limit`.
+    /// See [`Error`]; `TimedOut` if this takes longer than `limit`.
     pub async fn wait_for_lrp(
         &self,
         guid: &ProcessGuid,
@@ -197,28 +201,30 @@ impl Client {
             loop {
                 let snapshot = watch.next().await?;
                 match snapshot.progress() {
-                    Progress::Under => {}
+                    Progress::InProgress => {}
                     done @ (Progress::Running | Progress::Gone | Progress::Stuck(_) | Progress::Paused) => {
                         return Ok((done, snapshot));
                     }
                 }
             }
         };
-        let late = || Error::TimedOut { what: format!("process {guid} to settle"), waited: limit };
+        let late = || Error::TimedOut { what: format!("process {guid} to settle"), elapsed: limit };
         timeout(limit, settled).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Waits until a task ends, and says how. `after` is the position that its desire was answered with.
+    /// Waits until a task ends, and returns its end. `after` is the position in the answer to the command
+    /// that desired it.
     ///
     /// # Errors
-    /// See [`Error`]; `TimedOut` if that takes longer than `limit`.
+    /// See [`Error`]; `TimedOut` if this takes longer than `limit`.
     pub async fn wait_for_task(
         &self,
         guid: &TaskGuid,
         after: Position,
         limit: Duration,
     ) -> Result<TaskEnd, Error> {
-        // The outcome is read from the log itself: a task with a callback may be gone before anybody lists it.
+        // The outcome is read from the log itself: a task with a callback may be deleted before a query can
+        // list it.
         let before = Position(after.0.saturating_sub(1));
         let mut events = self.events(before).about(format!("task:{guid}"));
         let ended = async {
@@ -228,12 +234,12 @@ impl Client {
                 }
             }
         };
-        let late = || Error::TimedOut { what: format!("task {guid} to end"), waited: limit };
+        let late = || Error::TimedOut { what: format!("task {guid} to end"), elapsed: limit };
         timeout(limit, ended).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Waits until the task that a dispatch is to become ends, and says how; none: it was withdrawn before. `after` is the
-    /// position that the dispatch was answered with, or 0 if it may be one that was asked for earlier.
+    /// Waits until the task of a dispatch ends, and returns its end. `None` if the dispatch was withdrawn.
+    /// `after` is the position in the answer to the dispatch, or 0 if the dispatch may be an earlier one.
     ///
     /// # Errors
     /// See [`Client::wait_for_task`].
@@ -244,12 +250,12 @@ impl Client {
         limit: Duration,
     ) -> Result<Option<TaskEnd>, Error> {
         let ended = Box::pin(self.wait_for_task(task, after, limit));
-        let Some((guid, number)) = task.dispatched() else { return ended.await.map(Some) };
+        let Some((guid, number)) = task.dispatch_source() else { return ended.await.map(Some) };
         let before = Position(after.0.saturating_sub(1));
         let mut events = self.events(before).about(format!("parameterised:{guid}"));
         let withdrawn = Box::pin(async {
             loop {
-                if withdraws(&events.next().await?, number) {
+                if withdraws_dispatch(&events.next().await?, number) {
                     return Ok::<(), Error>(());
                 }
             }
@@ -262,22 +268,23 @@ impl Client {
 }
 
 impl LrpWatch {
-    /// How the process is: at first at once, then whenever something happened to it. Cancel-safe.
+    /// Returns the state of the process: immediately at the first call, later after the next event. This
+    /// method is cancel safe.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn next(&mut self) -> Result<Snapshot, Error> {
-        if self.looked {
+        if self.started {
             self.events.next().await?;
         }
         let snapshot = self.look().await?;
         self.events.skip_to(snapshot.position);
-        self.looked = true;
+        self.started = true;
         Ok(snapshot)
     }
 
     async fn look(&self) -> Result<Snapshot, Error> {
-        self.client.line.note(self.events.position());
+        self.client.line.record_position(self.events.position());
         let lrp = match self.client.lrp(&self.guid).await {
             Ok(one) => one,
             Err(error) if error.is_not_found() => {
@@ -287,17 +294,17 @@ impl LrpWatch {
             Err(error) => return Err(error),
         };
         let known = lrp.row.running + lrp.row.claimed + lrp.row.unclaimed + lrp.row.crashed;
-        let instances = if known > LOOKED_AT && lrp.row.claimed > 0 {
+        let instances = if known > MAX_DETAILED_INSTANCES && lrp.row.claimed > 0 {
             vec![]
         } else {
-            self.client.instances(&Only::process(self.guid.clone())).await?.rows
+            self.client.instances(&ListFilter::process(self.guid.clone())).await?.rows
         };
         Ok(Snapshot { position: lrp.position, lrp: Some(lrp.row), instances })
     }
 }
 
-/// Whether an entry about a parameterised task withdraws a dispatch.
-fn withdraws(entry: &RecordedEntry, number: u64) -> bool {
+/// Returns `true` if an entry about a parameterised task withdraws the dispatch.
+fn withdraws_dispatch(entry: &RecordedEntry, number: u64) -> bool {
     let entry = match &entry.entry {
         ReadEntry::Known(entry) => entry,
         ReadEntry::Unknown { .. } => return false,
@@ -317,7 +324,7 @@ fn withdraws(entry: &RecordedEntry, number: u64) -> bool {
     })
 }
 
-/// How a task ended, if an entry about it says so.
+/// Returns the end of the task if the entry has recorded it.
 fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
     let entry = match &entry.entry {
         ReadEntry::Known(entry) => entry,
@@ -427,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_running_when_every_index_runs_and_no_other() {
+    fn process_is_running_when_exactly_the_desired_indices_run() {
         let running = |index| instance(index, InstanceState::Running);
         assert_eq!(snapshot(2, vec![running(0), running(1)]).progress(), Progress::Running);
         assert_eq!(snapshot(0, vec![]).progress(), Progress::Running);
@@ -440,12 +447,12 @@ mod tests {
             snapshot(2, vec![running(0), InstanceRow { definition_id: definition("v2"), ..running(0) }]),
             snapshot(0, vec![running(0)]),
         ] {
-            assert_eq!(under.progress(), Progress::Under, "{under:?}");
+            assert_eq!(under.progress(), Progress::InProgress, "{under:?}");
         }
     }
 
     #[test]
-    fn a_process_is_stuck_when_nothing_is_done_about_what_does_not_run() {
+    fn process_is_stuck_when_no_change_is_in_progress() {
         let stuck = snapshot(
             3,
             vec![instance(0, InstanceState::Running), unplaced(1), instance(2, InstanceState::Crashed)],
@@ -459,16 +466,16 @@ mod tests {
             ),
             snapshot(2, vec![instance(0, InstanceState::Unclaimed), unplaced(1)]),
         ] {
-            assert_eq!(under.progress(), Progress::Under, "{under:?}");
+            assert_eq!(under.progress(), Progress::InProgress, "{under:?}");
         }
     }
 
-    fn of(name: &str, row: InstanceRow) -> InstanceRow {
+    fn with_definition(name: &str, row: InstanceRow) -> InstanceRow {
         InstanceRow { definition_id: definition(name), ..row }
     }
 
-    /// A rollout of `web` to `v2`, with some of its indices in replacement.
-    fn rolling(status: &str, in_replacement: &[u32], rows: Vec<InstanceRow>) -> Snapshot {
+    /// Returns a process during a rollout of `web` to `v2`, with these indices in replacement.
+    fn rollout_snapshot(status: &str, in_replacement: &[u32], rows: Vec<InstanceRow>) -> Snapshot {
         let mut snapshot = snapshot(2, rows);
         let rollout = RolloutRow {
             number: 1,
@@ -490,66 +497,74 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_is_over_when_every_index_runs_its_target() {
+    fn rollout_is_complete_when_every_index_runs_the_target() {
         let running = |index| instance(index, InstanceState::Running);
-        let both = vec![running(0), of("v2", running(0)), running(1)];
-        let all = vec![of("v2", running(0)), of("v2", running(1))];
+        let both = vec![running(0), with_definition("v2", running(0)), running(1)];
+        let all = vec![with_definition("v2", running(0)), with_definition("v2", running(1))];
         for under in [
-            rolling("updating", &[], vec![running(0), running(1)]),
-            rolling("updating", &[0], vec![running(0), of("v2", unplaced(1)), running(1)]),
-            rolling(
+            rollout_snapshot("updating", &[], vec![running(0), running(1)]),
+            rollout_snapshot(
                 "updating",
                 &[0],
-                vec![running(0), of("v2", instance(0, InstanceState::Claimed)), running(1)],
+                vec![running(0), with_definition("v2", unplaced(1)), running(1)],
             ),
-            rolling("updating", &[0], both.clone()),
-            rolling("updating", &[], all.clone()),
-            rolling("paused", &[0], both),
+            rollout_snapshot(
+                "updating",
+                &[0],
+                vec![running(0), with_definition("v2", instance(0, InstanceState::Claimed)), running(1)],
+            ),
+            rollout_snapshot("updating", &[0], both.clone()),
+            rollout_snapshot("updating", &[], all.clone()),
+            rollout_snapshot("paused", &[0], both),
         ] {
-            assert_eq!(under.progress(), Progress::Under, "{under:?}");
+            assert_eq!(under.progress(), Progress::InProgress, "{under:?}");
         }
-        assert_eq!(rolling("completed", &[], all.clone()).progress(), Progress::Running);
-        assert_eq!(rolling("rollback_completed", &[], all).progress(), Progress::Running);
-        let paused = rolling("paused", &[], vec![of("v2", running(0)), running(1)]);
+        assert_eq!(rollout_snapshot("completed", &[], all.clone()).progress(), Progress::Running);
+        assert_eq!(rollout_snapshot("rollback_completed", &[], all).progress(), Progress::Running);
+        let paused = rollout_snapshot("paused", &[], vec![with_definition("v2", running(0)), running(1)]);
         assert_eq!(paused.progress(), Progress::Paused);
     }
 
     #[test]
-    fn a_rollout_is_stuck_when_it_cannot_go_on_by_itself() {
+    fn rollout_is_stuck_when_it_cannot_advance_automatically() {
         let running = |index| instance(index, InstanceState::Running);
-        let crashed = of("v2", instance(0, InstanceState::Crashed));
-        let held = rolling("updating", &[0], vec![running(0), crashed.clone(), running(1)]);
+        let crashed = with_definition("v2", instance(0, InstanceState::Crashed));
+        let held = rollout_snapshot("updating", &[0], vec![running(0), crashed.clone(), running(1)]);
         assert_eq!(held.progress(), Progress::Stuck(vec![crashed.clone()]));
-        let no_room = rolling("updating", &[0], vec![running(0), of("v2", unplaced(0)), running(1)]);
-        assert_eq!(no_room.progress(), Progress::Stuck(vec![of("v2", unplaced(0))]));
+        let no_room = rollout_snapshot(
+            "updating",
+            &[0],
+            vec![running(0), with_definition("v2", unplaced(0)), running(1)],
+        );
+        assert_eq!(no_room.progress(), Progress::Stuck(vec![with_definition("v2", unplaced(0))]));
 
-        // One of two has to run: the old instance goes, and makes room.
+        // One of two instances has to run, so the old instance is stopped to make room.
         let mut falls_back = no_room;
         let policies = Policies { min_running: Some(1), ..Policies::default() };
         falls_back.lrp.as_mut().unwrap().policies = Some(policies);
-        assert_eq!(falls_back.progress(), Progress::Under);
-        // The definition is known to work: the next index takes its turn when this one takes too long.
+        assert_eq!(falls_back.progress(), Progress::InProgress);
+        // The definition is known to be healthy: if this index takes too long, the next one follows.
         let mut proven = held;
         proven.lrp.as_mut().unwrap().healthy_definition_id = Some(definition("v2"));
-        assert_eq!(proven.progress(), Progress::Under);
+        assert_eq!(proven.progress(), Progress::InProgress);
         // An index that was given up is tried again.
-        let mut stalled = rolling("updating", &[], vec![running(0), running(1)]);
+        let mut stalled = rollout_snapshot("updating", &[], vec![running(0), running(1)]);
         stalled.lrp.as_mut().unwrap().rollout.as_mut().unwrap().stalled = 0.into();
-        assert_eq!(stalled.progress(), Progress::Under);
+        assert_eq!(stalled.progress(), Progress::InProgress);
 
         // Every index is on the target, and one of them doesn't run.
-        let end = rolling("updating", &[], vec![crashed.clone(), of("v2", running(1))]);
+        let end = rollout_snapshot("updating", &[], vec![crashed.clone(), with_definition("v2", running(1))]);
         assert_eq!(end.progress(), Progress::Stuck(vec![crashed]));
         let down = instance(1, InstanceState::Crashed);
-        let paused = rolling("paused", &[], vec![of("v2", running(0)), down.clone()]);
+        let paused = rollout_snapshot("paused", &[], vec![with_definition("v2", running(0)), down.clone()]);
         assert_eq!(paused.progress(), Progress::Stuck(vec![down]));
     }
 
     #[test]
-    fn what_nobody_desires_is_gone_when_nothing_is_left() {
+    fn removed_process_is_gone_when_no_instance_is_left() {
         let mut removed = snapshot(2, vec![instance(0, InstanceState::Running)]);
         removed.lrp.as_mut().unwrap().desired = false;
-        assert_eq!(removed.progress(), Progress::Under);
+        assert_eq!(removed.progress(), Progress::InProgress);
         let gone = Snapshot { position: Position(9), lrp: None, instances: vec![] };
         assert_eq!(gone.progress(), Progress::Gone);
     }

@@ -1,5 +1,5 @@
-//! A client against a bus whose other side loses, doubles and refuses.
-#![expect(clippy::unwrap_used, reason = "a test ends where it can't go on")]
+//! Tests of a client on a bus whose other side loses, repeats and refuses requests.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use bus::Bus;
 use bytes::Bytes;
-use client::{Client, Error, Only, Whose};
+use client::{Client, Error, ListFilter, LogSource};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::names::{CellId, ClientName, ClusterId, Domain, EntryId, ProcessGuid, RequestId};
 use schemas::query::{EventsPage, ReadEntry, RecordedEntry};
 use schemas::{Code, Entry, Position, Timestamp};
 use serde_json::{Value, json};
 
-/// What the other side does with one question.
-enum Does {
-    Answers(Value),
-    Refuses(&'static str),
-    Keeps,
-    Garbles,
+/// Reaction of the other side to one request.
+enum Reaction {
+    Answer(Value),
+    Refuse(&'static str),
+    Ignore,
+    Garble,
 }
 
-/// What it was asked, each with the subject.
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+/// Received requests, each with its subject.
+type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// The other side of a bus: does one thing after the other, and then keeps every question.
-fn other_side(bus: &Bus, does: Vec<Does>) -> Asked {
-    let asked = Asked::default();
+/// Starts the other side of a bus. It reacts to the requests in this order and answers no further requests.
+fn start_peer(bus: &Bus, does: Vec<Reaction>) -> Requests {
+    let asked = Requests::default();
     let (bus, seen) = (bus.clone(), Arc::clone(&asked));
     let mut does = VecDeque::from(does);
     tokio::spawn(async move {
@@ -36,13 +36,13 @@ fn other_side(bus: &Bus, does: Vec<Does>) -> Asked {
             let Some(reply) = question.reply else { continue };
             let read: Value = serde_json::from_slice(&question.payload).unwrap();
             seen.lock().unwrap().push((question.subject, read));
-            let answer = match does.pop_front().unwrap_or(Does::Keeps) {
-                Does::Answers(value) => json!({"ok": value}).to_string(),
-                Does::Refuses(code) => {
+            let answer = match does.pop_front().unwrap_or(Reaction::Ignore) {
+                Reaction::Answer(value) => json!({"ok": value}).to_string(),
+                Reaction::Refuse(code) => {
                     json!({"refused": {"code": code, "message": "no", "fields": []}}).to_string()
                 }
-                Does::Garbles => "{\"ok\":".to_owned(),
-                Does::Keeps => continue,
+                Reaction::Garble => "{\"ok\":".to_owned(),
+                Reaction::Ignore => continue,
             };
             bus.reply(&reply, Bytes::from(answer)).await.unwrap();
         }
@@ -50,9 +50,9 @@ fn other_side(bus: &Bus, does: Vec<Does>) -> Asked {
     asked
 }
 
-async fn client(does: Vec<Does>) -> (Client, Asked) {
+async fn client(does: Vec<Reaction>) -> (Client, Requests) {
     let bus = Bus::in_process("muster.inbox.client.shop.ci").unwrap();
-    let asked = other_side(&bus, does);
+    let asked = start_peer(&bus, does);
     tokio::task::yield_now().await;
     (Client::over(bus, Domain::new("shop").unwrap(), ClientName::new("ci").unwrap()).unwrap(), asked)
 }
@@ -61,13 +61,14 @@ fn guid() -> ProcessGuid {
     ProcessGuid::new("web").unwrap()
 }
 
-fn done(position: u64) -> Does {
-    Does::Answers(json!({"position": position, "version": 1}))
+fn done(position: u64) -> Reaction {
+    Reaction::Answer(json!({"position": position, "version": 1}))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_is_asked_again_with_the_same_request_id() {
-    let does = vec![Does::Keeps, Does::Refuses("Unavailable"), Does::Refuses("Overloaded"), done(7)];
+async fn unanswered_command_is_repeated_with_same_request_id() {
+    let does =
+        vec![Reaction::Ignore, Reaction::Refuse("Unavailable"), Reaction::Refuse("Overloaded"), done(7)];
     let (client, asked) = client(does).await;
     let answer = client.clone().because("because").remove_lrp(guid()).await.unwrap();
     assert_eq!(answer.position, Position(7));
@@ -90,13 +91,13 @@ async fn a_command_is_asked_again_with_the_same_request_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_commands_have_two_request_ids_unless_one_is_given() {
+async fn commands_get_new_request_ids_unless_one_is_set() {
     let (client, asked) = client(vec![done(1), done(2), done(3)]).await;
     let scale = |instances| DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
     client.update_lrp(guid(), scale(5)).await.unwrap();
     client.update_lrp(guid(), scale(3)).await.unwrap();
     let mine = RequestId::new("mine").unwrap();
-    let planned = client.clone().request(mine).expecting(9).if_position(Position(41));
+    let planned = client.clone().request(mine).expecting_version(9).if_position(Position(41));
     planned.update_lrp(guid(), scale(4)).await.unwrap();
     let asked = asked.lock().unwrap();
     assert_ne!(asked[0].1["envelope"]["request_id"], asked[1].1["envelope"]["request_id"]);
@@ -106,8 +107,8 @@ async fn two_commands_have_two_request_ids_unless_one_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_final_and_silence_has_an_end() {
-    let (refused, asked) = client(vec![Does::Refuses("ResourceNotFound")]).await;
+async fn refusal_is_final_and_silence_times_out() {
+    let (refused, asked) = client(vec![Reaction::Refuse("ResourceNotFound")]).await;
     let error = refused.remove_lrp(guid()).await.unwrap_err();
     assert_eq!(error.code(), Some(Code::ResourceNotFound));
     assert_eq!(asked.lock().unwrap().len(), 1);
@@ -117,7 +118,7 @@ async fn a_refusal_is_final_and_silence_has_an_end() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert!(asked.lock().unwrap().len() > 2);
 
-    let (garbled, _) = client(vec![Does::Garbles]).await;
+    let (garbled, _) = client(vec![Reaction::Garble]).await;
     let error = garbled.remove_lrp(guid()).await.unwrap_err();
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
 
@@ -130,9 +131,9 @@ async fn a_refusal_is_final_and_silence_has_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_found_is_looked_for_again_by_who_has_seen_the_end_of_the_log() {
-    let end = |end: u64| Does::Answers(json!({"next": 1, "end": end, "entries": []}));
-    let missing = || Does::Refuses("ResourceNotFound");
+async fn missing_object_is_queried_again_at_the_end_of_the_log() {
+    let end = |end: u64| Reaction::Answer(json!({"next": 1, "end": end, "entries": []}));
+    let missing = || Reaction::Refuse("ResourceNotFound");
     let (client, asked) = client(vec![missing(), end(7), missing(), missing(), end(7)]).await;
     for _ in 0..2 {
         let error = client.lrp(&guid()).await.unwrap_err();
@@ -147,11 +148,11 @@ async fn what_is_not_found_is_looked_for_again_by_who_has_seen_the_end_of_the_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_has_all_pages_and_sees_what_was_written() {
+async fn list_reads_all_pages_at_or_after_own_writes() {
     let row =
         |name: &str| json!({"domain": name, "fresh": true, "refreshed_at": Timestamp(1), "expires_at": null});
     let page =
-        |name: &str, next: Value| Does::Answers(json!({"position": 9, "rows": [row(name)], "next": next}));
+        |name: &str, next: Value| Reaction::Answer(json!({"position": 9, "rows": [row(name)], "next": next}));
     let (client, asked) = client(vec![done(8), page("a", json!("a")), page("b", json!(null))]).await;
     client.refresh_domain(Some(Duration::from_secs(60))).await.unwrap();
     let listed = client.domains().await.unwrap();
@@ -165,10 +166,10 @@ async fn a_list_has_all_pages_and_sees_what_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_follows_itself_ends_the_list() {
-    let page = || Does::Answers(json!({"position": 9, "rows": [], "next": "a"}));
+async fn list_fails_on_repeated_cursor() {
+    let page = || Reaction::Answer(json!({"position": 9, "rows": [], "next": "a"}));
     let (client, _) = client(vec![page(), page(), page()]).await;
-    let error = client.instances(&Only::process(guid())).await.unwrap_err();
+    let error = client.instances(&ListFilter::process(guid())).await.unwrap_err();
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
 }
 
@@ -178,18 +179,18 @@ fn entry(position: u64) -> RecordedEntry {
     RecordedEntry { position: Position(position), subject: "muster.event.lrp.0".into(), entry }
 }
 
-fn entries(next: u64, end: u64, at: &[u64]) -> Does {
+fn entries(next: u64, end: u64, at: &[u64]) -> Reaction {
     let entries = at.iter().copied().map(entry).collect();
     let page = EventsPage { next: Position(next), end: Position(end), entries };
-    Does::Answers(serde_json::to_value(page).unwrap())
+    Reaction::Answer(serde_json::to_value(page).unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_come_once_and_in_order_whatever_is_lost_on_the_way() {
+async fn events_arrive_once_and_in_order_despite_losses() {
     let (client, asked) = client(vec![
         entries(5, 5, &[4, 5]),
-        Does::Keeps,
-        Does::Refuses("Unavailable"),
+        Reaction::Ignore,
+        Reaction::Refuse("Unavailable"),
         entries(5, 5, &[]),
         entries(7, 7, &[5, 6, 7, 7]),
         entries(8, 8, &[8]),
@@ -209,17 +210,17 @@ async fn events_come_once_and_in_order_whatever_is_lost_on_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_gives_up_only_if_it_is_told_to() {
+async fn follower_gives_up_only_with_a_limit() {
     let (client, _) = client(vec![]).await;
     let mut bounded = client.events(Position(0)).give_up_after(Duration::from_secs(10));
     assert!(matches!(bounded.next().await, Err(Error::TimedOut { .. })));
     let mut patient = client.events(Position(0));
     let waited = tokio::time::timeout(Duration::from_secs(600), patient.next()).await;
-    assert!(waited.is_err(), "it waits for ever");
+    assert!(waited.is_err(), "expected to keep waiting");
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_reads_to_the_end_of_the_log() {
+async fn history_reads_to_end_of_log() {
     let (client, asked) = client(vec![entries(4, 9, &[2, 4]), entries(9, 9, &[9])]).await;
     let (history, end) = client.history(Position(0), Some("cell:c1")).await.unwrap();
     let positions: Vec<u64> = history.iter().map(|entry| entry.position.0).collect();
@@ -228,33 +229,33 @@ async fn history_reads_to_the_end_of_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_followed_log_goes_on_with_the_next_container() {
+async fn followed_log_continues_with_next_container() {
     let (one, two) = ("00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-000000000002");
     let logs = |guid: &str, text: &str, next: u64, ended: bool| {
-        Does::Answers(json!({"instance_guid": guid, "text": text, "next": next, "ended": ended}))
+        Reaction::Answer(json!({"instance_guid": guid, "text": text, "next": next, "ended": ended}))
     };
     let (client, asked) = client(vec![
         logs(one, "a\n", 2, false),
         logs(one, "", 2, false),
         logs(one, "b\n", 4, true),
         logs(one, "", 4, true),
-        Does::Answers(json!({"position": 5, "row": []})),
+        Reaction::Answer(json!({"position": 5, "row": []})),
         logs(two, "skipped", 8, false),
         logs(one, "bye\n", 8, true),
         logs(two, "skipped", 8, false),
         logs(one, "", 8, true),
         logs(two, "c\n", 2, true),
         logs(two, "", 2, true),
-        Does::Refuses("ResourceNotFound"),
-        Does::Answers(json!({"next": 1, "end": 5, "entries": []})),
+        Reaction::Refuse("ResourceNotFound"),
+        Reaction::Answer(json!({"next": 1, "end": 5, "entries": []})),
     ])
     .await;
-    let mut log = client.logs(Whose::Instance("web/0".into()), true);
+    let mut log = client.logs(LogSource::Instance("web/0".into()), true);
     let mut text = String::new();
     while let Some(piece) = log.next().await.unwrap() {
         text.push_str(&piece.text);
     }
-    assert_eq!(text, "a\nb\nbye\nc\n", "what the first wrote before it crashed isn't lost");
+    assert_eq!(text, "a\nb\nbye\nc\n", "output before the crash is not lost");
     let asked = asked.lock().unwrap();
     let from: Vec<Option<u64>> = asked.iter().map(|(_, question)| question["from"].as_u64()).collect();
     let of_each = [0, 2, 2, 4].map(Some).into_iter().chain([None]).chain([4, 4, 8, 8, 0, 2].map(Some));
@@ -264,13 +265,13 @@ async fn a_followed_log_goes_on_with_the_next_container() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_of_a_container_that_crashed_is_read_to_its_end() {
+async fn log_of_crashed_container_is_read_to_its_end() {
     let logs = |text: &str, ended: bool| {
         let guid = "00000000-0000-7000-8000-000000000001";
-        Does::Answers(json!({"instance_guid": guid, "text": text, "next": 2, "ended": ended}))
+        Reaction::Answer(json!({"instance_guid": guid, "text": text, "next": 2, "ended": ended}))
     };
     let (client, asked) = client(vec![logs("a\n", false), logs("", true)]).await;
-    let mut log = client.logs(Whose::Previous("web/0".into()), false);
+    let mut log = client.logs(LogSource::Previous("web/0".into()), false);
     assert_eq!(log.next().await.unwrap().unwrap().text, "a\n");
     assert_eq!(log.next().await.unwrap(), None);
     let asked = asked.lock().unwrap();

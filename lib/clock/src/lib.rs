@@ -11,7 +11,7 @@ use schemas::Timestamp;
 /// Returns the time of the system clock, or 1970 if the clock shows an earlier time.
 ///
 /// The result goes back when the system clock is set back. Measure durations with [`std::time::Instant`], or
-/// with [`schemas::Steady`] in a state machine.
+/// with [`schemas::MonotonicClock`] in a state machine.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
 pub fn now() -> Timestamp {

@@ -1,5 +1,5 @@
-//! Benchmark of the cost of isolation: the time from the order to the end of a container that only runs
-//! `true`. Isolated containers and plain ones alternate within one run.
+//! Benchmark of the cost of isolation. It measures the time from the order to start a container that only
+//! runs `true` to the end of the container. Isolated and non-isolated containers alternate within one run.
 //!
 //! Run it as root to get every isolation layer: `cargo run --release -p executor --example starts
 //! [CONTAINERS]`.
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use executor::process::{Executor, FIRST_ID, Isolate, Settings};
+use executor::process::{Executor, FIRST_ID, IsolationPolicy, Settings};
 use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, Epoch, Recipe, RunResult, WorkKey};
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
@@ -18,18 +18,18 @@ use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 use tokio::sync::mpsc::Receiver;
 
-/// Default number of containers of each kind.
+/// Default number of isolated containers, and of non-isolated ones.
 const CONTAINERS: u64 = 200;
 
 struct Cell {
     executor: Executor,
     changes: Receiver<Container>,
-    took: Vec<Duration>,
+    durations: Vec<Duration>,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // This program is also its own shim.
+    // The executor starts this program as the shim, too.
     let measured = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["shim", folder] => return executor::shim::run(Path::new(folder), None),
         ["shim", folder, stage] => return executor::shim::run(Path::new(folder), Some(stage.as_ref())),
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn measure(containers: u64) -> Result<String, Box<dyn Error>> {
     let root = tempfile::tempdir()?;
-    let isolate = Isolate::WhereItCan { first_id: FIRST_ID };
-    let mut plain = Cell::open(&root.path().join("plain"), Isolate::Never).await?;
+    let isolate = IsolationPolicy::BestEffort { first_id: FIRST_ID };
+    let mut plain = Cell::open(&root.path().join("plain"), IsolationPolicy::Never).await?;
     let mut walled = Cell::open(&root.path().join("walled"), isolate).await?;
     for number in 0..containers {
         plain.run(number).await?;
@@ -58,21 +58,21 @@ async fn measure(containers: u64) -> Result<String, Box<dyn Error>> {
     let (without, with) = (plain.quartiles(), walled.quartiles());
     let text = format!(
         "{containers} containers each, from the order to the end of `true`, quartiles in ms\n\
-         without walls  {without:.2?}\nwith walls     {with:.2?}  ({})\nat the median {:.2} times as long\n",
+         without isolation  {without:.2?}\nwith isolation     {with:.2?}  ({})\nratio of the medians: {:.2}\n",
         walled.executor.isolation(),
         with[1] / without[1],
     );
-    plain.executor.end_all().await;
-    walled.executor.end_all().await;
+    plain.executor.delete_all().await;
+    walled.executor.delete_all().await;
     Ok(text)
 }
 
 impl Cell {
-    async fn open(data: &Path, isolate: Isolate) -> Result<Self, Box<dyn Error>> {
+    async fn open(data: &Path, isolate: IsolationPolicy) -> Result<Self, Box<dyn Error>> {
         let shim = vec![std::env::current_exe()?.into(), "shim".into()];
         let settings = Settings::new(data.to_owned(), CellId::new("starts")?, "127.0.0.1", shim);
         let (executor, changes) = Executor::open(Settings { isolate, ..settings }).await?;
-        Ok(Self { executor, changes, took: vec![] })
+        Ok(Self { executor, changes, durations: vec![] })
     }
 
     /// Runs a container until it ends, and deletes it.
@@ -81,7 +81,7 @@ impl Cell {
         let begun = Instant::now();
         self.executor.run(recipe(guid)?);
         loop {
-            let container = self.changes.recv().await.ok_or("the executor has ended")?;
+            let container = self.changes.recv().await.ok_or("the executor has stopped")?;
             match container.state {
                 ContainerState::Completed(RunResult::Succeeded { .. }) => break,
                 ContainerState::Completed(other) => return Err(format!("{other:?}").into()),
@@ -91,15 +91,15 @@ impl Cell {
                 | ContainerState::Running(_) => {}
             }
         }
-        self.took.push(begun.elapsed());
+        self.durations.push(begun.elapsed());
         self.executor.delete(guid);
         Ok(())
     }
 
     /// Returns the quartiles of the measured times, in milliseconds.
     fn quartiles(&mut self) -> [f64; 3] {
-        self.took.sort();
-        let at = |quarter: usize| self.took.get(self.took.len() * quarter / 4);
+        self.durations.sort();
+        let at = |quarter: usize| self.durations.get(self.durations.len() * quarter / 4);
         [1, 2, 3].map(|quarter| at(quarter).map_or(f64::NAN, |took| took.as_secs_f64() * 1_000.0))
     }
 }
@@ -118,7 +118,7 @@ fn recipe(instance_guid: InstanceGuid) -> Result<Recipe, Box<dyn Error>> {
         cpu_weight: 0,
         ports: vec![],
         result_file: String::new(),
-        resources: Resources::of_container(16, 16, 0),
+        resources: Resources::for_container(16, 16, 0),
         sandbox: None,
         let_in_at: Position(1),
     })

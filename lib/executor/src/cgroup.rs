@@ -1,11 +1,12 @@
-//! Control groups (version 2), used where this program may create them. No process of a container can leave
-//! its group, and one write kills all of them.
+//! Control groups (version 2), used if this program may create them. No process of a container can leave the
+//! container's group, and one write kills all processes in the group.
 //!
 //! ```text
 //!   PARENT/muster-<cell>-<hash of the data folder>/<instance guid>
 //! ```
 //!
-//! `PARENT` is found by [`place`], unless the settings name another.
+//! `PARENT` is found by [`place`], unless the settings name a different group. The directory below it is
+//! called the base of the cell.
 
 mod left;
 mod limits;
@@ -24,40 +25,40 @@ use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
 use schemas::names::CellId;
 
-use self::place::{may_limit, place};
-use crate::process::{Groups, fnv};
+use self::place::{can_limit_children, cgroup_parent};
+use crate::process::{Groups, fnv1a};
 
 pub(crate) use left::record_and_clean;
-pub use limits::PROCESSES;
-pub(crate) use limits::{Limiter, Limits, out_of_memory};
+pub use limits::MAX_PROCESSES;
+pub(crate) use limits::{Limiter, Limits, out_of_memory_message};
 
-/// Default weight of a group. It corresponds to the maximum weight of a definition.
-const USUAL_WEIGHT: u32 = 100;
-/// Highest nice value, with the smallest share of the processor.
-const LAST_NICE: i32 = 19;
+/// Weight of a group whose definition has the maximum weight. It is the kernel's default weight.
+const DEFAULT_WEIGHT: u32 = 100;
+/// Highest nice value. A process with this value gets the smallest share of the processor.
+const MAX_NICE: i32 = 19;
 /// Controllers that are enabled for the groups of containers.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// Factor by which one step of the nice value reduces the processor share.
-const NICE_STEP: f64 = 1.25;
+const NICE_STEP_FACTOR: f64 = 1.25;
 /// Time limit for removing a group. The last process in it may still be exiting, which takes a while on an
 /// overloaded host.
-const REMOVAL_PATIENCE: Duration = Duration::from_secs(10);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// First delay between attempts to remove a group. It doubles with every attempt.
-const REMOVAL_PAUSE: Duration = Duration::from_millis(2);
+const REMOVAL_MIN_DELAY: Duration = Duration::from_millis(2);
 /// Longest delay between attempts to remove a group.
-const REMOVAL_LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const REMOVAL_MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// Reason why containers have no control groups.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoCgroups {
+pub(crate) enum CgroupsUnavailable {
     /// Disabled by the settings.
-    #[error("none are wanted")]
-    Unwanted,
+    #[error("disabled by the settings")]
+    Disabled,
     /// The host has no control groups, or only version 1.
     #[error("this host has no control groups of version 2")]
-    Absent,
+    Unsupported,
     /// This program may not create groups.
-    #[error("{} can't be used", path.display())]
+    #[error("cannot use {}", path.display())]
     Unusable {
         /// Path on which an operation failed.
         path: PathBuf,
@@ -70,30 +71,31 @@ pub(crate) enum NoCgroups {
 pub(crate) struct Cgroups {
     parent: PathBuf,
     base: PathBuf,
-    /// Controllers that are enabled in the groups created here.
+    /// Controllers that are enabled in the groups that this value creates.
     given: Vec<&'static str>,
-    /// Held while groups are created or removed, since the base is removed with its last group.
-    making: Mutex<()>,
+    /// Held while groups are created or removed. The base is removed together with its last group, which must
+    /// not happen while another group is created.
+    lock: Mutex<()>,
 }
 
 impl Cgroups {
     /// Tests whether groups can be created, and returns the reason if not.
-    pub(crate) fn open(groups: &Groups, cell_id: &CellId, data: &Path) -> Result<Self, NoCgroups> {
+    pub(crate) fn open(groups: &Groups, cell_id: &CellId, data: &Path) -> Result<Self, CgroupsUnavailable> {
         let parent = match groups {
-            Groups::Never => return Err(NoCgroups::Unwanted),
+            Groups::Never => return Err(CgroupsUnavailable::Disabled),
             Groups::Below(parent) => parent.clone(),
-            Groups::Own => place().ok_or(NoCgroups::Absent)?,
+            Groups::Own => cgroup_parent().ok_or(CgroupsUnavailable::Unsupported)?,
         };
         let base = parent.join(base_name(cell_id, data));
-        let mut cgroups = Self { parent, base, given: CONTROLLERS.to_vec(), making: Mutex::new(()) };
-        let usable = cgroups.try_out();
-        cgroups.given = switched_on(&cgroups.base);
+        let mut cgroups = Self { parent, base, given: CONTROLLERS.to_vec(), lock: Mutex::new(()) };
+        let usable = cgroups.check_access();
+        cgroups.given = enabled_controllers(&cgroups.base);
         cgroups.remove_base();
         usable.map(|()| cgroups)
     }
 
-    fn try_out(&self) -> Result<(), NoCgroups> {
-        let unusable = |path: &Path, source| NoCgroups::Unusable { path: path.to_owned(), source };
+    fn check_access(&self) -> Result<(), CgroupsUnavailable> {
+        let unusable = |path: &Path, source| CgroupsUnavailable::Unusable { path: path.to_owned(), source };
         self.make_base().map_err(|error| unusable(&self.base, error))?;
         // Moving a process requires write access to the source group, the target group and their common
         // ancestor.
@@ -105,81 +107,83 @@ impl Cgroups {
         access(&kill, Access::WRITE_OK).map_err(|error| unusable(&kill, error.into()))
     }
 
-    /// Returns `true` if the groups created here have a CPU weight.
-    pub(crate) fn weighs(&self) -> bool {
-        self.gives("cpu")
+    /// Returns `true` if the groups that this value creates have a CPU weight.
+    pub(crate) fn has_weight(&self) -> bool {
+        self.has_controller("cpu")
     }
 
-    /// Returns `true` if a controller is enabled in the groups created here.
-    pub(crate) fn gives(&self, controller: &str) -> bool {
+    /// Returns `true` if a controller is enabled in the groups that this value creates.
+    pub(crate) fn has_controller(&self, controller: &str) -> bool {
         self.given.contains(&controller)
     }
 
-    /// Returns the group that contains the groups of all containers.
-    pub(crate) fn base(&self) -> &Path {
+    /// Returns the path of the base, which contains the groups of all containers.
+    pub(crate) fn base_path(&self) -> &Path {
         &self.base
     }
 
     /// Returns the path of a container's group. The group need not exist.
-    pub(crate) fn group(&self, name: &str) -> PathBuf {
+    pub(crate) fn group_path(&self, name: &str) -> PathBuf {
         self.base.join(name)
     }
 
     /// Creates the group of a container.
-    pub(crate) fn make(&self, group: &Path) -> io::Result<()> {
-        let _making = self.making.lock().expect("nobody panics while making a group");
+    pub(crate) fn create_group(&self, group: &Path) -> io::Result<()> {
+        let _making = self.lock.lock().expect("no thread panics while creating a group");
         self.make_base()?;
-        make(group)
+        make_group(group)
     }
 
     fn make_base(&self) -> io::Result<()> {
-        // Enabling controllers again would cost the kernel more than the rest of creating a group.
-        let on = switched_on(&self.base);
+        // All controllers are enabled already. Enabling them again would take the kernel longer than the rest
+        // of the creation of a group.
+        let on = enabled_controllers(&self.base);
         if self.base.is_dir() && self.given.iter().all(|name| on.contains(name)) {
             return Ok(());
         }
-        switch_on(&self.parent, &self.given);
-        make(&self.base)?;
-        switch_on(&self.base, &self.given);
+        enable_controllers(&self.parent, &self.given);
+        make_group(&self.base)?;
+        enable_controllers(&self.base, &self.given);
         Ok(())
     }
 
     /// Removes the groups that belong to none of the `known` containers.
     pub(crate) fn remove_strays(&self, known: &BTreeSet<String>) {
-        let _making = self.making.lock().expect("nobody panics while removing a group");
+        let _making = self.lock.lock().expect("no thread panics while removing a group");
         remove_strays(&self.base, known);
     }
 
     /// Removes the base if it is empty.
     pub(crate) fn remove_base(&self) {
-        let _making = self.making.lock().expect("nobody panics while removing a group");
+        let _making = self.lock.lock().expect("no thread panics while removing a group");
         remove_base(&self.base);
     }
 }
 
-/// Returns the name of a base, which is unique per cell and data folder.
+/// Returns the name of the base, which is unique per cell and data folder.
 fn base_name(cell_id: &CellId, data: &Path) -> String {
-    format!("muster-{cell_id}-{:016x}", fnv(&data.display().to_string()))
+    format!("muster-{cell_id}-{:016x}", fnv1a(&data.display().to_string()))
 }
 
 /// Returns the controllers that are enabled for the children of a group. Empty if the group does not exist.
-fn switched_on(group: &Path) -> Vec<&'static str> {
-    listed(&group.join("cgroup.subtree_control"))
+fn enabled_controllers(group: &Path) -> Vec<&'static str> {
+    listed_controllers(&group.join("cgroup.subtree_control"))
 }
 
 /// Returns the controllers that a file of a group lists.
-fn listed(file: &Path) -> Vec<&'static str> {
+fn listed_controllers(file: &Path) -> Vec<&'static str> {
     let text = fs::read_to_string(file).unwrap_or_default();
     CONTROLLERS.into_iter().filter(|known| text.split_whitespace().any(|name| name == *known)).collect()
 }
 
-/// Enables the available controllers for the children of a group. Nothing happens if the group has processes:
-/// the kernel would accept some controllers, but then no child could be limited or take processes.
-fn switch_on(group: &Path, controllers: &[&str]) {
-    if !may_limit(group) {
+/// Enables the available controllers for the children of a group. Does nothing if the group has processes.
+/// The kernel would then accept some controllers, but the children could not be limited or could not contain
+/// processes.
+fn enable_controllers(group: &Path, controllers: &[&str]) {
+    if !can_limit_children(group) {
         return;
     }
-    let on = switched_on(group);
+    let on = enabled_controllers(group);
     for controller in controllers.iter().filter(|name| !on.contains(name)) {
         // The write fails if the controller does not exist or the group has another owner. The caller reads
         // back the result.
@@ -187,8 +191,8 @@ fn switch_on(group: &Path, controllers: &[&str]) {
     }
 }
 
-/// Creates a group that its containers may read, regardless of this program's umask.
-fn make(group: &Path) -> io::Result<()> {
+/// Creates a group that containers may read, regardless of this program's umask.
+fn make_group(group: &Path) -> io::Result<()> {
     match fs::create_dir(group) {
         Ok(()) => fs::set_permissions(group, Permissions::from_mode(0o755)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -197,8 +201,8 @@ fn make(group: &Path) -> io::Result<()> {
 }
 
 /// Sets the CPU weight of a group.
-pub(crate) fn weigh(group: &Path, cpu_weight: u32) -> io::Result<()> {
-    fs::write(group.join("cpu.weight"), weight_of(cpu_weight).to_string())
+pub(crate) fn set_weight(group: &Path, cpu_weight: u32) -> io::Result<()> {
+    fs::write(group.join("cpu.weight"), group_weight(cpu_weight).to_string())
 }
 
 /// Moves this program into a group.
@@ -208,7 +212,7 @@ pub(crate) fn enter(group: &Path) -> io::Result<()> {
 
 /// Kills all processes in a group. Returns `true` if the group was already empty or does not exist.
 pub(crate) fn kill(group: &Path) -> io::Result<bool> {
-    let Some(populated) = populated(group)? else { return Ok(true) };
+    let Some(populated) = is_populated(group)? else { return Ok(true) };
     if populated {
         fs::write(group.join("cgroup.kill"), "1")?;
     }
@@ -216,7 +220,7 @@ pub(crate) fn kill(group: &Path) -> io::Result<bool> {
 }
 
 /// Returns `true` if a group has processes. `None` if the group does not exist.
-fn populated(group: &Path) -> io::Result<Option<bool>> {
+fn is_populated(group: &Path) -> io::Result<Option<bool>> {
     match fs::read_to_string(group.join("cgroup.events")) {
         Ok(events) => Ok(Some(events.lines().any(|line| line == "populated 1"))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -226,21 +230,22 @@ fn populated(group: &Path) -> io::Result<Option<bool>> {
     }
 }
 
-/// Removes the group of a container without processes, and the groups that the container created below it.
+/// Removes the group of a container that has no processes. Also removes the groups that the container created
+/// below its group.
 pub(crate) fn remove(group: &Path) -> io::Result<()> {
     let pauses = ExponentialBuilder::new()
-        .with_min_delay(REMOVAL_PAUSE)
-        .with_max_delay(REMOVAL_LONGEST_PAUSE)
+        .with_min_delay(REMOVAL_MIN_DELAY)
+        .with_max_delay(REMOVAL_MAX_DELAY)
         .without_max_times()
-        .with_total_delay(Some(REMOVAL_PATIENCE));
+        .with_total_delay(Some(REMOVAL_TIMEOUT));
     (|| remove_once(group)).retry(pauses).when(|error| error.kind() == ErrorKind::ResourceBusy).call()
 }
 
 /// Removes the groups in a base that belong to none of the `known` containers, and kills their processes.
-/// Such groups remain after an executor was killed or failed to remove them.
+/// Such groups exist if an executor was killed or failed to remove them.
 fn remove_strays(base: &Path, known: &BTreeSet<String>) {
     let groups = groups_in(base).unwrap_or_else(|error| {
-        tracing::warn!(base = %base.display(), %error, "cannot see which control groups are there");
+        tracing::warn!(base = %base.display(), %error, "cannot list the control groups");
         vec![]
     });
     let is_known = |group: &&PathBuf| {
@@ -248,7 +253,7 @@ fn remove_strays(base: &Path, known: &BTreeSet<String>) {
     };
     for group in groups.iter().filter(|group| !is_known(group)) {
         if let Err(error) = kill(group).and_then(|_| remove(group)) {
-            tracing::warn!(group = %group.display(), %error, "cannot remove the control group of a container that is gone");
+            tracing::warn!(group = %group.display(), %error, "cannot remove a stray control group");
         }
     }
     remove_base(base);
@@ -284,20 +289,21 @@ fn remove_once(group: &Path) -> io::Result<()> {
 }
 
 /// Returns the effective weight of a definition: 0 and values above the maximum stand for the maximum.
-const fn share(cpu_weight: u32) -> u32 {
+const fn effective_weight(cpu_weight: u32) -> u32 {
     if cpu_weight == 0 || cpu_weight > CPU_WEIGHT { CPU_WEIGHT } else { cpu_weight }
 }
 
 /// Converts the weight of a definition to a group's `cpu.weight`.
-fn weight_of(cpu_weight: u32) -> u32 {
-    (share(cpu_weight) * USUAL_WEIGHT).div_ceil(CPU_WEIGHT).max(1)
+fn group_weight(cpu_weight: u32) -> u32 {
+    (effective_weight(cpu_weight) * DEFAULT_WEIGHT).div_ceil(CPU_WEIGHT).max(1)
 }
 
-/// Converts the weight of a definition to an increment of the nice value. Each step reduces the processor
-/// share by a fifth.
-pub(crate) fn nice_of(cpu_weight: u32) -> i32 {
-    let steps = (f64::from(CPU_WEIGHT) / f64::from(share(cpu_weight))).ln() / NICE_STEP.ln();
-    (1..=LAST_NICE).rev().find(|nice| steps >= f64::from(*nice) - 0.5).unwrap_or(0)
+/// Converts the weight of a definition to an increment of the nice value. Each step of the nice value reduces
+/// the processor share by a fifth.
+pub(crate) fn nice_increment(cpu_weight: u32) -> i32 {
+    let steps =
+        (f64::from(CPU_WEIGHT) / f64::from(effective_weight(cpu_weight))).ln() / NICE_STEP_FACTOR.ln();
+    (1..=MAX_NICE).rev().find(|nice| steps >= f64::from(*nice) - 0.5).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -305,7 +311,7 @@ mod tests {
     use super::*;
 
     /// Creates a folder that imitates a group.
-    fn group(path: &Path, controllers: &str) {
+    fn make_fake_group(path: &Path, controllers: &str) {
         fs::create_dir_all(path).unwrap();
         for (name, text) in [
             ("cgroup.procs", ""),
@@ -319,22 +325,22 @@ mod tests {
 
     #[test]
     fn cpu_weight_maps_to_group_weight_and_nice_value() {
-        let shares = |weight| (weight_of(weight), nice_of(weight));
-        assert_eq!(shares(0), (100, 0), "the usual");
+        let shares = |weight| (group_weight(weight), nice_increment(weight));
+        assert_eq!(shares(0), (100, 0), "the default");
         assert_eq!(shares(CPU_WEIGHT), (100, 0));
         assert_eq!(shares(512), (50, 3));
         assert_eq!(shares(256), (25, 6));
         assert_eq!(shares(102), (10, 10));
         assert_eq!(shares(1), (1, 19));
-        let nice: Vec<i32> = (1..=CPU_WEIGHT).map(nice_of).collect();
-        assert!(nice.is_sorted_by(|a, b| a >= b), "more is never less");
+        let nice: Vec<i32> = (1..=CPU_WEIGHT).map(nice_increment).collect();
+        assert!(nice.is_sorted_by(|a, b| a >= b), "a higher weight never has a higher nice value");
     }
 
     #[test]
     fn weight_is_written_to_the_group() {
         let root = tempfile::tempdir().unwrap();
-        group(root.path(), "cpu memory");
-        weigh(root.path(), 512).unwrap();
+        make_fake_group(root.path(), "cpu memory");
+        set_weight(root.path(), 512).unwrap();
         assert_eq!(fs::read_to_string(root.path().join("cpu.weight")).unwrap(), "50");
     }
 
@@ -343,7 +349,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("a");
         assert!(kill(&path).unwrap());
-        group(&path, "");
+        make_fake_group(&path, "");
         assert!(!kill(&path).unwrap());
         assert_eq!(fs::read_to_string(path.join("cgroup.kill")).unwrap(), "1");
         fs::write(path.join("cgroup.events"), "populated 0\n").unwrap();
@@ -360,7 +366,7 @@ mod tests {
         remove_strays(&base, &BTreeSet::from(["known".to_owned()]));
         let left = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().file_name());
         assert_eq!(left.collect::<Vec<_>>(), ["known"]);
-        assert!(base.join("known/below").is_dir(), "it is left as it was");
+        assert!(base.join("known/below").is_dir(), "a known group is left unchanged");
         remove_strays(&base, &BTreeSet::new());
         assert!(!base.exists());
         remove_strays(&base, &BTreeSet::new());

@@ -11,8 +11,8 @@ use schemas::container::WorkKey;
 
 use crate::folder::{MARKER, Spec};
 
-/// Search path for programs if the rep has no `PATH` either.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Search path for programs if neither the definition, the image nor the rep provides a `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Entry of `CF_INSTANCE_PORTS`.
 #[derive(Serialize)]
@@ -22,9 +22,10 @@ struct CfPort {
 }
 
 /// Returns the environment of one program. Variables of the definition take precedence over those of the
-/// image, and these over those inherited from the cell. Variables that the cell sets take precedence over
-/// all, since a plain process must listen on the host port that it was assigned.
-pub(crate) fn of(
+/// image. Variables of the image take precedence over those that are inherited from the cell. Variables that
+/// the cell sets take precedence over all others, since a plain process must listen on the host port that it
+/// was assigned.
+pub(crate) fn program_environment(
     spec: &Spec,
     work: &Path,
     inherited: impl Fn(&str) -> Option<String>,
@@ -32,7 +33,7 @@ pub(crate) fn of(
 ) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let image = spec.plan.as_ref().map(|plan| plan.tree.environment()).unwrap_or_default();
-    all.insert("PATH".to_owned(), inherited("PATH").unwrap_or_else(|| PATH.to_owned()));
+    all.insert("PATH".to_owned(), inherited("PATH").unwrap_or_else(|| DEFAULT_PATH.to_owned()));
     all.insert("HOME".to_owned(), work.display().to_string());
     for name in ["LANG", "TZ"] {
         all.extend(inherited(name).map(|value| (name.to_owned(), value)));
@@ -85,7 +86,7 @@ fn set_network(spec: &Spec, set: &mut impl FnMut(&str, String)) {
         .clone()
         .map(|port| CfPort { external: port.host_port, internal: port.container_port })
         .collect();
-    set("CF_INSTANCE_PORTS", serde_json::to_string(&cf).expect("numbers are JSON"));
+    set("CF_INSTANCE_PORTS", serde_json::to_string(&cf).expect("numbers can be encoded as JSON"));
     let host_ports: Vec<String> = ports.clone().map(|port| port.host_port.to_string()).collect();
     set("MUSTER_PORTS", host_ports.join(","));
     for port in ports {

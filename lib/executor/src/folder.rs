@@ -1,12 +1,12 @@
-//! Folder of one container: the files through which the executor and the shim communicate, and which outlive
-//! both.
+//! Folder of one container. The executor and the shim communicate through its files, which outlive both
+//! programs.
 //!
 //! | the file | who writes it | holds |
 //! |---|---|---|
-//! | `spec.json` | executor | recipe and ports; a folder without it is half-written |
+//! | `spec.json` | executor | recipe and ports; a folder without this file is incomplete |
 //! | `state.json` | shim; the executor if the shim died | lifecycle state |
 //! | `monitor.json` | shim | health reported by the monitor |
-//! | `orders`, `events` | | the named pipes between the two |
+//! | `orders`, `events` | | the named pipes between the executor and the shim |
 //! | `rep` | executor | the socket for the shim's requests to download and upload, if the recipe has any |
 //! | `shim` | shim | the socket for requests to run an additional program |
 //! | `log/` | shim | output, in files named after the offset of their first byte |
@@ -31,26 +31,26 @@ use crate::isolation::Plan;
 
 /// Environment variable that identifies every process of a container. Its value is the instance guid.
 pub(crate) const MARKER: &str = "MUSTER_INSTANCE_GUID";
-/// Maximum size of a file of its own that an executor reads back, in bytes. It is far above any spec or
-/// result.
-const FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Maximum number of bytes that are read from a file of the folder. Every spec and every result is far
+/// smaller.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Number of bytes read from the end of `shim.err`.
-const COMPLAINT_BYTES: usize = 512;
+const ERROR_TAIL_BYTES: usize = 512;
 
-/// Input of a shim.
+/// Specification of a container, which the shim reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) recipe: Recipe,
     pub(crate) cell_id: CellId,
     /// Address and ports of the container.
     pub(crate) net: NetInfo,
-    /// Boot id of the host when this was written. `None` if unknown.
+    /// Boot id of the host when the spec was written. `None` if unknown.
     pub(crate) boot: Option<String>,
-    /// Control group of the container. `None` if none could be created.
+    /// Control group of the container. `None` if no group could be created.
     pub(crate) cgroup: Option<PathBuf>,
     /// Isolation of the container. `None` if it is not isolated.
     pub(crate) plan: Option<Plan>,
-    /// Increment of the nice value over the rep's.
+    /// Amount by which the nice value of the shim exceeds that of the rep.
     pub(crate) nice: i32,
     /// Size of one log file, in bytes.
     pub(crate) log_bytes: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Spec {
 pub(crate) enum Status {
     /// The shim is up. Setup, action and monitor are starting.
     Created,
-    /// The action runs and, if there is a monitor, it is healthy.
+    /// The action runs. If the container has a monitor, the monitor reports it as healthy.
     Running,
     /// No process of the container runs.
     Completed(RunResult),
@@ -91,7 +91,7 @@ impl Folder {
         self.0.join("work")
     }
 
-    /// Returns the folder of the log files.
+    /// Returns the path of the folder that contains the log files.
     pub(crate) fn log(&self) -> PathBuf {
         self.0.join("log")
     }
@@ -108,7 +108,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the spec. From then on the folder is a container.
+    /// Writes the spec. A folder with a spec counts as a container.
     pub(crate) fn write_spec(&self, spec: &Spec) -> io::Result<()> {
         self.replace("spec.json", &serde_json::to_vec(spec)?, false)
     }
@@ -117,9 +117,9 @@ impl Folder {
         Ok(serde_json::from_slice(&read(&self.0.join("spec.json"))?)?)
     }
 
-    /// Writes the state of the container. A successful result is synced to the disk, since it could not be
-    /// determined again. The other states need no sync: after a reboot of the host none of its containers
-    /// runs.
+    /// Writes the state of the container. A successful result is synced to the disk, because it could not be
+    /// determined again. The other states need no sync, because after a reboot of the host none of its
+    /// containers runs.
     pub(crate) fn write_status(&self, status: &Status) -> io::Result<()> {
         let sync = match status {
             Status::Created | Status::Running => false,
@@ -153,30 +153,31 @@ impl Folder {
     }
 
     /// Opens the read end of the pipe on which the shim signals events.
-    pub(crate) fn events_to_read(&self) -> io::Result<OwnedFd> {
-        self.pipe("events", OFlags::RDONLY)
+    pub(crate) fn open_events_reader(&self) -> io::Result<OwnedFd> {
+        self.open_pipe("events", OFlags::RDONLY)
     }
 
-    /// Opens the write end of that pipe. Fails if no process reads it.
-    pub(crate) fn events_to_write(&self) -> io::Result<OwnedFd> {
-        self.pipe("events", OFlags::WRONLY)
+    /// Opens the write end of the pipe on which the shim signals events. Fails if no process reads the pipe.
+    pub(crate) fn open_events_writer(&self) -> io::Result<OwnedFd> {
+        self.open_pipe("events", OFlags::WRONLY)
     }
 
-    /// Opens the pipe on which the shim receives orders. It is opened for reading and writing, so that it
-    /// does not reach its end when a rep exits.
-    pub(crate) fn orders_to_read(&self) -> io::Result<OwnedFd> {
-        self.pipe("orders", OFlags::RDWR)
+    /// Opens the pipe on which the shim receives orders. The pipe is opened for both reading and writing, so
+    /// that the shim does not read its end when a rep exits.
+    pub(crate) fn open_orders_reader(&self) -> io::Result<OwnedFd> {
+        self.open_pipe("orders", OFlags::RDWR)
     }
 
     /// Notifies the shim that the spec is written.
-    pub(crate) fn order_start(&self) -> io::Result<()> {
-        File::from(self.pipe("orders", OFlags::WRONLY)?).write_all(b"g")
+    pub(crate) fn send_start(&self) -> io::Result<()> {
+        File::from(self.open_pipe("orders", OFlags::WRONLY)?).write_all(b"g")
     }
 
     /// Orders the shim to stop its container. It is not an error if the shim is gone, or if the pipe is full
     /// because it holds many stop orders already.
-    pub(crate) fn order_stop(&self) -> io::Result<()> {
-        let result = self.pipe("orders", OFlags::WRONLY).and_then(|pipe| File::from(pipe).write_all(b"s"));
+    pub(crate) fn send_stop(&self) -> io::Result<()> {
+        let result =
+            self.open_pipe("orders", OFlags::WRONLY).and_then(|pipe| File::from(pipe).write_all(b"s"));
         match result {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -186,19 +187,19 @@ impl Folder {
     }
 
     /// Opens the file to which the shim writes its own errors.
-    pub(crate) fn complaints(&self) -> io::Result<File> {
+    pub(crate) fn open_shim_errors(&self) -> io::Result<File> {
         OpenOptions::new().append(true).create(true).mode(0o600).open(self.0.join("shim.err"))
     }
 
     /// Returns the last error that the shim wrote. Empty if there is none.
-    pub(crate) fn last_complaint(&self) -> String {
+    pub(crate) fn last_shim_error(&self) -> String {
         let bytes = read(&self.0.join("shim.err")).unwrap_or_default();
-        let tail = &bytes[bytes.len().saturating_sub(COMPLAINT_BYTES)..];
+        let tail = &bytes[bytes.len().saturating_sub(ERROR_TAIL_BYTES)..];
         let text = String::from_utf8_lossy(tail);
         text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
     }
 
-    fn pipe(&self, name: &str, access: OFlags) -> io::Result<OwnedFd> {
+    fn open_pipe(&self, name: &str, access: OFlags) -> io::Result<OwnedFd> {
         let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::open(self.0.join(name), flags, Mode::empty())?)
     }
@@ -222,7 +223,7 @@ impl Folder {
 /// Reads a file written by an executor or shim.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![];
-    File::open(path)?.take(FILE_BYTES).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -249,6 +250,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = Folder::new(root.path().join("c"));
         folder.make().unwrap();
-        folder.order_stop().unwrap();
+        folder.send_stop().unwrap();
     }
 }

@@ -1,9 +1,9 @@
 //! Ranges of host user ids, one for the users of each container.
 //!
-//! Containers with the same ids would be the same user of the host. They could share a port by
-//! `SO_REUSEPORT`, and use up each other's quota of pipes and of descriptors in flight. Each container
-//! therefore has a range of its own. [`Ranges`] is the allocator. [`Ids`] also separates the ranges of
-//! different data folders of a host, by a file for each allocated range.
+//! Users of different containers with the same id would be the same user of the host. They could share a port
+//! by `SO_REUSEPORT`, and use up each other's quota of pipes and of descriptors in flight. Each container
+//! therefore has a range of its own. [`Ranges`] is the allocator. [`Ids`] also ensures that different data
+//! folders of a host use different ranges. It writes a file for each allocated range.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -16,16 +16,16 @@ use std::sync::{Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 
 /// Number of ids in a range.
-pub const IDS: u32 = 65_536;
-/// Default first id of the first range. Neither systemd nor the tools for subordinate ids assign ids from
-/// here on.
+pub const RANGE_LEN: u32 = 65_536;
+/// Default first id of the first range. Neither systemd nor the tools for subordinate ids assign this id or a
+/// higher one.
 pub const FIRST_ID: u32 = 2_000_000_000;
-/// Exclusive upper bound of the ids. Some programs take larger ids for negative numbers.
-const END: u32 = i32::MAX.unsigned_abs();
+/// Exclusive upper bound of the ids. Some programs interpret larger ids as negative numbers.
+const ID_END: u32 = i32::MAX.unsigned_abs();
 /// Folder in which the allocated ranges of this host are recorded.
-const HOST: &str = "/run/muster/ids";
-/// File in that folder that is locked while a range is allocated or released.
-const LOCK: &str = "lock";
+const RECORDS_DIR: &str = "/run/muster/ids";
+/// File in [`RECORDS_DIR`] that is locked while a range is allocated or released.
+const LOCK_FILE: &str = "lock";
 
 /// Allocator of ranges. A range is identified by its first id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +39,9 @@ impl Ranges {
         Self { first, taken: BTreeSet::new() }
     }
 
-    /// Allocates the lowest free range that `may` accepts. `None` if there is none.
-    pub(crate) fn take(&mut self, may: impl FnMut(&u32) -> bool) -> Option<u32> {
-        let all = (self.first..END.saturating_sub(IDS - 1)).step_by(IDS as usize);
+    /// Allocates the lowest free range that `may` accepts. `None` if there is no such range.
+    pub(crate) fn allocate(&mut self, may: impl FnMut(&u32) -> bool) -> Option<u32> {
+        let all = (self.first..ID_END.saturating_sub(RANGE_LEN - 1)).step_by(RANGE_LEN as usize);
         let range = all.filter(|range| !self.taken.contains(range)).find(may)?;
         self.taken.insert(range);
         Some(range)
@@ -63,25 +63,27 @@ impl Ranges {
 pub(crate) struct Ids {
     ranges: Mutex<Ranges>,
     /// Record of the host's ranges. `None` if they cannot be recorded.
-    host: Option<Host>,
+    host: Option<HostRecord>,
 }
 
 impl Ids {
-    /// Opens the host's record and removes the entries that this data folder had before.
+    /// Opens the host's record and removes the ranges that an earlier executor recorded for this data folder.
     pub(crate) fn open(first: u32, data: &Path) -> Self {
-        let host = Host::open(Path::new(HOST), data);
+        let host = HostRecord::open(Path::new(RECORDS_DIR), data);
         if let Err(error) = &host {
             tracing::warn!(
-                %error, "ranges of user ids can't be recorded in {HOST}: other reps of this host need another --first-id"
+                %error,
+                "cannot record ranges of user ids in {RECORDS_DIR}: start other reps of this host with \
+                 another --first-id"
             );
         }
         Self { ranges: Mutex::new(Ranges::new(first)), host: host.ok() }
     }
 
     /// Allocates a range that no other container of the host has.
-    pub(crate) fn take(&self) -> io::Result<u32> {
+    pub(crate) fn allocate_range(&self) -> io::Result<u32> {
         let mut failed = None;
-        let taken = self.ranges().take(|range| {
+        let taken = self.ranges().allocate(|range| {
             let Some(host) = self.host.as_ref().filter(|_| failed.is_none()) else { return failed.is_none() };
             host.claim(*range).unwrap_or_else(|error| {
                 failed = Some(error);
@@ -90,10 +92,10 @@ impl Ids {
         });
         match (taken, failed) {
             (_, Some(error)) => {
-                Err(io::Error::new(error.kind(), format!("cannot record user ids in {HOST}: {error}")))
+                Err(io::Error::new(error.kind(), format!("cannot record user ids in {RECORDS_DIR}: {error}")))
             }
             (Some(range), None) => Ok(range),
-            (None, None) => Err(io::Error::other("no range of user ids is free on this host")),
+            (None, None) => Err(io::Error::other("no free range of user ids on this host")),
         }
     }
 
@@ -105,7 +107,7 @@ impl Ids {
             Some(Ok(false)) => {
                 tracing::warn!(
                     range,
-                    "containers of another data folder have the same user ids as an adopted one"
+                    "containers of another data folder have the user ids of an adopted container"
                 );
             }
             Some(Err(error)) => tracing::warn!(range, %error, "cannot record the user ids of a container"),
@@ -116,32 +118,32 @@ impl Ids {
     pub(crate) fn release(&self, range: u32) {
         let mut ranges = self.ranges();
         if let Some(Err(error)) = self.host.as_ref().map(|host| host.release(range)) {
-            tracing::warn!(range, %error, "cannot give back the user ids of a container");
+            tracing::warn!(range, %error, "cannot release the user ids of a container");
         }
         ranges.release(range);
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().expect("nobody panics while holding the ranges")
+        self.ranges.lock().expect("no thread panics while holding the ranges")
     }
 }
 
-/// Record of a host: a file for each range, with the path of the data folder that owns it. A range is free if
-/// that folder no longer exists.
+/// Record of the id ranges of a host. It contains a file for each range, with the path of the data folder
+/// that owns the range. A range is free if that folder no longer exists.
 #[derive(Debug)]
-struct Host {
+struct HostRecord {
     folder: PathBuf,
     data: PathBuf,
 }
 
-impl Host {
+impl HostRecord {
     fn open(folder: &Path, data: &Path) -> io::Result<Self> {
         DirBuilder::new().mode(0o700).recursive(true).create(folder)?;
         let host = Self { folder: folder.to_owned(), data: data.to_owned() };
         let _lock = host.lock()?;
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| name != LOCK) && host.is_own(&path)? {
+            if path.file_name().is_some_and(|name| name != LOCK_FILE) && host.is_own(&path)? {
                 fs::remove_file(path)?;
             }
         }
@@ -180,7 +182,8 @@ impl Host {
 
     /// Locks the record against other programs until the file is dropped.
     fn lock(&self) -> io::Result<File> {
-        let file = File::options().create(true).truncate(false).write(true).open(self.folder.join(LOCK))?;
+        let file =
+            File::options().create(true).truncate(false).write(true).open(self.folder.join(LOCK_FILE))?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(file)
     }
@@ -194,14 +197,14 @@ mod tests {
     fn lowest_free_range_is_taken() {
         let mut ranges = Ranges::new(FIRST_ID);
         let all = |_: &u32| true;
-        assert_eq!(ranges.take(all), Some(FIRST_ID));
-        ranges.adopt(FIRST_ID + IDS);
-        assert_eq!(ranges.take(all), Some(FIRST_ID + 2 * IDS));
+        assert_eq!(ranges.allocate(all), Some(FIRST_ID));
+        ranges.adopt(FIRST_ID + RANGE_LEN);
+        assert_eq!(ranges.allocate(all), Some(FIRST_ID + 2 * RANGE_LEN));
         ranges.release(FIRST_ID);
-        assert_eq!(ranges.take(|range| *range > FIRST_ID), Some(FIRST_ID + 3 * IDS));
-        assert_eq!(ranges.take(all), Some(FIRST_ID));
-        let mut last = Ranges::new(END - IDS);
-        assert_eq!((last.take(all), last.take(all)), (Some(END - IDS), None));
+        assert_eq!(ranges.allocate(|range| *range > FIRST_ID), Some(FIRST_ID + 3 * RANGE_LEN));
+        assert_eq!(ranges.allocate(all), Some(FIRST_ID));
+        let mut last = Ranges::new(ID_END - RANGE_LEN);
+        assert_eq!((last.allocate(all), last.allocate(all)), (Some(ID_END - RANGE_LEN), None));
     }
 
     #[test]
@@ -214,21 +217,21 @@ mod tests {
         };
         let open = |data: &Path| Ids {
             ranges: Mutex::new(Ranges::new(FIRST_ID)),
-            host: Some(Host::open(&root.path().join("ids"), data).unwrap()),
+            host: Some(HostRecord::open(&root.path().join("ids"), data).unwrap()),
         };
         let (one, other) = (folder("one"), folder("other"));
         let (first, second) = (open(&one), open(&other));
-        assert_eq!(first.take().unwrap(), FIRST_ID);
-        assert_eq!(second.take().unwrap(), FIRST_ID + IDS);
-        assert_eq!(first.take().unwrap(), FIRST_ID + 2 * IDS);
-        first.release(FIRST_ID + 2 * IDS);
-        assert_eq!(second.take().unwrap(), FIRST_ID + 2 * IDS);
+        assert_eq!(first.allocate_range().unwrap(), FIRST_ID);
+        assert_eq!(second.allocate_range().unwrap(), FIRST_ID + RANGE_LEN);
+        assert_eq!(first.allocate_range().unwrap(), FIRST_ID + 2 * RANGE_LEN);
+        first.release(FIRST_ID + 2 * RANGE_LEN);
+        assert_eq!(second.allocate_range().unwrap(), FIRST_ID + 2 * RANGE_LEN);
         // A restarted executor adopts the ranges of its containers.
         let first = open(&one);
         first.adopt(FIRST_ID);
-        assert_eq!(first.take().unwrap(), FIRST_ID + 3 * IDS);
+        assert_eq!(first.allocate_range().unwrap(), FIRST_ID + 3 * RANGE_LEN);
         // The ranges of a deleted data folder are free.
         fs::remove_dir(&other).unwrap();
-        assert_eq!(first.take().unwrap(), FIRST_ID + IDS);
+        assert_eq!(first.allocate_range().unwrap(), FIRST_ID + RANGE_LEN);
     }
 }

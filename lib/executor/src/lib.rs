@@ -6,11 +6,12 @@
 //!    └── list, events, logs ────────┘  └── state.json, events ◀──────┘
 //! ```
 //!
-//! A container is a folder and a **shim**: a small program in a session of its own that runs the recipe and
-//! records the result. The shim does not depend on the rep. If the rep dies, another one opens the same data
-//! folder and finds which containers run, and which ended and how. Two named pipes in the folder connect the
-//! two. On `orders` a byte asks the shim to stop. On `events` a byte signals that `state.json` changed, and
-//! the end of `events` means that the shim is gone.
+//! A container consists of a folder and a **shim**. The shim is a small program in a session of its own that
+//! runs the recipe and records the result. It does not depend on the rep. If the rep dies, another rep opens
+//! the same data folder. It finds out which containers are running, and how the other containers ended. Two
+//! named pipes in the folder of a container connect the executor and the shim. A byte on `orders` asks the
+//! shim to stop. A byte on `events` signals that `state.json` changed, and the end of `events` means that the
+//! shim is gone.
 //!
 //! | the file | holds |
 //! |---|---|

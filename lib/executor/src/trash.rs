@@ -1,7 +1,8 @@
 //! Folders to be removed. They are moved to `trash/` in one step, and then removed.
 //!
-//! Removing the files of a container may take long or fail. Neither delays the start of an executor. The
-//! trash of an earlier executor is removed in the background, and failed removals are retried every minute.
+//! Removing the files of a container may take long or fail. In both cases, the start of an executor is not
+//! delayed. The trash of an earlier executor is removed in the background, and failed removals are retried
+//! every minute.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -16,51 +17,51 @@ use rustix::io::Errno;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Folder of the trash, in the data folder.
-const FOLDER: &str = "trash";
+/// Name of the folder for the trash, in the data folder.
+const TRASH_DIR: &str = "trash";
 /// Interval between attempts to remove an entry.
-const RETRY_PAUSE: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Trash of a data folder.
 #[derive(Debug)]
 pub(crate) struct Trash {
     folder: PathBuf,
-    /// Entries to be removed by the next attempt.
-    waiting: Mutex<Waiting>,
+    /// Entries that the next attempt removes.
+    waiting: Mutex<Pending>,
     /// Notified when an entry is added.
     added: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    /// Entries that were not tried yet.
+struct Pending {
+    /// Entries whose removal was not tried yet.
     new: BTreeSet<PathBuf>,
     /// Entries whose removal failed.
-    resisting: BTreeSet<PathBuf>,
+    failed: BTreeSet<PathBuf>,
 }
 
 impl Trash {
-    /// Creates the folder if necessary, and lists the entries of an earlier executor.
+    /// Creates the folder if necessary, and lists the entries that an earlier executor left in it.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
-        let folder = data.join(FOLDER);
+        let folder = data.join(TRASH_DIR);
         DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
         let left = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
         let new = left.collect::<io::Result<_>>()?;
-        let waiting = Mutex::new(Waiting { new, resisting: BTreeSet::new() });
+        let waiting = Mutex::new(Pending { new, failed: BTreeSet::new() });
         Ok(Self { folder, waiting, added: Notify::new() })
     }
 
     /// Moves a path to the trash, to be removed later. A missing path is not an error.
     pub(crate) fn add(&self, path: &Path) -> io::Result<()> {
-        let moved = self.take(path)?;
-        self.waiting().new.extend(moved);
+        let moved = self.move_in(path)?;
+        self.pending().new.extend(moved);
         self.added.notify_one();
         Ok(())
     }
 
     /// Moves a path to the trash and removes it. A failed removal is retried later.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
-        if let Some(moved) = self.take(path)? {
+        if let Some(moved) = self.move_in(path)? {
             self.discard(&moved);
         }
         Ok(())
@@ -68,7 +69,7 @@ impl Trash {
 
     /// Moves a path to the trash without removing it. The caller must [`discard`](Self::discard) it. `None`
     /// if the path does not exist.
-    pub(crate) fn take(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn move_in(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut number = 0_u32;
         loop {
@@ -77,7 +78,7 @@ impl Trash {
             match rename(path, &to) {
                 Ok(()) => return Ok(Some(to)),
                 Err(Errno::NOENT) => return Ok(None),
-                // The trash still contains an earlier entry of that name.
+                // The trash still contains an earlier entry with this name.
                 Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => number += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -88,14 +89,14 @@ impl Trash {
     pub(crate) fn discard(&self, path: &Path) {
         match removal::remove(path) {
             Ok(()) => {
-                if self.waiting().resisting.remove(path) {
-                    tracing::info!(path = %path.display(), "removed what could not be removed before");
+                if self.pending().failed.remove(path) {
+                    tracing::info!(path = %path.display(), "removed an entry that could not be removed before");
                 }
             }
             Err(error) => {
-                if self.waiting().resisting.insert(path.to_owned()) {
+                if self.pending().failed.insert(path.to_owned()) {
                     tracing::warn!(
-                        path = %path.display(), %error, "cannot remove what a container left: retrying every {RETRY_PAUSE:?}"
+                        path = %path.display(), %error, "cannot remove an entry: retrying every {RETRY_INTERVAL:?}"
                     );
                 }
             }
@@ -103,33 +104,33 @@ impl Trash {
     }
 
     /// Returns the number of entries that could not be removed so far.
-    pub(crate) fn resisting(&self) -> u64 {
-        self.waiting().resisting.len() as u64
+    pub(crate) fn failed_count(&self) -> u64 {
+        self.pending().failed.len() as u64
     }
 
     /// Removes the new entries and retries the failed ones. Blocks.
     fn empty(&self) {
         let paths: Vec<PathBuf> = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.pending();
             let new = std::mem::take(&mut waiting.new);
-            new.into_iter().chain(waiting.resisting.iter().cloned()).collect()
+            new.into_iter().chain(waiting.failed.iter().cloned()).collect()
         };
         paths.iter().for_each(|path| self.discard(path));
     }
 
-    /// Empties the trash while it is polled.
+    /// Removes entries when they are added, and retries failed removals. Runs while the future is polled.
     pub(crate) async fn keep_empty(self: Arc<Self>) {
         loop {
             let trash = Arc::clone(&self);
             if tokio::task::spawn_blocking(move || trash.empty()).await.is_err() {
                 tracing::error!("the task that empties the trash panicked");
             }
-            drop(timeout(RETRY_PAUSE, self.added.notified()).await);
+            drop(timeout(RETRY_INTERVAL, self.added.notified()).await);
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().expect("nobody panics while holding the list of the trash")
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.waiting.lock().expect("no thread panics while holding the list of the trash")
     }
 }
 
@@ -153,10 +154,10 @@ mod tests {
         trash.add(&folder("twice")).unwrap();
         trash.empty();
         assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().collect::<Vec<_>>().len(), 1);
-        trash.waiting().resisting.insert(earlier);
-        assert_eq!(trash.resisting(), 1);
+        trash.pending().failed.insert(earlier);
+        assert_eq!(trash.failed_count(), 1);
         trash.empty();
-        assert_eq!(trash.resisting(), 0);
+        assert_eq!(trash.failed_count(), 0);
         assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().count(), 0);
     }
 

@@ -2,7 +2,7 @@
 //! [entries]`.
 //!
 //! Each entry is 500 bytes. The benchmark starts its own NATS servers, with `sync_interval: always`.
-#![expect(clippy::print_stdout, reason = "its answer is what it prints")]
+#![expect(clippy::print_stdout, reason = "the benchmark prints its result")]
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use bus::nats::Settings;
 use bytes::Bytes;
 use journal::Journal;
 use journal::{Append, JetStream, Memory, Sqlite, StreamSettings};
-use schemas::names::{EntryId, Ids};
+use schemas::names::{EntryId, IdGenerator};
 use schemas::{Position, Subject};
 use support::server::NatsServer;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
 /// Size of one entry in bytes.
-const ENTRY: usize = 500;
+const ENTRY_BYTES: usize = 500;
 /// Number of subjects that are written to concurrently.
 const SUBJECTS: u16 = 32;
 
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let entries: u64 = std::env::args().nth(1).map_or(Ok(20_000), |text| text.parse())?;
-    println!("{entries} entries of {ENTRY} bytes");
+    println!("{entries} entries of {ENTRY_BYTES} bytes");
     println!(
         "{:<22}{:>12}{:>10}{:>10}{:>14}{:>14}{:>12}",
         "", "1 at once/s", "p50", "p99", "32 at once/s", "follow/s", "read/s"
@@ -90,8 +90,8 @@ async fn measure(name: &str, journal: &Journal, entries: u64) -> Result<(), Fail
 
 /// Appends to one subject, one entry after the other, and returns the latency of each append.
 async fn write(journal: Journal, subject: Subject, entries: u64) -> Result<Vec<Duration>, Failed> {
-    let mut ids = Ids::new(clock::seed()?);
-    let (bytes, mut waits, mut expected) = (Bytes::from(vec![b'x'; ENTRY]), Vec::new(), Position(0));
+    let mut ids = IdGenerator::new(clock::seed()?);
+    let (bytes, mut waits, mut expected) = (Bytes::from(vec![b'x'; ENTRY_BYTES]), Vec::new(), Position(0));
     for _ in 0..entries {
         let (started, entry) = (Instant::now(), EntryId(ids.next(clock::now())));
         let append = Append { subject: subject.clone(), expected, entry, bytes: bytes.clone() };

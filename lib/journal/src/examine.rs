@@ -1,5 +1,5 @@
-//! Read-only examination of the journal's stream, for tools that diagnose it. It applies the same rules by
-//! which [`JetStream::open`](crate::JetStream::open) refuses a stream.
+//! Read-only examination of the journal's stream, for tools that diagnose it. It applies the same rules as
+//! [`JetStream::open`](crate::JetStream::open) when it refuses a stream.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::JournalError;
 use super::stream::{self, STREAM};
-use crate::limits::{API, SAMPLE_LAG};
+use crate::limits::{API_TIMEOUT, SAMPLE_LAG};
 
 /// Result of examining a stream.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Examination {
     pub problems: Vec<String>,
     /// Descriptions of entries that are missing.
     pub losses: Vec<String>,
-    /// Reasons for which servers may destroy the stream, although services accept it.
+    /// Reasons why servers may destroy the stream. Services accept the stream despite them.
     pub hazards: Vec<String>,
     /// Harmless differences from the configuration that Muster creates.
     pub differences: Vec<String>,
@@ -41,13 +41,13 @@ pub struct Examination {
     /// Size in bytes.
     pub bytes: u64,
     /// Maximum size in bytes; `None` if the stream has no limit.
-    pub most_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
     /// Server clock at the time of the response (RFC 3339); `None` if the server did not send it.
     pub server_time: Option<String>,
     /// Time until the response arrived.
-    pub took: Duration,
+    pub latency: Duration,
     /// Last message; `None` if it cannot be read.
-    pub last: Option<Last>,
+    pub last: Option<LastMessage>,
 }
 
 /// A server that holds the stream.
@@ -58,13 +58,13 @@ pub struct Peer {
     pub current: bool,
     /// `true` if the leader has lost contact with the server.
     pub offline: bool,
-    /// Number of messages that the server is behind.
+    /// Number of messages by which the server is behind the leader.
     pub lag: u64,
 }
 
 /// The last message of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Last {
+pub struct LastMessage {
     pub position: Position,
     /// Time at which the server stored the message, by the server's clock.
     pub stored: Timestamp,
@@ -80,10 +80,10 @@ pub enum ExamineError {
     #[error("no permission to publish on {0}")]
     Forbidden(String),
     /// The stream does not exist.
-    #[error("there is no stream {STREAM}")]
+    #[error("the stream {STREAM} does not exist")]
     Absent,
     /// The server has no JetStream, or this account may not use it.
-    #[error("the server offers no JetStream: {0}")]
+    #[error("JetStream is not available: {0}")]
     NoJetStream(String),
     /// The server does not respond, or its response cannot be read.
     #[error(transparent)]
@@ -92,14 +92,14 @@ pub enum ExamineError {
 
 /// Fields that every response of the stream API may have.
 #[derive(Deserialize)]
-struct Answer {
+struct ApiResponse {
     ts: Option<String>,
     error: Option<jetstream::Error>,
 }
 
 /// Returns the reasons for which services refuse a server, regardless of its stream.
 #[must_use]
-pub fn of_server(connection: &Connection) -> Vec<String> {
+pub fn server_problems(connection: &Connection) -> Vec<String> {
     let version = stream::version_problem(&connection.server_version());
     version.into_iter().chain(stream::payload_problem(connection.max_payload())).collect()
 }
@@ -108,13 +108,13 @@ pub fn of_server(connection: &Connection) -> Vec<String> {
 ///
 /// # Errors
 /// See [`ExamineError`].
-pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Examination, ExamineError> {
+pub async fn examine_stream(connection: &Connection, replicas: usize) -> Result<Examination, ExamineError> {
     let asked = Instant::now();
     let (info, server_time) = info(connection).await?;
     let took = asked.elapsed();
     let Info { config, state, cluster, .. } = &info;
     let position = state.last_sequence;
-    let peers = cluster.iter().flat_map(|cluster| cluster.replicas.iter().map(Peer::of));
+    let peers = cluster.iter().flat_map(|cluster| cluster.replicas.iter().map(Peer::from_info));
     Ok(Examination {
         problems: stream::problems(config, replicas),
         losses: stream::losses(state),
@@ -126,10 +126,10 @@ pub async fn of_stream(connection: &Connection, replicas: usize) -> Result<Exami
         positions: (Position(state.first_sequence.min(position)), Position(position)),
         consumers: state.consumer_count,
         bytes: state.bytes,
-        most_bytes: u64::try_from(config.max_bytes).ok().filter(|most| *most > 0),
+        max_bytes: u64::try_from(config.max_bytes).ok().filter(|most| *most > 0),
         server_time,
-        took,
-        last: last(connection, position).await,
+        latency: took,
+        last: last_message(connection, position).await,
     })
 }
 
@@ -147,7 +147,7 @@ pub(super) async fn server_time(connection: &Connection) -> Result<Option<String
 async fn info(connection: &Connection) -> Result<(Info, Option<String>), ExamineError> {
     let (answer, ts) = request(connection, "INFO", Bytes::from_static(b"{}")).await?;
     let unreadable =
-        |error| ExamineError::from(JournalError::unavailable("asking what the stream is", error));
+        |error| ExamineError::from(JournalError::unavailable("requesting the state of the stream", error));
     Ok((serde_json::from_slice(&answer).map_err(unreadable)?, ts))
 }
 
@@ -159,21 +159,21 @@ pub(super) async fn request(
 ) -> Result<(Bytes, Option<String>), ExamineError> {
     let question = format!("$JS.API.STREAM.{verb}.{STREAM}");
     let asked = Instant::now();
-    let request = Request::new().payload(body).timeout(Some(API));
+    let request = Request::new().payload(body).timeout(Some(API_TIMEOUT));
     let answer = tokio::select! {
         answer = connection.client().send_request(question.clone(), request) => answer,
-        () = connection.refuses_to_publish(&question, asked) => return Err(ExamineError::Forbidden(question)),
+        () = connection.publish_denied(&question, asked) => return Err(ExamineError::Forbidden(question)),
     };
-    let doing = format!("asking {question}");
+    let doing = format!("requesting {question}");
     let answer = answer.map_err(|error| match error.kind() {
-        RequestErrorKind::NoResponders => ExamineError::NoJetStream("nobody answers for it".to_owned()),
+        RequestErrorKind::NoResponders => ExamineError::NoJetStream("no response from its API".to_owned()),
         RequestErrorKind::TimedOut
         | RequestErrorKind::InvalidSubject
         | RequestErrorKind::MaxPayloadExceeded
         | RequestErrorKind::Other => JournalError::unavailable(doing.clone(), error).into(),
     })?;
     let unreadable = |error| ExamineError::from(JournalError::unavailable(doing, error));
-    let Answer { ts, error } = serde_json::from_slice(&answer.payload).map_err(unreadable)?;
+    let ApiResponse { ts, error } = serde_json::from_slice(&answer.payload).map_err(unreadable)?;
     match error {
         None => Ok((answer.payload, ts)),
         Some(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Err(ExamineError::Absent),
@@ -188,12 +188,12 @@ pub(super) async fn request(
 ///
 /// # Errors
 /// Names the first position that cannot be read, and the reason.
-pub async fn read_sampled(
+pub async fn read_samples(
     connection: &Connection,
     (first, last): (Position, Position),
 ) -> Result<usize, JournalError> {
-    let positions = if last == Position(0) { Vec::new() } else { super::sampled(first, last) };
-    let stream = stream_of(connection).await?;
+    let positions = if last == Position(0) { Vec::new() } else { super::sample_positions(first, last) };
+    let stream = stream_handle(connection).await?;
     for position in &positions {
         let begin = Instant::now();
         // A replica may lag behind the leader, which reported the last position.
@@ -208,27 +208,27 @@ pub async fn read_sampled(
     Ok(positions.len())
 }
 
-async fn stream_of(connection: &Connection) -> Result<Stream<()>, JournalError> {
-    let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+async fn stream_handle(connection: &Connection) -> Result<Stream<()>, JournalError> {
+    let context = ContextBuilder::new().timeout(API_TIMEOUT).build(connection.client().clone());
     let stream = context.get_stream_no_info(STREAM).await;
     stream.map_err(|error| JournalError::unavailable("opening the stream", error))
 }
 
 impl Peer {
-    fn of(peer: &PeerInfo) -> Self {
+    fn from_info(peer: &PeerInfo) -> Self {
         let PeerInfo { name, current, offline, lag, active: _ } = peer;
         Self { name: name.clone(), current: *current, offline: *offline, lag: lag.unwrap_or(0) }
     }
 }
 
 /// Returns the message at a position; `None` if it cannot be read.
-async fn last(connection: &Connection, position: u64) -> Option<Last> {
+async fn last_message(connection: &Connection, position: u64) -> Option<LastMessage> {
     if position == 0 {
         return None;
     }
-    let message = stream_of(connection).await.ok()?.get_raw_message(position).await.ok()?;
+    let message = stream_handle(connection).await.ok()?.get_raw_message(position).await.ok()?;
     let entry = Entry::decode(&message.payload).ok();
     let decided = entry.and_then(|entry| entry.decisions.iter().map(|decision| decision.at).max());
     let millis = u64::try_from(message.time.unix_timestamp_nanos() / 1_000_000).ok()?;
-    Some(Last { position: Position(position), stored: Timestamp::from_millis(millis), decided })
+    Some(LastMessage { position: Position(position), stored: Timestamp::from_millis(millis), decided })
 }

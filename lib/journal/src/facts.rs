@@ -1,4 +1,5 @@
-//! The state of the journal's storage while a service runs: replicas, sizes, limits, and why a server cannot write.
+//! The state of the journal's storage while a service runs: replicas, sizes, limits, and why a server cannot
+//! write.
 
 use std::error::Error as _;
 
@@ -24,7 +25,7 @@ pub struct Facts {
     pub bytes: u64,
     /// Maximum size in bytes; `None` if the stream has no limit.
     pub max_bytes: Option<u64>,
-    /// Reasons for which servers may destroy the stream, although services accept it.
+    /// Reasons why servers may destroy the stream. Services accept the stream despite them.
     pub hazards: Vec<String>,
 }
 
@@ -37,7 +38,7 @@ pub struct Replica {
 }
 
 impl Facts {
-    pub(super) fn of(info: &Info, version: &str) -> Self {
+    pub(super) fn from_info(info: &Info, version: &str) -> Self {
         let others = info.cluster.iter().flat_map(|cluster| &cluster.replicas);
         let others =
             others.map(|peer| Replica { name: peer.name.clone(), in_sync: peer.current && !peer.offline });
@@ -64,7 +65,7 @@ impl Facts {
 }
 
 /// Converts an error of a request for the stream's state.
-pub(super) fn unavailable(error: InfoError) -> JournalError {
+pub(super) fn journal_error(error: InfoError) -> JournalError {
     let answer = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     if answer.is_some_and(|answer| answer.error_code() == ErrorCode::STREAM_NOT_FOUND) {
         return JournalError::Absent;

@@ -1,9 +1,10 @@
 //! The journal as a stream on a NATS server.
 //!
-//! An append is one request: the message with the id of the entry and the sequence that its subject's last
-//! message must have. A rejected sequence is not necessarily a conflict. With one replica the server also
-//! rejects it if the entry was stored earlier and its acknowledgement was lost. So the append reads the
-//! message behind the expected sequence from the stream's leader and compares the ids.
+//! An append is one request. Its message carries the id of the entry and the expected sequence: the sequence
+//! that the subject's last message must have. If the server rejects the expected sequence, this is not
+//! necessarily a conflict. With one replica the server also rejects it if the entry was stored earlier and
+//! its acknowledgement was lost. So after a rejection the append reads the message after the expected
+//! sequence from the stream's leader, and compares the ids.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,15 +24,15 @@ use super::examine;
 use super::facts::{self, Facts};
 pub(super) use super::jetstream_follower::Follower;
 use super::stream::{self, STREAM, StreamSettings};
-use super::{Append, AppendError, Durability, JournalError, Recorded};
-use crate::limits::{ACK_TIMEOUT, API, RECONNECT};
+use super::{Append, AppendError, Durability, JournalError, StoredEntry};
+use crate::limits::{ACK_TIMEOUT, API_TIMEOUT, RECONNECT_POLL_INTERVAL};
 use bus::nats::Connection;
 
 /// Delays before a message is sent again because the server is busy with another message of its subject.
 ///
 /// A cluster may report this for a moment even after it has acknowledged the other message. Sending again is
 /// safe, because it is the same entry.
-const BUSY: [Duration; 5] = [
+const BUSY_RETRY_DELAYS: [Duration; 5] = [
     Duration::from_micros(100),
     Duration::from_millis(1),
     Duration::from_millis(5),
@@ -59,15 +60,15 @@ struct Shared {
     closing: CancellationToken,
 }
 
-/// State that detects a different log behind a new connection, such as an older backup or a stream that was
-/// created again.
+/// State for detecting that a new connection reaches a different log, such as an older backup or a stream
+/// that was created again.
 #[derive(Debug)]
 struct History {
     /// Creation time of the stream.
     created: String,
     /// The last entry that was delivered to a follower.
     delivered: Mutex<Option<Delivered>>,
-    /// Number of the connection on which the log was last compared.
+    /// Number of the connection on which the log was last compared with the delivered entries.
     compared: AtomicU64,
 }
 
@@ -91,7 +92,7 @@ impl History {
 
 /// Response of the server to a message that is published to the stream.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct PublishResponse {
     #[serde(default)]
     stream: String,
     #[serde(default)]
@@ -105,7 +106,8 @@ struct Answer {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Stored(Position),
-    /// The entry was stored earlier, or another entry is there: reading the stream settles it.
+    /// Either this entry was stored earlier, or another entry was stored in its place. The stream must be
+    /// read to find out which.
     Settle(String),
     /// Another message of the subject is being replicated, or has just arrived: retry.
     Busy(String),
@@ -115,8 +117,8 @@ pub(super) enum Outcome {
     Refused(String),
 }
 
-/// Error codes with which a server rejects a message before it stores anything, for a reason that may pass.
-/// The names are those in nats-server.
+/// Error codes of rejections that store nothing, for a reason that may pass. The names are those in
+/// nats-server.
 const NOT_STORED: [(ErrorCode, &str); 9] = [
     (ErrorCode::ACCOUNT_RESOURCES_EXCEEDED, "JSAccountResourcesExceededErr"),
     (ErrorCode::INSUFFICIENT_RESOURCES, "JSInsufficientResourcesErr"),
@@ -129,8 +131,9 @@ const NOT_STORED: [(ErrorCode, &str); 9] = [
     (ErrorCode::STREAM_TOO_MANY_REQUESTS, "JSStreamTooManyRequests"),
 ];
 
-/// Descriptions of `JSStreamStoreFailedF` for a limit of the stream, which the server checks before it
-/// writes. With any other description the write itself failed, and the outcome is unknown.
+/// Descriptions of the error `JSStreamStoreFailedF` if a limit of the stream is reached. The server checks
+/// these limits before it writes. With any other description the write itself failed, and the outcome is
+/// unknown.
 const LIMIT_REACHED: [&str; 2] = ["maximum bytes exceeded", "maximum messages exceeded"];
 
 impl JetStream {
@@ -143,11 +146,11 @@ impl JetStream {
         let version = connection.server_version();
         let server = [stream::version_problem(&version), stream::payload_problem(connection.max_payload())];
         let mut problems: Vec<String> = server.into_iter().flatten().collect();
-        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
-        let info = find(&connection, &context, settings).await?;
+        let context = ContextBuilder::new().timeout(API_TIMEOUT).build(connection.client().clone());
+        let info = find_or_create_stream(&connection, &context, settings).await?;
         problems.extend(stream::problems(&info.config, settings.replicas));
         problems.extend(stream::losses(&info.state));
-        refuse(&problems)?;
+        check_no_problems(&problems)?;
         if settings.imports.is_none()
             && let Some(what) = stream::unfinished_import(&info)
         {
@@ -160,13 +163,13 @@ impl JetStream {
         match &durability {
             Durability::Synced => {}
             worth @ (Durability::Unverified(_) | Durability::Volatile) if settings.create => {
-                tracing::warn!("an acknowledgement of the journal is {worth}");
+                tracing::warn!("durability of acknowledged entries: {worth}");
             }
             // A process that may not create the stream only reads, so the durability of writes does not
             // concern it.
             Durability::Unverified(_) | Durability::Volatile => {}
         }
-        Self::of(connection, &info, durability, settings.monitoring.clone()).await
+        Self::from_info(connection, &info, durability, settings.monitoring.clone()).await
     }
 
     /// Opens the stream for inspection, regardless of its configuration and of lost entries. It must not be
@@ -175,26 +178,26 @@ impl JetStream {
     /// # Errors
     /// The stream does not exist, it does not allow direct reads, or the server did not respond.
     pub async fn inspect(connection: Connection) -> Result<Self, JournalError> {
-        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+        let context = ContextBuilder::new().timeout(API_TIMEOUT).build(connection.client().clone());
         let settings = StreamSettings { create: false, ..StreamSettings::default() };
-        let info = find(&connection, &context, &settings).await?;
-        let direct = "allow_direct isn't set, and without it nothing is read".to_owned();
-        refuse(&(!info.config.allow_direct).then_some(direct).into_iter().collect::<Vec<_>>())?;
-        Self::of(connection, &info, Durability::Unverified("it is only looked at".to_owned()), vec![]).await
+        let info = find_or_create_stream(&connection, &context, &settings).await?;
+        let direct = "allow_direct isn't set, but reading requires it".to_owned();
+        check_no_problems(&(!info.config.allow_direct).then_some(direct).into_iter().collect::<Vec<_>>())?;
+        Self::from_info(connection, &info, Durability::Unverified("inspection only".to_owned()), vec![]).await
     }
 
-    async fn of(
+    async fn from_info(
         connection: Connection,
         info: &Info,
         durability: Durability,
         monitoring: Vec<String>,
     ) -> Result<Self, JournalError> {
         let shared = Shared {
-            stream: handle(&connection).await?,
+            stream: stream_handle(&connection).await?,
             durability,
             replicas: info.config.num_replicas,
             unreadable: Arc::default(),
-            history: History::new(created(info), &connection),
+            history: History::new(creation_time(info), &connection),
             monitoring,
             closing: CancellationToken::new(),
             connection,
@@ -206,10 +209,10 @@ impl JetStream {
     ///
     /// # Errors
     /// The stream cannot be opened over the connection.
-    pub async fn over(&self, connection: Connection) -> Result<Self, JournalError> {
+    pub async fn with_connection(&self, connection: Connection) -> Result<Self, JournalError> {
         let Shared { durability, replicas, unreadable, history, monitoring, closing, .. } = &*self.shared;
         let shared = Shared {
-            stream: handle(&connection).await?,
+            stream: stream_handle(&connection).await?,
             durability: durability.clone(),
             replicas: *replicas,
             unreadable: Arc::clone(unreadable),
@@ -230,9 +233,9 @@ impl JetStream {
         if self.shared.closing.is_cancelled() {
             return Err(AppendError::Unknown(JournalError::Closed));
         }
-        self.compare_once().await.map_err(AppendError::Unknown)?;
+        self.verify_history_once().await.map_err(AppendError::Unknown)?;
         let subject = append.subject.to_string();
-        let mut waits = BUSY.into_iter();
+        let mut waits = BUSY_RETRY_DELAYS.into_iter();
         loop {
             let unknown = |what| AppendError::Unknown(JournalError::Unavailable { what, source: None });
             return match self.publish(&subject, &append).await {
@@ -256,24 +259,26 @@ impl JetStream {
         let mut headers = HeaderMap::new();
         headers.insert(header::NATS_MESSAGE_ID, append.entry.to_string());
         headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, append.expected.to_string());
-        let request = Request::new().headers(headers).payload(append.bytes.clone()).timeout(Some(ACK_TIMEOUT));
+        let request =
+            Request::new().headers(headers).payload(append.bytes.clone()).timeout(Some(ACK_TIMEOUT));
         let sent = Instant::now();
         // The request's own timeout starts only after the connection has accepted it.
         let answer =
-            timeout(ACK_TIMEOUT, self.shared.connection.client().send_request(subject.to_owned(), request)).await;
+            timeout(ACK_TIMEOUT, self.shared.connection.client().send_request(subject.to_owned(), request))
+                .await;
         let late = || {
-            if self.shared.connection.may_not_publish(subject, sent) {
+            if self.shared.connection.publish_was_denied(subject, sent) {
                 return Outcome::Refused(format!("no permission to publish on {subject}"));
             }
             Outcome::Unknown(format!("no acknowledgement for {subject} within {ACK_TIMEOUT:?}"))
         };
         match answer {
             Err(_) => late(),
-            Ok(Ok(message)) => outcome(&message.payload),
+            Ok(Ok(message)) => parse_outcome(&message.payload),
             Ok(Err(error)) => match error.kind() {
                 RequestErrorKind::TimedOut => late(),
                 RequestErrorKind::NoResponders => Outcome::Unknown(format!(
-                    "nothing accepts {subject}: there is no stream, or it has no leader"
+                    "no response for {subject}: the stream does not exist or has no leader"
                 )),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
                     Outcome::Refused(error.to_string())
@@ -283,10 +288,11 @@ impl JetStream {
         }
     }
 
-    /// Reads the first message after the expected position. Only that message can be this entry.
+    /// Reads the first message of the subject after the expected position. If this entry is stored, it is
+    /// that message.
     async fn settle(&self, subject: &str, append: &Append, what: String) -> Result<Position, AppendError> {
-        let next = self.raw().next_by_subject(subject).sequence(append.expected.0 + 1);
-        if let Some(next) = found(next).await.map_err(AppendError::Unknown)? {
+        let next = self.message_request().next_by_subject(subject).sequence(append.expected.0 + 1);
+        if let Some(next) = fetch_message(next).await.map_err(AppendError::Unknown)? {
             let same = next.entry == Some(append.entry);
             return if same { Ok(next.position) } else { Err(AppendError::Conflict) };
         }
@@ -294,8 +300,8 @@ impl JetStream {
         if last.map(|last| last.position).unwrap_or_default() != append.expected {
             return Err(AppendError::Conflict);
         }
-        // The leader rejected the sequence because of a message that is not applied yet. It may be this
-        // entry.
+        // The leader rejected the sequence because of a message that is not applied yet. That message may be
+        // this entry.
         Err(AppendError::Unknown(JournalError::Unavailable { what, source: None }))
     }
 
@@ -304,24 +310,24 @@ impl JetStream {
     ///
     /// Waits for a connection first. A message sent while disconnected would go to whichever log the next
     /// connection reaches.
-    async fn compare_once(&self) -> Result<(), JournalError> {
+    async fn verify_history_once(&self) -> Result<(), JournalError> {
         let since = Instant::now();
         while !self.shared.connection.is_connected() {
             if since.elapsed() >= ACK_TIMEOUT {
                 let what = format!("no connection to a NATS server within {ACK_TIMEOUT:?}");
                 return Err(JournalError::Unavailable { what, source: None });
             }
-            sleep(RECONNECT).await;
+            sleep(RECONNECT_POLL_INTERVAL).await;
         }
-        let (history, made) = (&self.shared.history, *self.made().borrow());
+        let (history, made) = (&self.shared.history, *self.connection_count().borrow());
         if history.compared.load(Ordering::Relaxed) == made {
             return Ok(());
         }
-        let end = self.same_end().await?;
+        let end = self.verified_end().await?;
         let delivered = *history.delivered();
         if let Some(delivered) = delivered {
             super::check_not_beyond(delivered.position, end)?;
-            self.compare(delivered).await?;
+            self.verify_delivered(delivered).await?;
         }
         history.compared.store(made, Ordering::Relaxed);
         Ok(())
@@ -332,11 +338,12 @@ impl JetStream {
     /// # Errors
     /// [`JournalError::Damaged`] if the stream was created again. Other errors mean that the server did not
     /// respond.
-    pub(super) async fn same_end(&self) -> Result<Position, JournalError> {
-        self.open_still()?;
+    pub(super) async fn verified_end(&self) -> Result<Position, JournalError> {
+        self.ensure_open()?;
         let info = self.shared.stream.get_info().await;
-        let info = info.map_err(|error| JournalError::unavailable("asking where the journal ends", error))?;
-        let now = created(&info);
+        let info =
+            info.map_err(|error| JournalError::unavailable("requesting the end of the journal", error))?;
+        let now = creation_time(&info);
         if now != self.shared.history.created {
             return Err(JournalError::Damaged(format!(
                 "the stream {STREAM} was created again at {now}: its log was restored or founded again"
@@ -349,19 +356,19 @@ impl JetStream {
     ///
     /// # Errors
     /// [`JournalError::Damaged`] if it is a different entry. Other errors mean that it cannot be read.
-    pub(super) async fn compare(&self, delivered: Delivered) -> Result<(), JournalError> {
+    pub(super) async fn verify_delivered(&self, delivered: Delivered) -> Result<(), JournalError> {
         let Delivered { position, checksum } = delivered;
-        let stands = self.at(position).await?;
+        let stands = self.entry_at(position).await?;
         if stands.is_some_and(|one| one.checksum() == checksum) {
             return Ok(());
         }
         Err(JournalError::Damaged(format!(
-            "another entry stands at position {position} than was read there before: an older log was restored"
+            "position {position} has a different entry than before: an older log was restored"
         )))
     }
 
     /// Records the last entry that was delivered to a follower.
-    pub(super) fn note(&self, delivered: Delivered) {
+    pub(super) fn record_delivered(&self, delivered: Delivered) {
         let mut last = self.shared.history.delivered();
         if last.is_none_or(|last| last.position < delivered.position) {
             *last = Some(delivered);
@@ -372,15 +379,15 @@ impl JetStream {
         Follower::new(self.clone(), after)
     }
 
-    pub(super) async fn last(&self, subject: &str) -> Result<Option<Recorded>, JournalError> {
-        self.open_still()?;
-        found(self.raw().last_by_subject(subject)).await
+    pub(super) async fn last(&self, subject: &str) -> Result<Option<StoredEntry>, JournalError> {
+        self.ensure_open()?;
+        fetch_message(self.message_request().last_by_subject(subject)).await
     }
 
     /// Returns the entry at a position, read from the stream's leader.
-    pub(super) async fn at(&self, position: Position) -> Result<Option<Recorded>, JournalError> {
-        self.open_still()?;
-        found(self.raw().sequence(position.0)).await
+    pub(super) async fn entry_at(&self, position: Position) -> Result<Option<StoredEntry>, JournalError> {
+        self.ensure_open()?;
+        fetch_message(self.message_request().sequence(position.0)).await
     }
 
     /// Returns the reason for which the entry at a position cannot be read; `None` if it can be read or the
@@ -391,32 +398,36 @@ impl JetStream {
     ///
     /// # Errors
     /// The server did not respond.
-    pub(super) async fn why_unreadable(&self, position: Position) -> Result<Option<String>, JournalError> {
-        if self.at(position).await?.is_some() {
+    pub(super) async fn unreadable_reason_at(
+        &self,
+        position: Position,
+    ) -> Result<Option<String>, JournalError> {
+        if self.entry_at(position).await?.is_some() {
             return Ok(None);
         }
         let info = self.shared.stream.get_info().await;
-        let state =
-            info.map_err(|error| JournalError::unavailable("asking what the stream holds", error))?.state;
+        let state = info
+            .map_err(|error| JournalError::unavailable("requesting the state of the stream", error))?
+            .state;
         let (first, last) = (state.first_sequence, state.last_sequence);
         let is_deleted = state.deleted_count.is_some_and(|count| count > 0);
         if is_deleted || !(first..=last).contains(&position.0) {
             return Ok(None);
         }
         Ok(Some(format!(
-            "the NATS server answers \"no message found\" for position {position}, though its stream {STREAM} holds \
-             positions {first} to {last}: the log of that server names the cause"
+            "the NATS server answers \"no message found\" for position {position}, though its stream \
+             {STREAM} holds positions {first} to {last}: the log of that server names the cause"
         )))
     }
 
     /// Returns the reason for which followers cannot read the journal; `None` while they can.
-    pub(super) fn unreadable(&self) -> Option<String> {
-        self.reading().clone()
+    pub(super) fn unreadable_reason(&self) -> Option<String> {
+        self.lock_unreadable().clone()
     }
 
     /// Records whether followers can read the journal, and logs each change.
-    pub(super) fn note_unreadable(&self, why: Option<String>) {
-        let mut reading = self.reading();
+    pub(super) fn set_unreadable(&self, why: Option<String>) {
+        let mut reading = self.lock_unreadable();
         match (&*reading, &why) {
             (None, Some(why)) => tracing::error!("the journal cannot be read: {why}"),
             (Some(_), None) => tracing::info!("the journal can be read again"),
@@ -425,7 +436,7 @@ impl JetStream {
         *reading = why;
     }
 
-    fn reading(&self) -> MutexGuard<'_, Option<String>> {
+    fn lock_unreadable(&self) -> MutexGuard<'_, Option<String>> {
         self.shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -434,23 +445,24 @@ impl JetStream {
         after: Position,
         subject: Option<&Subject>,
         limit: usize,
-    ) -> Result<Vec<Recorded>, JournalError> {
-        self.open_still()?;
+    ) -> Result<Vec<StoredEntry>, JournalError> {
+        self.ensure_open()?;
         super::jetstream_read::read(self.shared.connection.client(), after, subject, limit).await
     }
 
     pub(super) async fn end(&self) -> Result<Position, JournalError> {
-        self.open_still()?;
+        self.ensure_open()?;
         let info = self.shared.stream.get_info().await;
-        let info = info.map_err(|error| JournalError::unavailable("asking where the journal ends", error))?;
+        let info =
+            info.map_err(|error| JournalError::unavailable("requesting the end of the journal", error))?;
         Ok(Position(info.state.last_sequence))
     }
 
     /// Returns the state of the stream as its leader reports it.
     pub(super) async fn facts(&self) -> Result<Facts, JournalError> {
-        self.open_still()?;
-        let info = self.shared.stream.get_info().await.map_err(facts::unavailable)?;
-        Ok(Facts::of(&info, &self.shared.connection.server_version()))
+        self.ensure_open()?;
+        let info = self.shared.stream.get_info().await.map_err(facts::journal_error)?;
+        Ok(Facts::from_info(&info, &self.shared.connection.server_version()))
     }
 
     /// Returns the monitoring addresses of the servers.
@@ -463,7 +475,7 @@ impl JetStream {
     }
 
     /// Returns `true` if a single server holds the stream.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(super) fn is_unreplicated(&self) -> bool {
         self.shared.replicas <= 1
     }
 
@@ -478,7 +490,7 @@ impl JetStream {
     }
 
     /// Returns the number of connections made so far. It changes after every reconnect.
-    pub(super) fn made(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub(super) fn connection_count(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.connection.made()
     }
 
@@ -491,18 +503,18 @@ impl JetStream {
         self.shared.closing.cancel();
     }
 
-    pub(super) fn open_still(&self) -> Result<(), JournalError> {
+    pub(super) fn ensure_open(&self) -> Result<(), JournalError> {
         if self.shared.closing.is_cancelled() { Err(JournalError::Closed) } else { Ok(()) }
     }
 
     /// Returns a builder for a request for one message. The stream's leader answers it.
-    fn raw(&self) -> RawMessageBuilder {
+    fn message_request(&self) -> RawMessageBuilder {
         self.shared.stream.raw_message_builder()
     }
 }
 
 /// Returns [`JournalError::Refused`] if there are problems.
-fn refuse(problems: &[String]) -> Result<(), JournalError> {
+fn check_no_problems(problems: &[String]) -> Result<(), JournalError> {
     if problems.is_empty() {
         return Ok(());
     }
@@ -510,14 +522,14 @@ fn refuse(problems: &[String]) -> Result<(), JournalError> {
 }
 
 /// Returns a handle to the stream over a connection.
-async fn handle(connection: &Connection) -> Result<Stream<()>, JournalError> {
-    let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+async fn stream_handle(connection: &Connection) -> Result<Stream<()>, JournalError> {
+    let context = ContextBuilder::new().timeout(API_TIMEOUT).build(connection.client().clone());
     let unavailable = |error| JournalError::unavailable("opening the stream", error);
     context.get_stream_no_info(STREAM).await.map_err(unavailable)
 }
 
 /// Finds the stream, or creates it if the settings allow it.
-async fn find(
+async fn find_or_create_stream(
     connection: &Connection,
     context: &Context,
     settings: &StreamSettings,
@@ -528,26 +540,26 @@ async fn find(
         Err(error) => error,
     };
     let question = format!("$JS.API.STREAM.INFO.{STREAM}");
-    if connection.may_not_publish(&question, asked) {
+    if connection.publish_was_denied(&question, asked) {
         return Err(JournalError::Refused(format!("no permission to publish on {question}")));
     }
     if !is_absent(&error) {
-        return Err(JournalError::unavailable(format!("asking for the stream {STREAM}"), error));
+        return Err(JournalError::unavailable(format!("requesting the stream {STREAM}"), error));
     }
     if !settings.create {
         return Err(JournalError::Absent);
     }
-    tracing::info!(replicas = settings.replicas, "making the stream {STREAM}");
+    tracing::info!(replicas = settings.replicas, "creating the stream {STREAM}");
     let made = context.create_stream(stream::config_for(settings)).await;
-    let made = made.map_err(|error| match stream::is_final(&error) {
-        true => JournalError::Refused(format!("the stream {STREAM} can't be made: {error}")),
-        false => JournalError::unavailable(format!("making the stream {STREAM}"), error),
+    let made = made.map_err(|error| match stream::is_permanent(&error) {
+        true => JournalError::Refused(format!("can't create the stream {STREAM}: {error}")),
+        false => JournalError::unavailable(format!("creating the stream {STREAM}"), error),
     })?;
     Ok(made.cached_info().clone())
 }
 
 /// Returns the creation time of a stream as text. The text is only compared and displayed.
-fn created(info: &Info) -> String {
+fn creation_time(info: &Info) -> String {
     info.created.to_string()
 }
 
@@ -561,18 +573,20 @@ fn is_absent(error: &GetStreamError) -> bool {
 }
 
 /// Parses the server's response to a published message.
-pub(super) fn outcome(answer: &[u8]) -> Outcome {
-    let answer: Answer = match serde_json::from_slice(answer) {
+pub(super) fn parse_outcome(answer: &[u8]) -> Outcome {
+    let answer: PublishResponse = match serde_json::from_slice(answer) {
         Ok(answer) => answer,
         Err(error) => return Outcome::Unknown(format!("the acknowledgement can't be read: {error}")),
     };
     let Some(error) = answer.error else {
         return match answer {
-            Answer { stream, .. } if stream != STREAM => {
-                Outcome::Refused(format!("another stream, {stream}, takes the journal's subjects"))
+            PublishResponse { stream, .. } if stream != STREAM => {
+                Outcome::Refused(format!("the stream {stream} already has the journal's subjects"))
             }
-            Answer { duplicate: true, .. } => Outcome::Settle("the server says duplicate".to_owned()),
-            Answer { seq, .. } => Outcome::Stored(Position(seq)),
+            PublishResponse { duplicate: true, .. } => {
+                Outcome::Settle("the server reported a duplicate".to_owned())
+            }
+            PublishResponse { seq, .. } => Outcome::Stored(Position(seq)),
         };
     };
     let busy = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT];
@@ -594,7 +608,7 @@ pub(super) fn outcome(answer: &[u8]) -> Outcome {
 }
 
 /// Requests one message; `None` if the stream does not hold it.
-async fn found(question: RawMessageBuilder) -> Result<Option<Recorded>, JournalError> {
+async fn fetch_message(question: RawMessageBuilder) -> Result<Option<StoredEntry>, JournalError> {
     let message = match question.send().await {
         Ok(message) => message,
         Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => return Ok(None),
@@ -602,7 +616,7 @@ async fn found(question: RawMessageBuilder) -> Result<Option<Recorded>, JournalE
             return Err(JournalError::unavailable("reading an entry from the stream's leader", error));
         }
     };
-    Ok(Some(Recorded {
+    Ok(Some(StoredEntry {
         position: Position(message.sequence),
         subject: message.subject.to_string(),
         entry: entry_id(&message.headers),

@@ -1,9 +1,10 @@
 //! Following a stream with one unfiltered pull consumer that starts at a known position. The consumer is
 //! replaced whenever something is unexpected.
 //!
-//! The server loses such a consumer when it restarts, and may deliver to a connection that is gone. So the
-//! follower checks every message against the consumer's own sequence. It replaces a consumer that falls
-//! silent, skips a message, or loses its connection. The new consumer starts behind the last delivered entry.
+//! The server loses such a consumer when it restarts. It may also deliver messages to a connection that no
+//! longer exists. So the follower checks every message against the consumer's own sequence. It replaces a
+//! consumer that falls silent, skips a message, or loses its connection. The new consumer starts after the
+//! last delivered entry.
 
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::jetstream::{Delivered, JetStream, entry_id};
-use super::{JournalError, Recorded};
+use super::{JournalError, StoredEntry};
 use crate::limits::{
-    API, CONSUMER_IDLE, FOLLOW_BEHIND, FOLLOW_FAILING, FOLLOW_HEARTBEAT, FOLLOW_RETRY, FOLLOW_WATCHDOG,
-    PULL_BYTES, PULL_ENTRIES,
+    API_TIMEOUT, CONSUMER_IDLE_TIMEOUT, FOLLOW_BEHIND_TIMEOUT, FOLLOW_FAILURE_TIMEOUT, FOLLOW_HEARTBEAT,
+    FOLLOW_RETRY, FOLLOW_WATCHDOG, PULL_BYTES, PULL_ENTRIES,
 };
 
 pub(super) struct Follower {
@@ -29,12 +30,13 @@ pub(super) struct Follower {
     feed: Option<Feed>,
     /// Delay before the next attempt.
     wait: Duration,
-    /// Time since which the journal ends before `after`; `None` if it does not.
+    /// Time at which the journal was first found to end before `after`; `None` if the journal reaches
+    /// `after`.
     behind: Option<Instant>,
     /// Time of the last delivery, or of the last comparison with the end of the journal. Kept across calls,
     /// because a caller may stop waiting at any time.
     compared: Instant,
-    /// Time of the first of several failed attempts; `None` if the last attempt succeeded.
+    /// Time of the first failed attempt since the last successful one; `None` if the last attempt succeeded.
     failing: Option<Instant>,
 }
 
@@ -43,7 +45,7 @@ struct Feed {
     messages: pull::Stream,
     /// Consumer sequence of the last message.
     delivered: u64,
-    /// Changes after a reconnect.
+    /// Number of connections made so far; changes after a reconnect.
     made: watch::Receiver<u64>,
 }
 
@@ -61,28 +63,28 @@ impl Follower {
         Self { journal, after, delivered: None, feed: None, wait, behind: None, compared, failing: None }
     }
 
-    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<StoredEntry>, JournalError> {
         let closing = self.journal.closing().clone();
         tokio::select! {
             biased;
             () = closing.cancelled() => Err(JournalError::Closed),
-            batch = self.insist(max) => batch,
+            batch = self.next_with_retries(max) => batch,
         }
     }
 
     /// Retries until there are entries, or until an error occurs that a retry does not fix.
-    async fn insist(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    async fn next_with_retries(&mut self, max: usize) -> Result<Vec<StoredEntry>, JournalError> {
         loop {
-            match self.attempt(max).await {
-                Ok(entries) if entries.is_empty() => self.succeeded(),
+            match self.try_next(max).await {
+                Ok(entries) if entries.is_empty() => self.record_success(),
                 Ok(entries) => {
-                    self.succeeded();
+                    self.record_success();
                     self.wait = FOLLOW_RETRY.0;
                     return Ok(entries);
                 }
                 Err(JournalError::Unavailable { what, source }) => {
                     let source = source.map(|source| format!(": {source}")).unwrap_or_default();
-                    self.failed(&format!("{what}{source}"));
+                    self.record_failure(&format!("{what}{source}"));
                     self.feed = None;
                     sleep(self.wait).await;
                     self.wait = (self.wait * 2).min(FOLLOW_RETRY.1);
@@ -100,31 +102,31 @@ impl Follower {
     }
 
     /// Records that the journal can be read.
-    fn succeeded(&mut self) {
+    fn record_success(&mut self) {
         self.failing = None;
-        self.journal.note_unreadable(None);
+        self.journal.set_unreadable(None);
     }
 
-    /// Records a failed attempt. The first of several is logged as a warning. The journal counts as
-    /// unreadable once all attempts have failed for [`FOLLOW_FAILING`].
-    fn failed(&mut self, why: &str) {
+    /// Records a failed attempt. The first of several failures is logged as a warning. The journal counts as
+    /// unreadable once all attempts have failed for [`FOLLOW_FAILURE_TIMEOUT`].
+    fn record_failure(&mut self, why: &str) {
         let Some(since) = self.failing else {
             self.failing = Some(Instant::now());
-            tracing::warn!(after = %self.after, "following stops, to start again: {why}");
+            tracing::warn!(after = %self.after, "following the journal failed, retrying: {why}");
             return;
         };
-        tracing::debug!(after = %self.after, "following stops again: {why}");
-        if since.elapsed() >= FOLLOW_FAILING && self.journal.unreadable().is_none() {
-            self.journal.note_unreadable(Some(why.to_owned()));
+        tracing::debug!(after = %self.after, "following the journal failed again: {why}");
+        if since.elapsed() >= FOLLOW_FAILURE_TIMEOUT && self.journal.unreadable_reason().is_none() {
+            self.journal.set_unreadable(Some(why.to_owned()));
         }
     }
 
-    /// Waits for the next entries. Returns none if nothing arrived for [`FOLLOW_WATCHDOG`] and the position
-    /// is at the end of the journal.
-    async fn attempt(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    /// Waits for the next entries. Returns an empty list if nothing arrived for [`FOLLOW_WATCHDOG`] and the
+    /// follower is at the end of the journal.
+    async fn try_next(&mut self, max: usize) -> Result<Vec<StoredEntry>, JournalError> {
         if self.feed.is_none() {
             self.check_history().await?;
-            self.feed = Some(self.start().await?);
+            self.feed = Some(self.start_consumer().await?);
             self.compared = Instant::now();
         }
         let Some(feed) = &mut self.feed else { return Ok(Vec::new()) };
@@ -132,51 +134,55 @@ impl Follower {
         let next = tokio::select! {
             biased;
             next = timeout_at(self.compared + FOLLOW_WATCHDOG, messages.next()) => next,
-            Ok(()) = made.changed() => return Err(silent("the connection was lost")),
+            Ok(()) = made.changed() => return Err(unavailable("the connection was lost")),
         };
         match next {
             Ok(Some(Ok(first))) => {
                 self.compared = Instant::now();
-                self.gather(first, max)
+                self.collect_available(first, max)
             }
             Ok(Some(Err(error))) => Err(JournalError::unavailable("the consumer failed", error)),
-            Ok(None) => Err(silent("the consumer ended")),
-            Err(_) => self.compare().await,
+            Ok(None) => Err(unavailable("the consumer was closed")),
+            Err(_) => self.compare_with_end().await,
         }
     }
 
     /// Compares the position with the end of the journal. If there are undelivered entries, checks that the
     /// next one can be read.
-    async fn compare(&mut self) -> Result<Vec<Recorded>, JournalError> {
+    async fn compare_with_end(&mut self) -> Result<Vec<StoredEntry>, JournalError> {
         let end = self.journal.end().await?;
         if end <= self.after {
             self.compared = Instant::now();
             return Ok(Vec::new());
         }
-        let why = self.journal.why_unreadable(Position(self.after.0 + 1)).await?;
+        let why = self.journal.unreadable_reason_at(Position(self.after.0 + 1)).await?;
         self.compared = Instant::now();
         match why {
-            None => Err(silent("the consumer is stalled")),
+            None => Err(unavailable("the consumer is stalled")),
             Some(why) => {
-                self.journal.note_unreadable(Some(why.clone()));
-                Err(silent(&why))
+                self.journal.set_unreadable(Some(why.clone()));
+                Err(unavailable(&why))
             }
         }
     }
 
     /// Collects the first message and those that have already arrived. It does not wait, so no message is
     /// lost if the caller stops waiting.
-    fn gather(&mut self, first: jetstream::Message, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    fn collect_available(
+        &mut self,
+        first: jetstream::Message,
+        max: usize,
+    ) -> Result<Vec<StoredEntry>, JournalError> {
         let (mut entries, mut after, mut next) = (Vec::new(), self.after, Some(first));
         while let (Some(message), Some(feed)) = (next.take(), &mut self.feed) {
-            match feed.check(message, after) {
+            match feed.accept(message, after) {
                 Ok(entry) => {
                     after = entry.position;
                     entries.push(entry);
                 }
                 Err(error) if entries.is_empty() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%after, %error, "following stops, to start again");
+                    tracing::warn!(%after, %error, "following the journal failed, retrying");
                     self.feed = None;
                     break;
                 }
@@ -185,7 +191,7 @@ impl Follower {
                 next = match feed.messages.next().now_or_never() {
                     Some(Some(Ok(message))) => Some(message),
                     Some(Some(Err(error))) => {
-                        tracing::warn!(%after, %error, "following stops, to start again");
+                        tracing::warn!(%after, %error, "following the journal failed, retrying");
                         self.feed = None;
                         None
                     }
@@ -197,44 +203,45 @@ impl Follower {
         if let Some(last) = entries.last() {
             let delivered = Delivered { position: last.position, checksum: last.checksum() };
             self.delivered = Some(delivered);
-            self.journal.note(delivered);
+            self.journal.record_delivered(delivered);
         }
         Ok(entries)
     }
 
-    /// Checks that the journal is the one that was read so far: the same stream, long enough, with the same
-    /// entry at the last delivered position. After a change of leader the stream may take a moment to become
-    /// long enough.
+    /// Checks that the journal is still the one that was read so far. It must be the same stream, reach at
+    /// least the last delivered position, and have the same entry there. After a change of the stream's
+    /// leader, the stream may end before that position for a moment.
     async fn check_history(&mut self) -> Result<(), JournalError> {
-        let end = self.journal.same_end().await?;
+        let end = self.journal.verified_end().await?;
         let Err(damaged) = super::check_not_beyond(self.after, end) else {
             self.behind = None;
             return match self.delivered {
-                Some(delivered) => self.journal.compare(delivered).await,
+                Some(delivered) => self.journal.verify_delivered(delivered).await,
                 None => Ok(()),
             };
         };
-        if self.behind.get_or_insert_with(Instant::now).elapsed() > FOLLOW_BEHIND {
+        if self.behind.get_or_insert_with(Instant::now).elapsed() > FOLLOW_BEHIND_TIMEOUT {
             return Err(damaged);
         }
-        Err(silent(&damaged.to_string()))
+        Err(unavailable(&damaged.to_string()))
     }
 
-    /// Creates a consumer that starts behind the current position.
-    async fn start(&self) -> Result<Feed, JournalError> {
-        let mut made = self.journal.made();
+    /// Creates a consumer that starts after the current position.
+    async fn start_consumer(&self) -> Result<Feed, JournalError> {
+        let mut made = self.journal.connection_count();
         made.mark_unchanged();
         let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.after.0 + 1 },
             ack_policy: AckPolicy::None,
-            inactive_threshold: CONSUMER_IDLE,
+            inactive_threshold: CONSUMER_IDLE_TIMEOUT,
             memory_storage: true,
             num_replicas: 1,
             ..pull::Config::default()
         };
         let started = async {
             let consumer = self.journal.stream().create_consumer(config).await;
-            let consumer = consumer.map_err(|error| JournalError::unavailable("making a consumer", error))?;
+            let consumer =
+                consumer.map_err(|error| JournalError::unavailable("creating a consumer", error))?;
             let messages = consumer
                 .stream()
                 .max_messages_per_batch(PULL_ENTRIES)
@@ -243,25 +250,25 @@ impl Follower {
                 .messages();
             messages.await.map_err(|error| JournalError::unavailable("pulling from the consumer", error))
         };
-        match timeout(API, started).await {
+        match timeout(API_TIMEOUT, started).await {
             Ok(messages) => Ok(Feed { messages: messages?, delivered: 0, made }),
-            Err(_) => Err(silent("making a consumer takes too long")),
+            Err(_) => Err(unavailable("creating a consumer timed out")),
         }
     }
 }
 
 impl Feed {
     /// Converts a message to the entry that must follow `after`.
-    fn check(&mut self, message: jetstream::Message, after: Position) -> Result<Recorded, JournalError> {
-        let unreadable = |error| JournalError::unavailable("a message without its place", error);
+    fn accept(&mut self, message: jetstream::Message, after: Position) -> Result<StoredEntry, JournalError> {
+        let unreadable = |error| JournalError::unavailable("reading the position of a message", error);
         let info = message.info().map_err(unreadable)?;
         let (number, position) = (info.consumer_sequence, Position(info.stream_sequence));
         if number != self.delivered + 1 {
-            return Err(silent(&format!("delivery {number} follows delivery {}", self.delivered)));
+            return Err(unavailable(&format!("delivery {number} follows delivery {}", self.delivered)));
         }
         self.delivered = number;
         let message = message.message;
-        let entry = Recorded {
+        let entry = StoredEntry {
             position,
             subject: message.subject.to_string(),
             entry: message.headers.as_ref().and_then(entry_id),
@@ -272,6 +279,6 @@ impl Feed {
     }
 }
 
-fn silent(what: &str) -> JournalError {
+fn unavailable(what: &str) -> JournalError {
     JournalError::Unavailable { what: what.to_owned(), source: None }
 }

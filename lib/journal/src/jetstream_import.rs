@@ -1,11 +1,12 @@
-//! Import of another journal's messages into a stream. Each message names the sequence that must be the
-//! stream's last, so it gets exactly its position or is not stored at all.
+//! Import of another journal's messages into a stream. Each message carries the expected last sequence of the
+//! stream. So the message is stored at exactly its position or not at all.
 //!
 //! Many messages are in flight at once, so the sequence alone is not enough. If a foreign message took one of
 //! the positions, the next message would still find the sequence that it expects. In a stream with one
-//! replica each message therefore also names the id of the message before it, so the server rejects all that
-//! follow. This does not work with more replicas: each replica checks that id on its own, and one that has
-//! just caught up does not know it. In both cases unacknowledged messages are read back before more are sent.
+//! replica, each message therefore also carries the id of the message before it. The server then rejects all
+//! messages after the foreign one. This does not work with more replicas: each replica checks that id on its
+//! own, and a replica that has just caught up does not know it. With any number of replicas, unacknowledged
+//! messages are read back before more are sent.
 
 use async_nats::{HeaderMap, Subscriber, header};
 use futures::StreamExt;
@@ -13,13 +14,13 @@ use schemas::Position;
 use schemas::names::EntryId;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::jetstream::{JetStream, Outcome, outcome};
-use super::{ImportError, JournalError, Recorded};
-use crate::limits::{ACK_TIMEOUT, IMPORT_AGAIN, IMPORT_BYTES, IMPORT_ENTRIES, IMPORT_STALL};
+use super::jetstream::{JetStream, Outcome, parse_outcome};
+use super::{ImportError, JournalError, StoredEntry};
+use crate::limits::{ACK_TIMEOUT, IMPORT_BYTES, IMPORT_ENTRIES, IMPORT_RETRY_DELAY, IMPORT_STALL_TIMEOUT};
 
 /// Writes messages at their original positions. Messages without an acknowledgement are sent again from the
 /// current end of the stream.
-pub(super) async fn import(stream: &JetStream, entries: Vec<Recorded>) -> Result<(), ImportError> {
+pub(super) async fn import(stream: &JetStream, entries: Vec<StoredEntry>) -> Result<(), ImportError> {
     let Some(first) = entries.first().map(|entry| entry.position) else { return Ok(()) };
     let start = stream.end().await?;
     if start.0 + 1 != first.0 {
@@ -27,31 +28,31 @@ pub(super) async fn import(stream: &JetStream, entries: Vec<Recorded>) -> Result
     }
     let (mut rest, mut moved) = (&entries[..], Instant::now());
     while !rest.is_empty() {
-        stream.open_still()?;
-        let (sent, later) = rest.split_at(at_once(rest, stream.is_alone()));
+        stream.ensure_open()?;
+        let (sent, later) = rest.split_at(batch_len(rest, stream.is_unreplicated()));
         let Some(why) = send(stream, sent).await? else {
             (rest, moved) = (later, Instant::now());
             continue;
         };
-        let stored = stored(stream, rest).await?;
+        let stored = count_stored(stream, rest).await?;
         if stored > 0 {
             (rest, moved) = (&rest[stored..], Instant::now());
         }
-        if moved.elapsed() > IMPORT_STALL {
+        if moved.elapsed() > IMPORT_STALL_TIMEOUT {
             let next = rest.first().map(|next| next.position).unwrap_or_default();
-            let what = format!("position {next} was not stored for {IMPORT_STALL:?}: {why}");
+            let what = format!("position {next} was not stored within {IMPORT_STALL_TIMEOUT:?}: {why}");
             return Err(JournalError::Unavailable { what, source: None }.into());
         }
-        sleep(IMPORT_AGAIN).await;
+        sleep(IMPORT_RETRY_DELAY).await;
     }
     Ok(())
 }
 
-/// Returns the number of messages to send in one batch. If `chained`, each message names the id of the one
-/// before, so a message without an id ends the batch.
-fn at_once(entries: &[Recorded], chained: bool) -> usize {
+/// Returns the number of messages to send in one batch. If `chained`, each message carries the id of the
+/// message before it, so a message without an id ends the batch.
+fn batch_len(entries: &[StoredEntry], chained: bool) -> usize {
     let (mut bytes, mut follows) = (0, true);
-    let fits = |entry: &&Recorded| {
+    let fits = |entry: &&StoredEntry| {
         bytes += entry.bytes.len();
         let fits = bytes <= IMPORT_BYTES && follows;
         follows = !chained || entry.entry.is_some();
@@ -63,12 +64,13 @@ fn at_once(entries: &[Recorded], chained: bool) -> usize {
 /// Returns the number of these entries that the stream holds.
 ///
 /// # Errors
-/// The stream holds a different entry at one of the positions, or entries behind the last one.
-async fn stored(stream: &JetStream, entries: &[Recorded]) -> Result<usize, ImportError> {
+/// The stream holds a different entry at one of the positions, or entries after the last one.
+async fn count_stored(stream: &JetStream, entries: &[StoredEntry]) -> Result<usize, ImportError> {
     let end = stream.end().await?;
     let damaged = |position: Position| {
-        let what =
-            format!("position {position} holds something else than what was imported: somebody else writes");
+        let what = format!(
+            "position {position} has another message than the import: another program writes to the stream"
+        );
         ImportError::from(JournalError::Damaged(what))
     };
     let last = entries.last().map(|last| last.position).unwrap_or_default();
@@ -78,7 +80,7 @@ async fn stored(stream: &JetStream, entries: &[Recorded]) -> Result<usize, Impor
     let there = entries.iter().take_while(|entry| entry.position <= end);
     let mut count = 0;
     for entry in there {
-        if stream.at(entry.position).await?.as_ref() != Some(entry) {
+        if stream.entry_at(entry.position).await?.as_ref() != Some(entry) {
             return Err(damaged(entry.position));
         }
         count += 1;
@@ -87,7 +89,7 @@ async fn stored(stream: &JetStream, entries: &[Recorded]) -> Result<usize, Impor
 }
 
 /// Sends messages and waits for their acknowledgements. Returns the reason if some of them were not stored.
-async fn send(stream: &JetStream, entries: &[Recorded]) -> Result<Option<String>, ImportError> {
+async fn send(stream: &JetStream, entries: &[StoredEntry]) -> Result<Option<String>, ImportError> {
     let failed = |error: super::Source| JournalError::unavailable("sending entries to the stream", error);
     let client = stream.client();
     let inbox = client.new_inbox();
@@ -100,14 +102,14 @@ async fn send(stream: &JetStream, entries: &[Recorded]) -> Result<Option<String>
             .publish_with_reply_and_headers(subject, inbox.clone(), headers(entry, before), bytes)
             .await
             .map_err(|error| ImportError::Refused { position: entry.position, why: error.to_string() })?;
-        before = entry.entry.filter(|_| stream.is_alone());
+        before = entry.entry.filter(|_| stream.is_unreplicated());
     }
     client.flush().await.map_err(|error| failed(error.into()))?;
-    acknowledged(answers, entries).await
+    await_acknowledgements(answers, entries).await
 }
 
 /// Returns headers with the expected last sequence, and the expected last id if `before` is given.
-fn headers(entry: &Recorded, before: Option<EntryId>) -> HeaderMap {
+fn headers(entry: &StoredEntry, before: Option<EntryId>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let sequence = entry.position.0.saturating_sub(1).to_string();
     headers.insert(header::NATS_EXPECTED_LAST_SEQUENCE, sequence.as_str());
@@ -122,25 +124,32 @@ fn headers(entry: &Recorded, before: Option<EntryId>) -> HeaderMap {
 
 /// Waits for the acknowledgements. They arrive in the order of the messages, because one stream handles one
 /// connection's messages in order.
-async fn acknowledged(mut answers: Subscriber, entries: &[Recorded]) -> Result<Option<String>, ImportError> {
+async fn await_acknowledgements(
+    mut answers: Subscriber,
+    entries: &[StoredEntry],
+) -> Result<Option<String>, ImportError> {
     for entry in entries {
         let position = entry.position;
         let answer = match timeout(ACK_TIMEOUT, answers.next()).await {
             Ok(Some(answer)) => answer,
-            Ok(None) => return Ok(Some("the connection ended".to_owned())),
-            Err(_) => return Ok(Some(format!("no acknowledgement of position {position} within {ACK_TIMEOUT:?}"))),
+            Ok(None) => return Ok(Some("the connection was closed".to_owned())),
+            Err(_) => {
+                return Ok(Some(format!("no acknowledgement of position {position} within {ACK_TIMEOUT:?}")));
+            }
         };
         if answer
             .status
             .is_some_and(|status| status.as_u16() == async_nats::StatusCode::NO_RESPONDERS.as_u16())
         {
-            let why = format!("no stream takes {}", entry.subject);
+            let why = format!("no stream has the subject {}", entry.subject);
             return Err(ImportError::Refused { position, why });
         }
-        match outcome(&answer.payload) {
+        match parse_outcome(&answer.payload) {
             Outcome::Stored(at) if at == position => {}
             Outcome::Stored(at) => {
-                let what = format!("position {position} was stored at position {at}: somebody else writes");
+                let what = format!(
+                    "position {position} was stored at position {at}: another program writes to the stream"
+                );
                 return Err(JournalError::Damaged(what).into());
             }
             Outcome::Refused(why) => return Err(ImportError::Refused { position, why }),
@@ -161,9 +170,9 @@ mod tests {
 
     #[test]
     fn import_batch_is_bounded_by_count_and_bytes() {
-        let of = |count: u64, bytes: usize| -> Vec<Recorded> {
+        let of = |count: u64, bytes: usize| -> Vec<StoredEntry> {
             let bytes = Bytes::from(vec![0; bytes]);
-            let one = |at| Recorded {
+            let one = |at| StoredEntry {
                 position: Position(at),
                 subject: "s".into(),
                 entry: Some(EntryId(Uuid::from_u128(at.into()))),
@@ -172,13 +181,13 @@ mod tests {
             (1..=count).map(one).collect()
         };
         for chained in [false, true] {
-            assert_eq!(at_once(&of(3, 10), chained), 3);
-            assert_eq!(at_once(&of(1_000, 10), chained), IMPORT_ENTRIES);
-            assert_eq!(at_once(&of(10, IMPORT_BYTES / 2), chained), 2);
-            assert_eq!(at_once(&of(2, 2 * IMPORT_BYTES), chained), 1);
+            assert_eq!(batch_len(&of(3, 10), chained), 3);
+            assert_eq!(batch_len(&of(1_000, 10), chained), IMPORT_ENTRIES);
+            assert_eq!(batch_len(&of(10, IMPORT_BYTES / 2), chained), 2);
+            assert_eq!(batch_len(&of(2, 2 * IMPORT_BYTES), chained), 1);
         }
         let mut foreign = of(5, 10);
         foreign[1].entry = None;
-        assert_eq!((at_once(&foreign, false), at_once(&foreign, true)), (5, 2));
+        assert_eq!((batch_len(&foreign, false), batch_len(&foreign, true)), (5, 2));
     }
 }

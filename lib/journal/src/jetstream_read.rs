@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use super::jetstream::entry_id;
 use super::stream::STREAM;
-use super::{JournalError, Page, Recorded};
-use crate::limits::API;
+use super::{JournalError, Page, StoredEntry};
+use crate::limits::API_TIMEOUT;
 use bus::limits::SUBSCRIPTION_QUEUE;
 
 /// Request for a page.
 #[derive(Serialize)]
-struct Question {
+struct PageRequest {
     /// Lowest sequence to return.
     seq: u64,
     batch: usize,
@@ -37,21 +37,21 @@ pub(super) async fn read(
     after: Position,
     subject: Option<&Subject>,
     limit: usize,
-) -> Result<Vec<Recorded>, JournalError> {
+) -> Result<Vec<StoredEntry>, JournalError> {
     let batch = limit.min(SUBSCRIPTION_QUEUE / 2);
     if batch == 0 {
         return Ok(Vec::new());
     }
     let subject = subject.map(Subject::to_string);
-    let question = Question { seq: after.0 + 1, batch, max_bytes: PAGE_BYTES, next_by_subj: subject };
-    match timeout(API, ask(client, &question)).await {
+    let question = PageRequest { seq: after.0 + 1, batch, max_bytes: PAGE_BYTES, next_by_subj: subject };
+    match timeout(API_TIMEOUT, request_page(client, &question)).await {
         Ok(page) => page,
-        Err(_) => Err(unavailable(format!("no page of entries within {API:?}"))),
+        Err(_) => Err(unavailable(format!("no page of entries within {API_TIMEOUT:?}"))),
     }
 }
 
-async fn ask(client: &Client, question: &Question) -> Result<Vec<Recorded>, JournalError> {
-    let failed = |error: super::Source| JournalError::unavailable("asking for a page of entries", error);
+async fn request_page(client: &Client, question: &PageRequest) -> Result<Vec<StoredEntry>, JournalError> {
+    let failed = |error: super::Source| JournalError::unavailable("requesting a page of entries", error);
     let inbox = client.new_inbox();
     let answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
     let bytes = serde_json::to_vec(question).map_err(|error| failed(error.into()))?;
@@ -64,24 +64,24 @@ async fn collect(
     mut answers: Subscriber,
     after: Position,
     limit: usize,
-) -> Result<Vec<Recorded>, JournalError> {
+) -> Result<Vec<StoredEntry>, JournalError> {
     let mut page = Page::new(limit);
     let mut last = 0;
     while let Some(message) = answers.next().await {
         match message.status.map(|status| status.as_u16()) {
             None | Some(200) => {}
             Some(END_OF_BATCH | NOTHING_FOUND) => return Ok(page.entries),
-            Some(other) => return Err(refused(other, &message)),
+            Some(other) => return Err(refusal_error(other, &message)),
         }
-        let (entry, before) = entry_of_answer(message)?;
-        // Each message names the one before it, so a lost message is detected.
+        let (entry, before) = decode_page_entry(message)?;
+        // Each response names the position of the response before it, so a lost response is detected.
         if before != last || entry.position <= after {
-            return Err(unavailable(format!("an answer is missing before position {}", entry.position)));
+            return Err(unavailable(format!("a response is missing before position {}", entry.position)));
         }
         last = entry.position.0;
-        page.take(entry);
+        page.push(entry);
     }
-    Err(unavailable("the connection ended".to_owned()))
+    Err(unavailable("the connection was closed".to_owned()))
 }
 
 /// Decodes a message of the server's response to a page request. Returns the entry and the sequence of the
@@ -89,9 +89,9 @@ async fn collect(
 ///
 /// # Errors
 /// [`JournalError::Unavailable`] if a required header is missing or invalid.
-pub fn entry_of_answer(message: Message) -> Result<(Recorded, u64), JournalError> {
+pub fn decode_page_entry(message: Message) -> Result<(StoredEntry, u64), JournalError> {
     let headers = message.headers.unwrap_or_default();
-    let entry = Recorded {
+    let entry = StoredEntry {
         position: Position(number(&headers, header::NATS_SEQUENCE.as_ref())?),
         subject: text(&headers, header::NATS_SUBJECT.as_ref())?.to_owned(),
         entry: entry_id(&headers),
@@ -102,21 +102,21 @@ pub fn entry_of_answer(message: Message) -> Result<(Recorded, u64), JournalError
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, JournalError> {
-    let value = headers.get(name).ok_or_else(|| unavailable(format!("an answer without {name}")))?;
+    let value = headers.get(name).ok_or_else(|| unavailable(format!("a response has no header {name}")))?;
     Ok(value.as_str())
 }
 
 fn number(headers: &HeaderMap, name: &str) -> Result<u64, JournalError> {
     let text = text(headers, name)?;
-    text.parse().map_err(|error| JournalError::unavailable(format!("{name} is {text:?}"), error))
+    text.parse().map_err(|error| JournalError::unavailable(format!("invalid header {name} {text:?}"), error))
 }
 
-fn refused(status: u16, message: &Message) -> JournalError {
+fn refusal_error(status: u16, message: &Message) -> JournalError {
     let why = message.description.as_deref().unwrap_or_default();
     if status == StatusCode::NO_RESPONDERS.as_u16() {
-        return unavailable("nobody answers for the stream".to_owned());
+        return unavailable("no response for the stream".to_owned());
     }
-    unavailable(format!("the page of entries is refused: {status} {why}"))
+    unavailable(format!("the server refused a page of entries: {status} {why}"))
 }
 
 fn unavailable(what: String) -> JournalError {

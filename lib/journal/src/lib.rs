@@ -1,8 +1,9 @@
 //! The journal: a durable, ordered, append-only log of everything that happened. It is the single source of
 //! truth.
 //!
-//! An entry is a sequence of bytes on a subject at a position. A writer names the position of the subject's
-//! last entry; if another entry is there, nothing is written. Positions have no gaps.
+//! An entry is a sequence of bytes on a subject at a position. A writer passes the expected position of the
+//! subject's last entry. If the last entry is at a different position, the append fails and nothing is
+//! written. Positions have no gaps.
 //!
 //! | | durability | purpose |
 //! |---|---|---|
@@ -33,7 +34,7 @@ use schemas::{Position, Subject};
 
 pub use facts::{Facts, Replica};
 pub use jetstream::JetStream;
-pub use jetstream_read::entry_of_answer;
+pub use jetstream_read::decode_page_entry;
 pub use memory::Memory;
 pub use sqlite::{FILE, Sqlite};
 pub use stream::{STREAM, StreamSettings, durability, version_problem};
@@ -65,7 +66,7 @@ pub struct Append {
 
 /// An entry as stored in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct StoredEntry {
     pub position: Position,
     /// Subject as text. It is a [`Subject`] unless another program wrote the message.
     pub subject: String,
@@ -75,10 +76,11 @@ pub struct Recorded {
     pub bytes: Bytes,
 }
 
-impl Recorded {
+impl StoredEntry {
     /// Returns a checksum of position, subject and bytes.
     ///
-    /// It distinguishes two histories of a log, which a position alone cannot.
+    /// Two different histories of a log may have entries at the same position. The checksum tells these
+    /// entries apart.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         crc64(&[&self.position.0.to_le_bytes(), self.subject.as_bytes(), &self.bytes])
@@ -128,7 +130,8 @@ pub enum JournalError {
     /// The stream could lose or rewrite history, or does not belong to Muster. Stop: an operator must act.
     #[error("the journal is refused: {0}")]
     Refused(String),
-    /// History is missing, or it is a different history. Stop: an operator must act.
+    /// A part of the history is missing, or the journal holds a different history. Stop: an operator must
+    /// act.
     #[error("the journal is damaged: {0}")]
     Damaged(String),
     /// [`Journal::close`] was called.
@@ -136,11 +139,11 @@ pub enum JournalError {
     Closed,
 }
 
-/// Reason for which an import failed. Entries before the one that failed may be stored.
+/// Reason for which an import failed. The entries before the failed entry may be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The entries do not follow the end of the journal.
-    #[error("position {first} doesn't follow position {end}, where the journal ends")]
+    #[error("position {first} does not follow the end of the journal, position {end}")]
     NotNext {
         /// End of the journal, or the position of the previous entry.
         end: Position,
@@ -186,7 +189,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Reads the journal from a position on: see [`Journal::follow`].
+/// Reads the entries of the journal after a position: see [`Journal::follow`].
 #[derive(Debug)]
 pub struct Follower(Kind);
 
@@ -209,7 +212,7 @@ impl Journal {
     pub async fn append(&self, append: Append) -> Result<Position, AppendError> {
         if append.bytes.len() > schemas::limits::ENTRY_BYTES {
             return Err(AppendError::Refused(format!(
-                "{} bytes are more than the {} of an entry",
+                "{} bytes are more than the maximum of {} for an entry",
                 append.bytes.len(),
                 schemas::limits::ENTRY_BYTES
             )));
@@ -221,14 +224,14 @@ impl Journal {
         }
     }
 
-    /// Writes entries of another journal unchanged, at exactly their positions, behind the end of this one.
-    /// Messages that are not entries, or have no id, are written like any other message.
+    /// Writes entries of another journal unchanged, at exactly their positions, after the end of this one.
+    /// Messages of other programs, which may have no id, are written unchanged too.
     ///
     /// The caller must be the only writer: if another writer appends, the import fails.
     ///
     /// # Errors
     /// See [`ImportError`]. [`JournalError::Damaged`] names the position that another writer has written.
-    pub async fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+    pub async fn import(&self, entries: Vec<StoredEntry>) -> Result<(), ImportError> {
         let Some(first) = entries.first() else { return Ok(()) };
         let mut end = Position(first.position.0.saturating_sub(1));
         for entry in &entries {
@@ -260,7 +263,7 @@ impl Journal {
     ///
     /// # Errors
     /// The journal cannot be read.
-    pub async fn last(&self, subject: &Subject) -> Result<Option<Recorded>, JournalError> {
+    pub async fn last(&self, subject: &Subject) -> Result<Option<StoredEntry>, JournalError> {
         match self {
             Self::Memory(memory) => memory.last(subject),
             Self::Sqlite(sqlite) => sqlite.last(subject).await,
@@ -271,8 +274,8 @@ impl Journal {
     /// Returns entries after `after`, of one subject or of all subjects. A page holds at most `limit`
     /// entries, and ends when it reaches [`schemas::limits::PAGE_BYTES`].
     ///
-    /// No entry is skipped, but the newest entries may be missing because a replica may answer. So an empty
-    /// page does not mean that `after` is [`Journal::end`].
+    /// The page has no gaps, but it may end before the newest entries: the request may be answered by a
+    /// replica that does not have them yet. So an empty page does not mean that `after` is [`Journal::end`].
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -281,7 +284,7 @@ impl Journal {
         after: Position,
         subject: Option<&Subject>,
         limit: usize,
-    ) -> Result<Vec<Recorded>, JournalError> {
+    ) -> Result<Vec<StoredEntry>, JournalError> {
         match self {
             Self::Memory(memory) => memory.read(after, subject, limit),
             Self::Sqlite(sqlite) => sqlite.read(after, subject, limit).await,
@@ -289,7 +292,7 @@ impl Journal {
         }
     }
 
-    /// Returns the first result of `found` over a subject's entries, which are read page by page; `None` if
+    /// Returns the first result of `found` over a subject's entries, which are read page by page. `None` if
     /// there is no match.
     ///
     /// The newest entries may be missing, as in [`Journal::read`].
@@ -299,11 +302,11 @@ impl Journal {
     pub async fn find<T>(
         &self,
         subject: &Subject,
-        mut found: impl FnMut(&Recorded) -> Option<T>,
+        mut found: impl FnMut(&StoredEntry) -> Option<T>,
     ) -> Result<Option<T>, JournalError> {
         let mut after = Position(0);
         loop {
-            let page = self.read(after, Some(subject), limits::FIND_ENTRIES).await?;
+            let page = self.read(after, Some(subject), limits::FIND_PAGE_ENTRIES).await?;
             let Some(last) = page.last() else { return Ok(None) };
             after = last.position;
             if let Some(found) = page.iter().find_map(&mut found) {
@@ -312,14 +315,15 @@ impl Journal {
         }
     }
 
-    /// Reads the first, the last and some entries in between from the stream's leader. A server may hold
-    /// entries that it cannot read, and then responds as if they did not exist.
+    /// Checks that entries can be read: reads the first entry, the last one and some in between from the
+    /// stream's leader. If a server cannot read an entry that it holds, it responds as if the entry did not
+    /// exist.
     ///
     /// # Errors
-    /// The reason for which one of them cannot be read.
+    /// Returns the reason if one of these entries cannot be read.
     pub async fn check_readable(&self) -> Result<(), JournalError> {
         let end = self.end().await?;
-        for position in sampled(Position(1), end) {
+        for position in sample_positions(Position(1), end) {
             self.check_position(position).await?;
         }
         Ok(())
@@ -328,14 +332,14 @@ impl Journal {
     /// Reads the entry at a position. A deleted entry is not an error.
     ///
     /// # Errors
-    /// The reason for which an entry that the journal holds cannot be read.
+    /// Returns the reason if the journal holds the entry but it cannot be read.
     pub async fn check_position(&self, position: Position) -> Result<(), JournalError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Sqlite(sqlite) => {
                 sqlite.read(Position(position.0.saturating_sub(1)), None, 1).await.map(drop)
             }
-            Self::JetStream(stream) => match stream.why_unreadable(position).await? {
+            Self::JetStream(stream) => match stream.unreadable_reason_at(position).await? {
                 None => Ok(()),
                 Some(what) => Err(JournalError::Unavailable { what, source: None }),
             },
@@ -344,11 +348,11 @@ impl Journal {
 
     /// Returns the reason for which followers cannot read the journal at present; `None` while they can.
     #[must_use]
-    pub fn unreadable(&self) -> Option<String> {
+    pub fn unreadable_reason(&self) -> Option<String> {
         match self {
             // Followers of these journals return an error instead.
             Self::Memory(_) | Self::Sqlite(_) => None,
-            Self::JetStream(stream) => stream.unreadable(),
+            Self::JetStream(stream) => stream.unreadable_reason(),
         }
     }
 
@@ -391,8 +395,8 @@ impl Journal {
 
     /// Queries the servers' monitoring addresses for the reason that the journal rejects entries.
     ///
-    /// Returns the first write error that a server reports. `None` if no server reports one, or no monitoring
-    /// address is configured.
+    /// Returns the first write error that a server reports; `None` if no server reports one, or if no
+    /// monitoring address is configured.
     pub async fn write_error(&self) -> Option<String> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => None,
@@ -405,10 +409,10 @@ impl Journal {
     ///
     /// # Errors
     /// The stream cannot be opened over the connection.
-    pub async fn over(&self, connection: bus::nats::Connection) -> Result<Self, JournalError> {
+    pub async fn with_connection(&self, connection: bus::nats::Connection) -> Result<Self, JournalError> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(self.clone()),
-            Self::JetStream(stream) => Ok(Self::JetStream(stream.over(connection).await?)),
+            Self::JetStream(stream) => Ok(Self::JetStream(stream.with_connection(connection).await?)),
         }
     }
 
@@ -436,14 +440,14 @@ impl Journal {
 impl Follower {
     /// Returns the next entries, at least one and at most `max`; waits if there are none yet.
     ///
-    /// After a lost connection the follower resumes behind the last delivered entry. Cancel-safe: an entry is
-    /// delivered by the call that returns it.
+    /// After a lost connection the follower resumes after the last delivered entry. This method is cancel
+    /// safe: an entry counts as delivered only when a call has returned it.
     ///
     /// # Errors
     /// Only errors that a retry does not fix: [`JournalError::Closed`], [`JournalError::Damaged`],
     /// [`JournalError::Refused`]. An embedded journal whose file cannot be read returns
     /// [`JournalError::Unavailable`].
-    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<StoredEntry>, JournalError> {
         let max = max.max(1);
         match &mut self.0 {
             Kind::Memory(follower) => follower.next_batch(max).await,
@@ -468,7 +472,7 @@ impl Follower {
 struct Page {
     limit: usize,
     bytes: usize,
-    entries: Vec<Recorded>,
+    entries: Vec<StoredEntry>,
 }
 
 impl Page {
@@ -480,14 +484,14 @@ impl Page {
         self.entries.len() >= self.limit || self.bytes >= schemas::limits::PAGE_BYTES
     }
 
-    fn take(&mut self, entry: Recorded) {
+    fn push(&mut self, entry: StoredEntry) {
         self.bytes += entry.bytes.len();
         self.entries.push(entry);
     }
 }
 
 /// Returns the first, the last and at most [`limits::SAMPLES`] evenly spaced positions in between.
-fn sampled(first: Position, last: Position) -> Vec<Position> {
+fn sample_positions(first: Position, last: Position) -> Vec<Position> {
     let span = last.0.saturating_sub(first.0);
     let steps = span.min(limits::SAMPLES + 1);
     let at = |step: u64| match steps {
@@ -505,12 +509,12 @@ fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> 
         return Ok(());
     }
     Err(JournalError::Damaged(format!(
-        "it ends at position {end} and position {after} was asked for: entries are lost, or this is another journal"
+        "position {after} is beyond its end, position {end}: entries are lost, or this is another journal"
     )))
 }
 
 /// Rejects gaps: each entry must directly follow the one before it. Returns the position of the last entry.
-fn check_unbroken(after: Position, entries: &[Recorded]) -> Result<Position, JournalError> {
+fn check_unbroken(after: Position, entries: &[StoredEntry]) -> Result<Position, JournalError> {
     entries.iter().try_fold(after, |after, entry| {
         if entry.position.0 == after.0 + 1 {
             return Ok(entry.position);
@@ -524,12 +528,13 @@ fn check_unbroken(after: Position, entries: &[Recorded]) -> Result<Position, Jou
 
 #[cfg(test)]
 mod tests {
-    use super::{Position, sampled};
+    use super::{Position, sample_positions};
 
     #[test]
     fn sample_positions_include_first_and_last() {
-        let of =
-            |first, last| sampled(Position(first), Position(last)).iter().map(|at| at.0).collect::<Vec<_>>();
+        let of = |first, last| {
+            sample_positions(Position(first), Position(last)).iter().map(|at| at.0).collect::<Vec<_>>()
+        };
         assert_eq!(of(1, 0), [0_u64; 0]);
         assert_eq!(of(1, 1), [1]);
         assert_eq!(of(1, 3), [1, 2, 3]);

@@ -1,4 +1,5 @@
-//! Limits of the journal, with their units. The limits of the language are in [`schemas::limits`].
+//! Limits of the journal, with their units. The limits of specs, messages, entries and services are in
+//! [`schemas::limits`].
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ pub const GROUP_APPENDS: usize = 512;
 pub const GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// Subjects whose last position the writer of an embedded journal caches. Other positions are read from the
 /// database.
-pub const REMEMBERED_SUBJECTS: usize = 65_536;
+pub const CACHED_SUBJECTS: usize = 65_536;
 /// Maximum number of concurrent read connections of an embedded journal.
 pub const READERS: u32 = 4;
 /// Entries that a follower requests from a JetStream server in one batch.
@@ -18,13 +19,13 @@ pub const PULL_ENTRIES: usize = 1_000;
 /// Bytes that a follower requests from a JetStream server in one batch.
 pub const PULL_BYTES: usize = 8 * 1024 * 1024;
 /// Entries per page of a search through a subject.
-pub const FIND_ENTRIES: usize = 64;
+pub const FIND_PAGE_ENTRIES: usize = 64;
 /// Timeout of one append's acknowledgement; after it the outcome is unknown.
 pub const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two checks for a restored connection.
-pub const RECONNECT: Duration = Duration::from_millis(50);
+pub const RECONNECT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a request to the JetStream API.
-pub const API: Duration = Duration::from_secs(5);
+pub const API_TIMEOUT: Duration = Duration::from_secs(5);
 /// Heartbeat interval of a follower's consumer. After two missed heartbeats the follower creates a new
 /// consumer.
 pub const FOLLOW_HEARTBEAT: Duration = Duration::from_secs(3);
@@ -32,33 +33,34 @@ pub const FOLLOW_HEARTBEAT: Duration = Duration::from_secs(3);
 pub const FOLLOW_WATCHDOG: Duration = Duration::from_secs(5);
 /// Time for which all attempts of a follower must fail before the journal is reported as unreadable. A
 /// journal that refuses to deliver an entry is reported at once.
-pub const FOLLOW_FAILING: Duration = Duration::from_secs(5);
+pub const FOLLOW_FAILURE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Positions between the first and the last that a readability check samples.
 pub const SAMPLES: u64 = 8;
 /// Time for which a replica may lag behind the stream's leader during a readability check, and the pause
 /// between two attempts.
 pub const SAMPLE_LAG: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));
-/// Time for which the journal may end before a follower's position, as it may after a change of the stream's
-/// leader.
-pub const FOLLOW_BEHIND: Duration = Duration::from_secs(15);
+/// Maximum time for which the journal may end before a follower's position. This can happen after a change of
+/// the stream's leader.
+pub const FOLLOW_BEHIND_TIMEOUT: Duration = Duration::from_secs(15);
 /// Minimum and maximum delay before a follower retries.
 pub const FOLLOW_RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Time after which the server removes a consumer without pull requests.
-pub const CONSUMER_IDLE: Duration = Duration::from_secs(60);
-/// The stream's window for duplicate message ids. Appending does not depend on it: it reads and compares ids.
+pub const CONSUMER_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The stream's window for duplicate message ids. Appends do not depend on it, because an append reads the
+/// stored message and compares the ids.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(30);
 /// Maximum size of a response from a server's monitoring address, in bytes.
 pub const MONITOR_BYTES: usize = 1024 * 1024;
 /// Timeout of a request to a server's monitoring address.
-pub const MONITOR: Duration = Duration::from_secs(3);
+pub const MONITOR_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of import messages in flight to a JetStream server.
 pub const IMPORT_ENTRIES: usize = 256;
 /// Maximum number of import bytes in flight to a JetStream server, unless a single message is larger.
 pub const IMPORT_BYTES: usize = 4 * 1024 * 1024;
 /// Time without progress after which an import into a stream fails.
 ///
-/// Longer than [`DUPLICATE_WINDOW`]: within that window the server takes two messages with the same id for
-/// one, so such an import has to wait.
-pub const IMPORT_STALL: Duration = Duration::from_secs(45);
+/// It is longer than [`DUPLICATE_WINDOW`]. Within that window the server drops a second message with the same
+/// id. So an import with two such messages must wait until the window has passed.
+pub const IMPORT_STALL_TIMEOUT: Duration = Duration::from_secs(45);
 /// Delay before a stalled import continues.
-pub const IMPORT_AGAIN: Duration = Duration::from_millis(250);
+pub const IMPORT_RETRY_DELAY: Duration = Duration::from_millis(250);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use schemas::{Position, Subject};
 use tokio::sync::watch;
 
-use super::{Append, AppendError, ImportError, JournalError, Page, Recorded};
+use super::{Append, AppendError, ImportError, JournalError, Page, StoredEntry};
 
 /// An in-memory journal. Clones share their entries.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Log {
     /// The entry at position `p` is at index `p - 1`.
-    entries: Vec<Recorded>,
+    entries: Vec<StoredEntry>,
     /// Positions of the entries of each subject.
     subjects: BTreeMap<String, Vec<Position>>,
 }
@@ -52,21 +52,21 @@ impl Memory {
         self.end().map_err(AppendError::Unknown)?;
         let mut log = self.log();
         let subject = append.subject.to_string();
-        if let Some(after) = log.following(&subject, append.expected) {
+        if let Some(after) = log.first_after(&subject, append.expected) {
             let same = log.entries[count(after) - 1].entry == Some(append.entry);
             return if same { Ok(after) } else { Err(AppendError::Conflict) };
         }
-        if log.last_of(&subject) != append.expected {
+        if log.last_position(&subject) != append.expected {
             return Err(AppendError::Conflict);
         }
         let position = Position(log.entries.len() as u64 + 1);
         log.subjects.entry(subject.clone()).or_default().push(position);
-        log.entries.push(Recorded { position, subject, entry: Some(append.entry), bytes: append.bytes });
+        log.entries.push(StoredEntry { position, subject, entry: Some(append.entry), bytes: append.bytes });
         self.shared.end.send_modify(|end| *end = end.map(|_| position));
         Ok(position)
     }
 
-    pub(super) fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+    pub(super) fn import(&self, entries: Vec<StoredEntry>) -> Result<(), ImportError> {
         self.end()?;
         let mut log = self.log();
         for entry in entries {
@@ -86,10 +86,10 @@ impl Memory {
         Follower { journal: self.clone(), end: self.shared.end.subscribe(), after }
     }
 
-    pub(super) fn last(&self, subject: &Subject) -> Result<Option<Recorded>, JournalError> {
+    pub(super) fn last(&self, subject: &Subject) -> Result<Option<StoredEntry>, JournalError> {
         self.end()?;
         let log = self.log();
-        let last = log.last_of(&subject.to_string());
+        let last = log.last_position(&subject.to_string());
         Ok((last > Position(0)).then(|| log.entries[count(last) - 1].clone()))
     }
 
@@ -98,7 +98,7 @@ impl Memory {
         after: Position,
         subject: Option<&Subject>,
         limit: usize,
-    ) -> Result<Vec<Recorded>, JournalError> {
+    ) -> Result<Vec<StoredEntry>, JournalError> {
         self.end()?;
         let subject = subject.map(Subject::to_string);
         let mut page = Page::new(limit);
@@ -108,7 +108,7 @@ impl Memory {
                 break;
             }
             if subject.as_ref().is_none_or(|subject| *subject == entry.subject) {
-                page.take(entry.clone());
+                page.push(entry.clone());
             }
         }
         Ok(page.entries)
@@ -125,13 +125,13 @@ impl Memory {
 
 impl Log {
     /// Returns the position of a subject's first entry after a position.
-    fn following(&self, subject: &str, after: Position) -> Option<Position> {
+    fn first_after(&self, subject: &str, after: Position) -> Option<Position> {
         let positions = self.subjects.get(subject)?;
         positions.get(positions.partition_point(|position| *position <= after)).copied()
     }
 
     /// Returns the position of a subject's last entry; 0 if the subject is empty.
-    fn last_of(&self, subject: &str) -> Position {
+    fn last_position(&self, subject: &str) -> Position {
         self.subjects.get(subject).and_then(|positions| positions.last()).copied().unwrap_or_default()
     }
 }
@@ -149,7 +149,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<StoredEntry>, JournalError> {
         let after = self.after;
         super::check_not_beyond(after, self.journal.end()?)?;
         let reached = self.end.wait_for(|end| end.is_none_or(|end| end > after)).await;

@@ -17,7 +17,7 @@ use super::examine::{ExamineError, request};
 /// # Errors
 /// The stream does not exist, the user may not update it, or the server did not respond.
 pub async fn uncompress(connection: &Connection) -> Result<bool, ExamineError> {
-    let mut config = config_in(&request(connection, "INFO", Bytes::from_static(b"{}")).await?.0)?;
+    let mut config = response_config(&request(connection, "INFO", Bytes::from_static(b"{}")).await?.0)?;
     if is_uncompressed(&config) {
         return Ok(false);
     }
@@ -25,23 +25,23 @@ pub async fn uncompress(connection: &Connection) -> Result<bool, ExamineError> {
     config["compression"] = "none".into();
     let updated = request(connection, "UPDATE", config.to_string().into()).await;
     let refused = |why| JournalError::Unavailable {
-        what: format!("the server did not update it: {why}"),
+        what: format!("the server did not update the stream: {why}"),
         source: None,
     };
     let updated = updated.map_err(|error| match error {
         ExamineError::NoJetStream(why) => refused(why).into(),
         error @ (ExamineError::Forbidden(_) | ExamineError::Absent | ExamineError::Unavailable(_)) => error,
     });
-    let updated = config_in(&updated?.0)?;
+    let updated = response_config(&updated?.0)?;
     if is_uncompressed(&updated) {
         return Ok(true);
     }
-    let what = format!("the server did not change the compression, which is {}", updated["compression"]);
+    let what = format!("the compression is still {} after the update", updated["compression"]);
     Err(JournalError::Unavailable { what, source: None }.into())
 }
 
 /// Returns the configuration in the server's response.
-fn config_in(answer: &[u8]) -> Result<Value, ExamineError> {
+fn response_config(answer: &[u8]) -> Result<Value, ExamineError> {
     let unreadable = |error| JournalError::unavailable("reading the stream's configuration", error);
     let mut answer: Value = serde_json::from_slice(answer).map_err(unreadable)?;
     Ok(answer["config"].take())

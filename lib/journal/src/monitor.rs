@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::limits::{MONITOR, MONITOR_BYTES};
+use crate::limits::{MONITOR_BYTES, MONITOR_TIMEOUT};
 
 /// Returns the JSON document at `path` of the server with the monitoring address `url`, such as
 /// `http://127.0.0.1:8222`.
@@ -16,9 +16,9 @@ use crate::limits::{MONITOR, MONITOR_BYTES};
 /// # Errors
 /// The server does not respond in time, its status is not 200, or the response is not JSON.
 pub async fn get(url: &str, path: &str) -> io::Result<Value> {
-    let (status, body) = in_time(url, path).await?;
+    let (status, body) = get_with_timeout(url, path).await?;
     if status.split(' ').nth(1) != Some("200") {
-        return Err(invalid_data(format!("{url}{path} answers {status:?}")));
+        return Err(invalid_data(format!("{url}{path} returned {status:?}")));
     }
     parse(url, path, &body)
 }
@@ -30,7 +30,7 @@ pub async fn get(url: &str, path: &str) -> io::Result<Value> {
 /// The server does not respond in time, or the response does not come from a health endpoint.
 pub async fn health(url: &str) -> io::Result<Result<(), String>> {
     let path = "/healthz";
-    let (_, body) = in_time(url, path).await?;
+    let (_, body) = get_with_timeout(url, path).await?;
     let answer = parse(url, path, &body)?;
     let text = |field: &str| answer[field].as_str().map(str::to_owned);
     match text("status") {
@@ -44,25 +44,25 @@ fn parse(url: &str, path: &str, body: &[u8]) -> io::Result<Value> {
     serde_json::from_slice(body).map_err(|error| invalid_data(format!("{url}{path}: {error}")))
 }
 
-async fn in_time(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
-    match timeout(MONITOR, ask(url, path)).await {
+async fn get_with_timeout(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
+    match timeout(MONITOR_TIMEOUT, http_get(url, path)).await {
         Ok(answer) => answer,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{url} doesn't answer"))),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response from {url}"))),
     }
 }
 
 /// Sends one request and returns the status line and the body of the response.
-async fn ask(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
+async fn http_get(url: &str, path: &str) -> io::Result<(String, Vec<u8>)> {
     let host = url
         .strip_prefix("http://")
         .map(|rest| rest.trim_end_matches('/'))
-        .ok_or_else(|| invalid_data(format!("{url} doesn't start with http://")))?;
+        .ok_or_else(|| invalid_data(format!("invalid address {url}: expected http://HOST:PORT")))?;
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MONITOR_BYTES as u64).read_to_end(&mut answer).await?;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-    let end = end.ok_or_else(|| invalid_data(format!("{url} answers no HTTP")))?;
+    let end = end.ok_or_else(|| invalid_data(format!("the response of {url} is not HTTP")))?;
     let status = String::from_utf8_lossy(&answer[..end]).lines().next().unwrap_or_default().to_owned();
     Ok((status, answer.split_off(end + 4)))
 }

@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::sqlite_writer::{Queued, Waits, Writer};
-use super::{Append, AppendError, ImportError, JournalError, Page, Recorded};
+use super::sqlite_writer::{PendingAppend, WriteRequest, Writer};
+use super::{Append, AppendError, ImportError, JournalError, Page, StoredEntry};
 use crate::limits::{QUEUED_APPENDS, READERS};
 use runtime::folder::Folder;
 
@@ -31,15 +31,15 @@ const FORMAT: i64 = 1;
 /// Pages of the write-ahead log after which a checkpoint moves them into the file: about 16 MiB.
 const CHECKPOINT_PAGES: &str = "4000";
 /// Error text for writing to a journal that was opened read-only.
-const ONLY_READ: &str = "it was opened only to be read";
+const READ_ONLY: &str = "the journal is open read-only";
 /// Interval at which a read-only journal polls for entries of another process.
-const LOOKED_AT: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS entry (
         position INTEGER PRIMARY KEY,
         subject  TEXT NOT NULL,
-        id       BLOB NOT NULL, -- 16 bytes; none: something else than Muster wrote it
+        id       BLOB NOT NULL, -- 16 bytes; empty if another program wrote the message
         bytes    BLOB NOT NULL
     ) STRICT;
     CREATE UNIQUE INDEX IF NOT EXISTS entry_by_subject ON entry (subject, position);
@@ -49,13 +49,13 @@ const CREATE: &str = "
 #[derive(Clone, Debug)]
 pub struct Sqlite {
     /// Queue of the writer; `None` if the journal is read-only, so that another process may write to it.
-    queue: Option<mpsc::Sender<Queued>>,
+    queue: Option<mpsc::Sender<WriteRequest>>,
     readers: SqlitePool,
     /// End of the journal; `None` once the journal is closed.
     end: watch::Receiver<Option<Position>>,
     closing: CancellationToken,
-    /// `true` if damaged rows are returned as far as they can be decoded, for inspection. Otherwise they are
-    /// errors.
+    /// `true` if reads return damaged rows, decoded as far as possible, for inspection. `false` if a damaged
+    /// row is an error.
     shows_damage: bool,
 }
 
@@ -108,12 +108,12 @@ impl Sqlite {
     ///
     /// # Errors
     /// The journal does not exist, has another format, or cannot be read.
-    pub async fn open_to_read(folder: &Path) -> Result<Self, JournalError> {
+    pub async fn open_read_only(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join(FILE);
         let what = format!("reading {}", path.display());
         let unavailable = |source| JournalError::unavailable(what.as_str(), source);
         if !path.is_file() {
-            return Err(JournalError::Refused(format!("there is no journal {}", path.display())));
+            return Err(JournalError::Refused(format!("the journal {} does not exist", path.display())));
         }
         let options = SqliteConnectOptions::new().filename(&path).read_only(true).disable_statement_logging();
         let readers = SqlitePoolOptions::new().max_connections(READERS).connect_with(options);
@@ -124,38 +124,38 @@ impl Sqlite {
         let first = last_position(&readers).await.map_err(unavailable)?;
         let (end, ends) = watch::channel(Some(first));
         let closing = CancellationToken::new();
-        tokio::spawn(look(readers.clone(), end, closing.clone()));
+        tokio::spawn(poll_end(readers.clone(), end, closing.clone()));
         Ok(Self { queue: None, readers, end: ends, closing, shows_damage: false })
     }
 
-    /// Opens the journal like [`Sqlite::open_to_read`], but returns damaged rows instead of
+    /// Opens the journal like [`Sqlite::open_read_only`], but returns damaged rows instead of
     /// [`JournalError::Damaged`].
     ///
     /// An invalid id becomes `None`. In a subject that is not UTF-8, invalid bytes become U+FFFD.
     ///
     /// # Errors
-    /// See [`Sqlite::open_to_read`].
+    /// See [`Sqlite::open_read_only`].
     pub async fn inspect(folder: &Path) -> Result<Self, JournalError> {
-        Ok(Self { shows_damage: true, ..Self::open_to_read(folder).await? })
+        Ok(Self { shows_damage: true, ..Self::open_read_only(folder).await? })
     }
 
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
         let (answer, answered) = oneshot::channel();
         let closed = || AppendError::Unknown(JournalError::Closed);
         let Some(queue) = &self.queue else {
-            return Err(AppendError::Refused(ONLY_READ.into()));
+            return Err(AppendError::Refused(READ_ONLY.into()));
         };
-        queue.send(Queued::Append(Waits { append, answer })).await.map_err(|_| closed())?;
+        queue.send(WriteRequest::Append(PendingAppend { append, answer })).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
-    pub(super) async fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+    pub(super) async fn import(&self, entries: Vec<StoredEntry>) -> Result<(), ImportError> {
         let (answer, answered) = oneshot::channel();
         let closed = || ImportError::Journal(JournalError::Closed);
         let Some(queue) = &self.queue else {
-            return Err(JournalError::Refused(ONLY_READ.into()).into());
+            return Err(JournalError::Refused(READ_ONLY.into()).into());
         };
-        queue.send(Queued::Import(entries, answer)).await.map_err(|_| closed())?;
+        queue.send(WriteRequest::Import(entries, answer)).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -163,12 +163,12 @@ impl Sqlite {
         Follower { journal: self.clone(), after }
     }
 
-    pub(super) async fn last(&self, subject: &Subject) -> Result<Option<Recorded>, JournalError> {
+    pub(super) async fn last(&self, subject: &Subject) -> Result<Option<StoredEntry>, JournalError> {
         self.end()?;
         let sql =
             "SELECT position, subject, id, bytes FROM entry WHERE subject = ? ORDER BY position DESC LIMIT 1";
         let row = sqlx::query(sql).bind(subject.to_string()).fetch_optional(&self.readers).await;
-        row.map_err(unreadable)?.as_ref().map(|row| self.recorded(row)).transpose()
+        row.map_err(read_error)?.as_ref().map(|row| self.decode(row)).transpose()
     }
 
     pub(super) async fn read(
@@ -176,7 +176,7 @@ impl Sqlite {
         after: Position,
         subject: Option<&Subject>,
         limit: usize,
-    ) -> Result<Vec<Recorded>, JournalError> {
+    ) -> Result<Vec<StoredEntry>, JournalError> {
         use futures::TryStreamExt;
         // A reader may see an entry before the writer has published the new end. Such an entry is not
         // returned yet.
@@ -199,14 +199,14 @@ impl Sqlite {
         let mut page = Page::new(limit);
         let mut rows = query.bind(most).fetch(&self.readers);
         while !page.is_full() {
-            let Some(row) = rows.try_next().await.map_err(unreadable)? else { break };
-            page.take(self.recorded(&row)?);
+            let Some(row) = rows.try_next().await.map_err(read_error)? else { break };
+            page.push(self.decode(&row)?);
         }
         Ok(page.entries)
     }
 
-    fn recorded(&self, row: &SqliteRow) -> Result<Recorded, JournalError> {
-        let read = if self.shows_damage { damaged(row) } else { recorded(row) };
+    fn decode(&self, row: &SqliteRow) -> Result<StoredEntry, JournalError> {
+        let read = if self.shows_damage { decode_damaged_row(row) } else { decode_row(row) };
         read.map_err(|error| JournalError::Damaged(with_causes(&error)))
     }
 
@@ -216,7 +216,7 @@ impl Sqlite {
 
     pub(super) async fn close(&self) {
         self.closing.cancel();
-        // The writer or the polling task is done when it publishes `None` or is gone.
+        // The writer or the polling task has finished when it has published `None` or dropped the sender.
         drop(self.end.clone().wait_for(Option::is_none).await.map(drop));
         self.readers.close().await;
     }
@@ -229,7 +229,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<StoredEntry>, JournalError> {
         let after = self.after;
         super::check_not_beyond(after, self.journal.end()?)?;
         let reached = self.journal.end.wait_for(|end| end.is_none_or(|end| end > after)).await;
@@ -248,7 +248,7 @@ async fn prepare(connection: &mut SqliteConnection, what: &str) -> Result<(), Jo
         sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await.map_err(unavailable)?;
     if mode != "wal" {
         return Err(JournalError::Refused(format!(
-            "{what}: this file system allows no write-ahead log ({mode})"
+            "{what}: the file system does not support a write-ahead log (journal mode {mode})"
         )));
     }
     let format: i64 =
@@ -263,9 +263,7 @@ fn check_format(format: i64, what: &str) -> Result<(), JournalError> {
     if format == FORMAT {
         return Ok(());
     }
-    Err(JournalError::Refused(format!(
-        "{what}: the file has format {format}, this program reads format {FORMAT}"
-    )))
+    Err(JournalError::Refused(format!("{what}: unsupported format {format}: expected format {FORMAT}")))
 }
 
 async fn last_position<'c>(connection: impl Executor<'c, Database = Db>) -> Result<Position, sqlx::Error> {
@@ -275,26 +273,26 @@ async fn last_position<'c>(connection: impl Executor<'c, Database = Db>) -> Resu
 }
 
 /// Polls the end of a journal that another process may write to, until the journal is closed.
-async fn look(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing: CancellationToken) {
+async fn poll_end(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing: CancellationToken) {
     while !end.is_closed() {
         tokio::select! {
             () = closing.cancelled() => break,
-            () = tokio::time::sleep(LOOKED_AT) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         match last_position(&readers).await {
             Ok(last) => drop(end.send_if_modified(|known| known.replace(last) != Some(last))),
             // The next read returns the error to its caller.
-            Err(error) => tracing::warn!(%error, "the embedded journal can't be read"),
+            Err(error) => tracing::warn!(%error, "can't read the embedded journal"),
         }
     }
     end.send_replace(None);
 }
 
-fn recorded(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
+fn decode_row(row: &SqliteRow) -> Result<StoredEntry, sqlx::Error> {
     // An imported message that another program wrote has no id.
     let id: &[u8] = row.try_get("id")?;
     let id = if id.is_empty() { None } else { Some(Uuid::from_slice(id)) };
-    Ok(Recorded {
+    Ok(StoredEntry {
         position: Position(unsigned(row.try_get("position")?)),
         subject: row.try_get("subject")?,
         entry: id.transpose().map_err(|error| sqlx::Error::Decode(error.into()))?.map(EntryId),
@@ -303,9 +301,9 @@ fn recorded(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
 }
 
 /// Decodes as much of a damaged row as possible.
-fn damaged(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
+fn decode_damaged_row(row: &SqliteRow) -> Result<StoredEntry, sqlx::Error> {
     let (id, subject): (&[u8], &[u8]) = (row.try_get("id")?, row.try_get_unchecked("subject")?);
-    Ok(Recorded {
+    Ok(StoredEntry {
         position: Position(unsigned(row.try_get("position")?)),
         subject: String::from_utf8_lossy(subject).into_owned(),
         entry: Uuid::from_slice(id).ok().map(EntryId),
@@ -319,7 +317,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-fn unreadable(error: sqlx::Error) -> JournalError {
+fn read_error(error: sqlx::Error) -> JournalError {
     if matches!(error, sqlx::Error::PoolClosed) {
         return JournalError::Closed;
     }

@@ -9,28 +9,28 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::sqlite::{signed, unsigned};
-use super::{Append, AppendError, ImportError, JournalError, Recorded};
-use crate::limits::{GROUP_APPENDS, GROUP_BYTES, REMEMBERED_SUBJECTS};
+use super::{Append, AppendError, ImportError, JournalError, StoredEntry};
+use crate::limits::{CACHED_SUBJECTS, GROUP_APPENDS, GROUP_BYTES};
 use runtime::folder::Folder;
 
 /// A request to the writer.
 #[derive(Debug)]
-pub(super) enum Queued {
-    Append(Waits),
+pub(super) enum WriteRequest {
+    Append(PendingAppend),
     /// Entries of another journal, which are written unchanged.
-    Import(Vec<Recorded>, oneshot::Sender<Result<(), ImportError>>),
+    Import(Vec<StoredEntry>, oneshot::Sender<Result<(), ImportError>>),
 }
 
 /// A queued append.
 #[derive(Debug)]
-pub(super) struct Waits {
+pub(super) struct PendingAppend {
     pub(super) append: Append,
     pub(super) answer: oneshot::Sender<Result<Position, AppendError>>,
 }
 
 pub(super) struct Writer {
     connection: SqliteConnection,
-    queue: mpsc::Receiver<Queued>,
+    queue: mpsc::Receiver<WriteRequest>,
     end: watch::Sender<Option<Position>>,
     tail: Tail,
     /// Keeps the folder owned by this process until the last transaction is done.
@@ -40,7 +40,7 @@ pub(super) struct Writer {
 /// Cached positions at the end of the journal.
 #[derive(Default)]
 struct Tail {
-    /// Position of the last entry; `None` if it must be read from the database, as after a failure.
+    /// Position of the last entry; `None` if it must be read from the database, for example after a failure.
     last: Option<Position>,
     /// Position of the last entry of each recently used subject.
     subjects: BTreeMap<String, Position>,
@@ -55,12 +55,12 @@ enum Verdict {
 }
 
 /// Entries of another journal, and the channel for the result of their import.
-type Imports = (Vec<Recorded>, oneshot::Sender<Result<(), ImportError>>);
+type Imports = (Vec<StoredEntry>, oneshot::Sender<Result<(), ImportError>>);
 
 impl Writer {
     pub(super) fn new(
         connection: SqliteConnection,
-        queue: mpsc::Receiver<Queued>,
+        queue: mpsc::Receiver<WriteRequest>,
         end: watch::Sender<Option<Position>>,
         folder: Folder,
     ) -> Self {
@@ -68,7 +68,7 @@ impl Writer {
     }
 
     /// Writes until the journal is closed or all of its handles are dropped. Requests that were queued before
-    /// are finished.
+    /// this are still processed.
     pub(super) async fn run(mut self, closing: CancellationToken) {
         loop {
             let next = tokio::select! {
@@ -81,44 +81,45 @@ impl Writer {
             };
             match next {
                 None => break,
-                Some(Queued::Append(first)) => {
+                Some(WriteRequest::Append(first)) => {
                     let (group, behind) = self.group(first);
                     self.write(group).await;
                     if let Some((entries, answer)) = behind {
                         drop(answer.send(self.import(entries).await));
                     }
                 }
-                Some(Queued::Import(entries, answer)) => drop(answer.send(self.import(entries).await)),
+                Some(WriteRequest::Import(entries, answer)) => drop(answer.send(self.import(entries).await)),
             }
         }
         if let Err(error) = self.connection.close().await {
-            tracing::warn!(%error, "the embedded journal didn't close cleanly; nothing acknowledged is lost");
+            tracing::warn!(%error,
+                "the embedded journal was not closed cleanly; acknowledged entries are not lost");
         }
         drop(self.folder);
         self.end.send_replace(None);
     }
 
-    /// Collects the first append and those queued behind it, up to the limits of one transaction. If an
+    /// Collects the first append and those queued after it, up to the limits of one transaction. If an
     /// import follows them, returns it too.
-    fn group(&mut self, first: Waits) -> (Vec<Waits>, Option<Imports>) {
+    fn group(&mut self, first: PendingAppend) -> (Vec<PendingAppend>, Option<Imports>) {
         let mut bytes = first.append.bytes.len();
         let mut group = vec![first];
         while group.len() < GROUP_APPENDS && bytes < GROUP_BYTES {
             match self.queue.try_recv() {
-                Ok(Queued::Append(next)) => {
+                Ok(WriteRequest::Append(next)) => {
                     bytes += next.append.bytes.len();
                     group.push(next);
                 }
-                Ok(Queued::Import(entries, answer)) => return (group, Some((entries, answer))),
+                Ok(WriteRequest::Import(entries, answer)) => return (group, Some((entries, answer))),
                 Err(_) => break,
             }
         }
         (group, None)
     }
 
-    /// Writes a group and sends the results. No result is sent before the transaction is committed, because a
-    /// conflict with an entry that is never stored would not be a conflict.
-    async fn write(&mut self, group: Vec<Waits>) {
+    /// Writes a group and sends the results. No result is sent before the transaction is committed. If the
+    /// commit fails, the entries of the group are not stored, so a conflict with one of them did not happen.
+    async fn write(&mut self, group: Vec<PendingAppend>) {
         let (appends, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|queued| (queued.append, queued.answer)).unzip();
         let verdicts = self.commit(appends).await;
@@ -131,7 +132,7 @@ impl Writer {
                     Verdict::At(position) => Ok(position),
                     Verdict::Conflict => Err(AppendError::Conflict),
                 },
-                Err(error) => Err(not_written(error)),
+                Err(error) => Err(append_error(error)),
             };
             // The caller may have stopped waiting. The entry stays stored.
             drop(answer.send(told));
@@ -139,7 +140,7 @@ impl Writer {
     }
 
     /// Writes entries unchanged, in one transaction.
-    async fn import(&mut self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+    async fn import(&mut self, entries: Vec<StoredEntry>) -> Result<(), ImportError> {
         let failed = |error: sqlx::Error| {
             ImportError::Journal(JournalError::unavailable("writing the embedded journal", error))
         };
@@ -165,12 +166,12 @@ impl Writer {
         let (mut fresh, mut verdicts) = (Vec::new(), Vec::with_capacity(appends.len()));
         for append in appends {
             let subject = append.subject.to_string();
-            if self.last_of(&subject).await? == append.expected {
+            if self.last_position_of(&subject).await? == append.expected {
                 last = Position(last.0 + 1);
                 self.tail.subjects.insert(subject.clone(), last);
                 verdicts.push(Verdict::At(last));
                 let (entry, bytes) = (Some(append.entry), append.bytes);
-                fresh.push(Recorded { position: last, subject, entry, bytes });
+                fresh.push(StoredEntry { position: last, subject, entry, bytes });
             } else {
                 verdicts.push(self.settle(&subject, &append, &fresh).await?);
             }
@@ -196,7 +197,7 @@ impl Writer {
     }
 
     /// Returns the position of a subject's last entry; 0 if the subject is empty.
-    async fn last_of(&mut self, subject: &str) -> Result<Position, sqlx::Error> {
+    async fn last_position_of(&mut self, subject: &str) -> Result<Position, sqlx::Error> {
         if let Some(last) = self.tail.subjects.get(subject) {
             return Ok(*last);
         }
@@ -205,20 +206,20 @@ impl Writer {
             .fetch_one(&mut self.connection)
             .await?;
         let last = Position(unsigned(read.unwrap_or(0)));
-        if self.tail.subjects.len() >= REMEMBERED_SUBJECTS {
+        if self.tail.subjects.len() >= CACHED_SUBJECTS {
             self.tail.subjects.pop_first();
         }
         self.tail.subjects.insert(subject.to_owned(), last);
         Ok(last)
     }
 
-    /// Checks whether the entry behind the expected position is the appended entry itself, stored earlier, or
-    /// another one.
+    /// Reads the entry after the expected position. It is either the appended entry itself, which was stored
+    /// earlier, or another entry.
     async fn settle(
         &mut self,
         subject: &str,
         append: &Append,
-        fresh: &[Recorded],
+        fresh: &[StoredEntry],
     ) -> Result<Verdict, sqlx::Error> {
         let sql =
             "SELECT position, id FROM entry WHERE subject = ? AND position > ? ORDER BY position LIMIT 1";
@@ -232,7 +233,7 @@ impl Writer {
             let at = Position(unsigned(row.try_get("position")?));
             return Ok(if id == append.entry.0.as_bytes() { Verdict::At(at) } else { Verdict::Conflict });
         }
-        let follows = |row: &&Recorded| row.subject == subject && row.position > append.expected;
+        let follows = |row: &&StoredEntry| row.subject == subject && row.position > append.expected;
         Ok(match fresh.iter().find(follows) {
             Some(row) if row.entry == Some(append.entry) => Verdict::At(row.position),
             Some(_) | None => Verdict::Conflict,
@@ -244,8 +245,8 @@ impl Writer {
 const ROLLED_BACK: [(u32, &str); 2] = [(8, "SQLITE_READONLY"), (13, "SQLITE_FULL")];
 
 /// Converts an error of the transaction.
-fn not_written(error: &sqlx::Error) -> AppendError {
-    let what = format!("the embedded journal can't be written: {error}");
+fn append_error(error: &sqlx::Error) -> AppendError {
+    let what = format!("can't write the embedded journal: {error}");
     let code = error.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
     // The low byte of an extended result code is the primary one.
     let is_rolled_back = |code: u32| ROLLED_BACK.iter().any(|(primary, _)| *primary == code & 0xff);
@@ -257,7 +258,7 @@ fn not_written(error: &sqlx::Error) -> AppendError {
 
 /// Inserts rows with a single statement. Outside of an explicit transaction, the statement is atomic by
 /// itself.
-async fn insert(connection: &mut SqliteConnection, rows: &[Recorded]) -> Result<(), sqlx::Error> {
+async fn insert(connection: &mut SqliteConnection, rows: &[StoredEntry]) -> Result<(), sqlx::Error> {
     let mut insert = QueryBuilder::new("INSERT INTO entry (position, subject, id, bytes) ");
     insert.push_values(rows, |mut values, row| {
         let id: &[u8] = row.entry.as_ref().map_or(&[], |EntryId(id)| id.as_bytes());

@@ -15,7 +15,7 @@ use schemas::subject::EVENT_ROOT;
 pub use schemas::subject::STREAM;
 
 use super::Durability;
-use crate::limits::{CONSUMER_IDLE, DUPLICATE_WINDOW};
+use crate::limits::{CONSUMER_IDLE_TIMEOUT, DUPLICATE_WINDOW};
 use crate::monitor;
 
 /// Generous upper bound of the bytes that headers and subject add to an entry.
@@ -52,10 +52,11 @@ fn subjects() -> Vec<String> {
     vec![format!("{EVENT_ROOT}>")]
 }
 
-/// Returns limits with which the server removes consumers without pull requests, including durable ones.
-/// Otherwise a client that may follow the stream could lock out others with abandoned consumers.
+/// Returns the consumer limits of the stream. With these limits the server removes every consumer without
+/// pull requests, including durable ones. Otherwise a client that may follow the stream could create and
+/// abandon so many consumers that other clients are locked out.
 const fn consumer_limits() -> ConsumerLimits {
-    ConsumerLimits { inactive_threshold: CONSUMER_IDLE, max_ack_pending: 0 }
+    ConsumerLimits { inactive_threshold: CONSUMER_IDLE_TIMEOUT, max_ack_pending: 0 }
 }
 
 /// Returns the time after which a stream removes an inactive consumer; `None` if it keeps durable ones.
@@ -68,7 +69,7 @@ fn inactive_threshold(config: &Config) -> Option<Duration> {
 pub(super) fn config(replicas: usize) -> Config {
     Config {
         name: STREAM.to_owned(),
-        description: Some("What happened in Muster: never edited".to_owned()),
+        description: Some("Event log of Muster; append-only".to_owned()),
         subjects: subjects(),
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
@@ -98,14 +99,15 @@ pub(super) fn config_for(settings: &StreamSettings) -> Config {
     config
 }
 
-/// Describes the progress of an unfinished import. `None` if there was no import, or it is complete.
+/// Describes the progress of an unfinished import. `None` without an import, or after a complete one.
 pub(super) fn unfinished_import(info: &Info) -> Option<String> {
     let to: u64 = info.config.metadata.get(IMPORTED_TO)?.parse().ok()?;
     let at = info.state.last_sequence;
     (at < to).then(|| format!("a log is being imported into the stream {STREAM}: position {at} of {to}"))
 }
 
-/// Returns everything about a stream that could lose or rewrite history, or that Muster cannot work with.
+/// Returns all settings and limits of a stream that could lose or rewrite history, or that Muster cannot work
+/// with.
 pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     let mut problems = Vec::new();
     let mut refuse = |bad: bool, why: &str| {
@@ -134,25 +136,28 @@ pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     refuse(config.sealed, "it is sealed");
     refuse(config.no_ack, "no_ack acknowledges nothing");
     refuse(config.subject_transform.is_some(), "subject_transform rewrites subjects");
-    refuse(config.republish.is_some(), "republish tells entries before they are safe");
+    refuse(config.republish.is_some(), "republish publishes entries before they are durable");
     refuse(config.allow_message_ttl, "allow_msg_ttl lets entries expire");
-    refuse(config.subject_delete_marker_ttl.is_some_and(|ttl| !ttl.is_zero()), "it makes delete markers");
+    refuse(
+        config.subject_delete_marker_ttl.is_some_and(|ttl| !ttl.is_zero()),
+        "subject_delete_marker_ttl creates delete markers",
+    );
     refuse(config.allow_message_counter, "allow_msg_counter rewrites entries");
     refuse(config.allow_message_schedules, "allow_msg_schedules writes entries of its own");
     refuse(
-        inactive_threshold(config).is_some_and(|threshold| threshold < CONSUMER_IDLE),
+        inactive_threshold(config).is_some_and(|threshold| threshold < CONSUMER_IDLE_TIMEOUT),
         "consumer_limits.inactive_threshold is below 60 s, which followers need",
     );
     refuse(!config.allow_direct, "allow_direct isn't set");
     let room = ENTRY_BYTES + ENVELOPE_BYTES;
     let small = |limit: i32| usize::try_from(limit).is_ok_and(|limit| limit > 0 && limit < room);
     refuse(small(config.max_message_size), &format!("max_msg_size is below {room}"));
-    refuse(config.num_replicas < replicas, &format!("{} replicas, {replicas} asked", config.num_replicas));
+    refuse(config.num_replicas < replicas, &format!("{} replicas, expected {replicas}", config.num_replicas));
     problems
 }
 
 /// Returns `true` if a retry would fail in the same way.
-pub(super) fn is_final(error: &CreateStreamError) -> bool {
+pub(super) fn is_permanent(error: &CreateStreamError) -> bool {
     match error.kind() {
         CreateStreamErrorKind::JetStream(error) => {
             error.code() < SERVER_ERRORS || error.error_code() == ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED
@@ -169,19 +174,20 @@ pub(super) fn is_final(error: &CreateStreamError) -> bool {
 }
 
 /// Versions of nats-server that can destroy every replica of a compressed stream when servers are killed
-/// under load. After a restart they append to a block that they have compressed, and cannot read it
-/// afterwards.
-const COMPRESSION_LOSES: [(u32, u32, u32); 2] = [(2, 15, 0), (2, 15, 1)];
+/// under load. After a restart, such a server may append to a block that it has already compressed, and then
+/// cannot read the block.
+const DATA_LOSS_VERSIONS: [(u32, u32, u32); 2] = [(2, 15, 0), (2, 15, 1)];
 
-/// Returns the reasons for which servers may destroy a stream, although services accept it.
+/// Returns the hazards of a stream: reasons why its servers may destroy it. Services accept the stream
+/// despite them.
 pub(super) fn hazards(config: &Config, version: &str) -> Vec<String> {
-    let affected = numbers(version).is_some_and(|number| COMPRESSION_LOSES.contains(&number));
+    let affected = version_numbers(version).is_some_and(|number| DATA_LOSS_VERSIONS.contains(&number));
     let is_hazard = affected && config.num_replicas > 1 && is_compressed(config);
     let replicas = config.num_replicas;
     let hazard = || {
         format!(
-            "the stream {STREAM} is compressed (s2) and has {replicas} replicas on nats-server {version}: killed servers can \
-             destroy every replica; run muster journal migrate as an admin"
+            "the stream {STREAM} is compressed (s2) and has {replicas} replicas on nats-server {version}: \
+             killed servers can destroy every replica; run muster journal migrate as an admin"
         )
     };
     is_hazard.then(hazard).into_iter().collect()
@@ -194,7 +200,7 @@ fn is_compressed(config: &Config) -> bool {
 
 /// Describes entries that a stream has already lost.
 pub(super) fn losses(state: &State) -> Vec<String> {
-    let gone = (state.first_sequence > 1).then_some("its first entries are gone");
+    let gone = (state.first_sequence > 1).then_some("its first entries are missing");
     let deleted = state.deleted_count.is_some_and(|count| count > 0).then_some("entries were deleted");
     gone.into_iter().chain(deleted).map(str::to_owned).collect()
 }
@@ -202,7 +208,8 @@ pub(super) fn losses(state: &State) -> Vec<String> {
 /// Returns the problem if a server's `max_payload` is too small for an entry.
 pub(super) fn payload_problem(max_payload: usize) -> Option<String> {
     let room = ENTRY_BYTES + ENVELOPE_BYTES;
-    (max_payload < room).then(|| format!("the server's max_payload is {max_payload}, an entry needs {room}"))
+    (max_payload < room)
+        .then(|| format!("the server's max_payload is {max_payload}: expected at least {room}"))
 }
 
 /// Returns the problem if a server of this version is refused.
@@ -210,7 +217,7 @@ pub(super) fn payload_problem(max_payload: usize) -> Option<String> {
 /// Older versions let two writers win the same compare-and-set, or have open advisories.
 #[must_use]
 pub fn version_problem(version: &str) -> Option<String> {
-    let fine = match numbers(version) {
+    let fine = match version_numbers(version) {
         Some((2, 12, patch)) => patch >= 7,
         Some((2, 13, _)) | None => false,
         Some(number) => number >= (2, 14, 0),
@@ -218,8 +225,9 @@ pub fn version_problem(version: &str) -> Option<String> {
     (!fine).then(|| format!("nats-server {version}: use 2.12.7 or newer of 2.12, or 2.14.0 or newer"))
 }
 
-/// Returns the three numbers of a version. A pre-release counts as the release before it.
-fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+/// Returns the three numbers of a version. A pre-release counts as the release before it: 2.12.7-RC.1 counts
+/// as 2.12.6.
+fn version_numbers(version: &str) -> Option<(u32, u32, u32)> {
     let version = version.trim().trim_start_matches('v');
     let (release, before) = match version.split_once('-') {
         Some((release, _)) => (release, true),
@@ -238,20 +246,21 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
 pub(super) fn differences(config: &Config) -> Vec<String> {
     let ours = self::config(config.num_replicas);
     let limit = |name: &str, limit: i64| {
-        (limit > 0).then(|| format!("{name} is {limit}: once that is reached, nothing is decided any more"))
+        (limit > 0).then(|| format!("{name} is {limit}: at this limit the journal accepts no entries"))
     };
     let other = |differs: bool, what: &str| differs.then(|| what.to_owned());
     let all = [
         limit("max_bytes", config.max_bytes),
         limit("max_msgs", config.max_messages),
-        other(config.max_consumers > 0, "max_consumers limits how many can follow it"),
+        other(config.max_consumers > 0, "max_consumers limits the number of followers"),
         other(
             is_compressed(config),
-            "it is compressed (s2), which nats-server 2.15.0 and 2.15.1 can lose with more than one replica",
+            "it is compressed (s2): with more than one replica, nats-server 2.15.0 and 2.15.1 can lose it",
         ),
         other(
             inactive_threshold(config).is_none(),
-            "consumer_limits.inactive_threshold isn't set: durable consumers stay until an admin deletes them",
+            "consumer_limits.inactive_threshold isn't set: durable consumers stay until an admin deletes \
+             them",
         ),
         other(config.duplicate_window != ours.duplicate_window, "duplicate_window isn't 30 s"),
     ];
@@ -263,7 +272,7 @@ pub(super) fn differences(config: &Config) -> Vec<String> {
 pub async fn durability(monitoring: &[String]) -> Durability {
     if monitoring.is_empty() {
         return Durability::Unverified(
-            "no monitoring address to ask whether the server syncs every write".to_owned(),
+            "no monitoring address to check whether the server syncs every write".to_owned(),
         );
     }
     for url in monitoring {
@@ -273,7 +282,7 @@ pub async fn durability(monitoring: &[String]) -> Durability {
         };
         if config["sync_always"] != serde_json::Value::Bool(true) {
             return Durability::Unverified(format!(
-                "the server at {url} doesn't sync every write: sync_interval"
+                "the server at {url} doesn't sync every write (sync_interval)"
             ));
         }
     }
@@ -303,7 +312,7 @@ mod tests {
             assert_eq!(!found.is_empty(), is_hazard, "{replicas} {version}: {found:?}");
             assert!(hazards(&config(replicas), version).is_empty(), "{replicas} {version}");
         }
-        assert!(problems(&compressed(3), 3).is_empty(), "it can still be read");
+        assert!(problems(&compressed(3), 3).is_empty(), "the stream is not refused");
         assert_eq!(differences(&compressed(3)).len(), 1);
         assert!(differences(&config(3)).is_empty());
     }

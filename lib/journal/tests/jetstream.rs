@@ -1,6 +1,6 @@
 //! Tests specific to the journal on JetStream: it survives a server restart, and refuses a stream that could
 //! lose history.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod writing;
 
@@ -16,8 +16,10 @@ use async_nats::jetstream::stream::{
 use bus::nats::{Login, Settings};
 use bytes::Bytes;
 use journal::Journal;
-use journal::{Append, AppendError, Durability, JetStream, JournalError, Recorded, STREAM, StreamSettings};
-use schemas::names::{EntryId, Ids};
+use journal::{
+    Append, AppendError, Durability, JetStream, JournalError, STREAM, StoredEntry, StreamSettings,
+};
+use schemas::names::{EntryId, IdGenerator};
 use schemas::{Position, Subject, Timestamp};
 use support::server::NatsServer;
 use tokio::time::{sleep, timeout};
@@ -27,7 +29,7 @@ use self::writing::writer;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn open(settings: &Settings, wanted: &StreamSettings) -> Result<Journal, JournalError> {
-    let connection = settings.connect().await.expect("the server is there");
+    let connection = settings.connect().await.expect("the server runs");
     JetStream::open(connection, wanted).await.map(Journal::JetStream)
 }
 
@@ -62,7 +64,7 @@ async fn follower_reports_recreated_stream_as_damaged() {
             }
         }
     };
-    let error = timeout(PATIENCE, ended).await.expect("the other history is noticed");
+    let error = timeout(PATIENCE, ended).await.expect("the other history is detected");
     assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
 }
 
@@ -126,7 +128,7 @@ async fn stream_is_refused_until_import_is_complete() {
     let settings = settings(std::slice::from_ref(&server));
     let importing = StreamSettings { imports: Some(Position(2)), ..StreamSettings::default() };
     let journal = open(&settings, &importing).await.unwrap();
-    let one = |at: u64| Recorded {
+    let one = |at: u64| StoredEntry {
         position: Position(at),
         subject: Subject::Lrp(1).to_string(),
         entry: Some(EntryId(uuid::Uuid::from_u128(at.into()))),
@@ -218,7 +220,7 @@ async fn unsafe_stream_configurations_are_refused() {
     let context = async_nats::jetstream::new(async_nats::connect(&server.url).await.unwrap());
     let origin = Config { name: "ORIGIN".into(), subjects: vec!["origin".into()], ..Config::default() };
     context.create_stream(origin).await.unwrap();
-    drop(open(&settings, &StreamSettings::default()).await.expect("what we make we accept"));
+    drop(open(&settings, &StreamSettings::default()).await.expect("a created stream is accepted"));
     let ours = context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
     for (spoil, word) in FLAWS {
         context.delete_stream(STREAM).await.unwrap();
@@ -232,7 +234,7 @@ async fn unsafe_stream_configurations_are_refused() {
     context.create_stream(ours).await.unwrap();
     let wanted = StreamSettings { replicas: 3, ..StreamSettings::default() };
     let error = open(&settings, &wanted).await.unwrap_err();
-    assert!(error.to_string().contains("1 replicas, 3 asked"), "{error}");
+    assert!(error.to_string().contains("1 replicas, expected 3"), "{error}");
     context.delete_stream(STREAM).await.unwrap();
     let wanted = StreamSettings { create: false, ..StreamSettings::default() };
     let error = open(&settings, &wanted).await.unwrap_err();
@@ -246,7 +248,7 @@ async fn started(folder: &Path, lines: &str) -> (NatsServer, Settings) {
 }
 
 fn any_entry() -> Append {
-    let entry = EntryId(Ids::new(1).next(Timestamp::from_millis(1)));
+    let entry = EntryId(IdGenerator::new(1).next(Timestamp::from_millis(1)));
     Append { subject: Subject::Cluster, expected: Position(0), entry, bytes: "{}".into() }
 }
 
@@ -302,9 +304,9 @@ async fn append_to_killed_server_has_unknown_outcome() {
 }
 
 /// Returns entries of another journal, from position 1 on.
-fn imported(count: u64) -> Vec<Recorded> {
-    let mut ids = Ids::new(7);
-    let one = |at: u64| Recorded {
+fn foreign_entries(count: u64) -> Vec<StoredEntry> {
+    let mut ids = IdGenerator::new(7);
+    let one = |at: u64| StoredEntry {
         position: Position(at),
         subject: Subject::Lrp(1).to_string(),
         entry: Some(EntryId(ids.next(Timestamp::from_millis(at)))),
@@ -319,7 +321,7 @@ async fn import_stops_at_foreign_message() {
     let (server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
     let foreign = async_nats::connect(&server.url).await.unwrap();
-    let log = imported(40_000);
+    let log = foreign_entries(40_000);
     let writing = {
         let (journal, log) = (journal.clone(), log.clone());
         tokio::spawn(async move { journal.import(log).await })
@@ -330,10 +332,10 @@ async fn import_stops_at_foreign_message() {
     foreign.publish("muster.event.cluster", "foreign".into()).await.unwrap();
     foreign.flush().await.unwrap();
     let error = timeout(PATIENCE, writing).await.unwrap().unwrap().unwrap_err();
-    assert!(error.to_string().contains("somebody else writes"), "{error}");
+    assert!(error.to_string().contains("another program writes"), "{error}");
     let end = journal.end().await.unwrap();
     let last = journal.read(Position(end.0 - 1), None, 1).await.unwrap().remove(0);
-    assert_eq!((last.position, &last.bytes[..]), (end, &b"foreign"[..]), "nothing stands behind it");
+    assert_eq!((last.position, &last.bytes[..]), (end, &b"foreign"[..]), "no message follows it");
     let before = journal.read(Position(end.0 - 2), None, 1).await.unwrap().remove(0);
     assert_eq!(before, log[usize::try_from(end.0).unwrap() - 2]);
 }
@@ -343,20 +345,20 @@ async fn stream_with_deleted_entries_can_be_inspected() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
-    journal.import(imported(10)).await.unwrap();
+    journal.import(foreign_entries(10)).await.unwrap();
     let context = async_nats::jetstream::new(async_nats::connect(&server.url).await.unwrap());
     let mut config = context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
     context.delete_stream(STREAM).await.unwrap();
     config.deny_delete = false;
     let stream = context.create_stream(config).await.unwrap();
-    journal.import(imported(10)).await.unwrap();
+    journal.import(foreign_entries(10)).await.unwrap();
     for gone in [1, 5, 10] {
         stream.delete_message(gone).await.unwrap();
     }
     let error = open(&settings, &StreamSettings::default()).await.unwrap_err();
     assert!(error.to_string().contains("entries were deleted"), "{error}");
     let seen = Journal::JetStream(JetStream::inspect(settings.connect().await.unwrap()).await.unwrap());
-    assert_eq!(seen.end().await.unwrap(), Position(10), "the server says where it ended");
+    assert_eq!(seen.end().await.unwrap(), Position(10), "the server reports the end");
     let there: Vec<u64> =
         seen.read(Position(0), None, 100).await.unwrap().iter().map(|one| one.position.0).collect();
     assert_eq!(there, [2, 3, 4, 6, 7, 8, 9]);
@@ -368,7 +370,7 @@ async fn unreadable_block_is_reported_until_it_can_be_read() {
     let (mut server, settings) = started(folder.path(), "").await;
     let journal = open(&settings, &StreamSettings::default()).await.unwrap();
     // Entries for several blocks. After a restart the server has none of them in its cache.
-    let mut log = imported(20);
+    let mut log = foreign_entries(20);
     log.iter_mut().for_each(|entry| entry.bytes = Bytes::from(vec![b'x'; 900_000]));
     journal.import(log.clone()).await.unwrap();
     journal.check_readable().await.unwrap();
@@ -384,13 +386,13 @@ async fn unreadable_block_is_reported_until_it_can_be_read() {
     journal.check_position(Position(20)).await.unwrap();
     journal.check_position(Position(21)).await.unwrap();
     let connection = settings.connect().await.unwrap();
-    let sampled = journal::examine::read_sampled(&connection, (Position(1), Position(20))).await;
+    let sampled = journal::examine::read_samples(&connection, (Position(1), Position(20))).await;
     assert!(sampled.unwrap_err().to_string().contains("position 1 can't be read"));
     let mut follower = journal.follow(Position(0));
     let following = tokio::spawn(async move { follower.next_batch(100).await });
     let reported = async {
         loop {
-            match journal.unreadable() {
+            match journal.unreadable_reason() {
                 Some(why) => return why,
                 None => sleep(Duration::from_millis(50)).await,
             }
@@ -403,7 +405,7 @@ async fn unreadable_block_is_reported_until_it_can_be_read() {
     server.restart().await.unwrap();
     let first = timeout(PATIENCE, following).await.unwrap().unwrap().unwrap().remove(0);
     assert_eq!((first.position, &first.bytes), (Position(1), &log[0].bytes));
-    assert_eq!(journal.unreadable(), None);
+    assert_eq!(journal.unreadable_reason(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -416,10 +418,10 @@ async fn compressed_stream_is_migrated_once_and_keeps_its_entries() {
     let ours = config().await;
     assert_eq!(ours.compression, Some(Compression::None));
     context.update_stream(Config { compression: Some(Compression::S2), ..ours.clone() }).await.unwrap();
-    journal.import(imported(10)).await.unwrap();
+    journal.import(foreign_entries(10)).await.unwrap();
     let connection = settings.connect().await.unwrap();
     assert!(journal::migrate::uncompress(&connection).await.unwrap());
-    assert_eq!(config().await, ours, "nothing else is changed");
+    assert_eq!(config().await, ours, "no other setting changes");
     assert!(!journal::migrate::uncompress(&connection).await.unwrap());
-    assert_eq!(journal.read(Position(0), None, 100).await.unwrap(), imported(10));
+    assert_eq!(journal.read(Position(0), None, 100).await.unwrap(), foreign_entries(10));
 }

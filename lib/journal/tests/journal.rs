@@ -1,5 +1,5 @@
 //! Tests that every journal must pass.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use bus::nats::Settings;
 use bytes::Bytes;
 use journal::Journal;
 use journal::{
-    Append, AppendError, Durability, ImportError, JetStream, JournalError, Memory, Recorded, Sqlite,
+    Append, AppendError, Durability, ImportError, JetStream, JournalError, Memory, Sqlite, StoredEntry,
     StreamSettings,
 };
 use schemas::limits::{ENTRY_BYTES, PAGE_BYTES};
-use schemas::names::{CellId, Domain, EntryId, Ids};
+use schemas::names::{CellId, Domain, EntryId, IdGenerator};
 use schemas::{Position, Subject, Timestamp};
 use support::server::NatsServer;
 use tempfile::TempDir;
@@ -66,7 +66,7 @@ async fn open(server: &NatsServer, replicas: usize) -> Journal {
 }
 
 fn ids(seed: u64) -> impl FnMut() -> EntryId {
-    let mut ids = Ids::new(seed);
+    let mut ids = IdGenerator::new(seed);
     move || EntryId(ids.next(Timestamp::from_millis(1)))
 }
 
@@ -75,7 +75,7 @@ fn entry(subject: &Subject, expected: Position, entry: EntryId, text: &str) -> A
 }
 
 /// Repeats an append until its outcome is known.
-async fn settled(journal: &Journal, append: Append) -> Result<Position, AppendError> {
+async fn append_until_known(journal: &Journal, append: Append) -> Result<Position, AppendError> {
     let started = Instant::now();
     loop {
         match journal.append(append.clone()).await {
@@ -89,18 +89,18 @@ async fn settled(journal: &Journal, append: Append) -> Result<Position, AppendEr
 }
 
 /// Returns all entries up to a position as a follower receives them.
-async fn follow_to(journal: &Journal, after: Position, end: Position, max: usize) -> Vec<Recorded> {
+async fn follow_to(journal: &Journal, after: Position, end: Position, max: usize) -> Vec<StoredEntry> {
     let mut follower = journal.follow(after);
     let mut entries = Vec::new();
     while follower.position() < end {
-        let batch = timeout(PATIENCE, follower.next_batch(max)).await.expect("entries come").unwrap();
+        let batch = timeout(PATIENCE, follower.next_batch(max)).await.expect("entries arrive").unwrap();
         assert!(!batch.is_empty() && batch.len() <= max);
         entries.extend(batch);
     }
     entries
 }
 
-fn assert_unbroken(name: &str, after: Position, entries: &[Recorded]) {
+fn assert_unbroken(name: &str, after: Position, entries: &[StoredEntry]) {
     for (n, entry) in entries.iter().enumerate() {
         assert_eq!(entry.position.0, after.0 + n as u64 + 1, "{name}");
     }
@@ -114,9 +114,9 @@ async fn append_succeeds_only_at_expected_position() {
         assert_eq!(journal.end().await.unwrap(), Position(0), "{name}");
         assert_eq!(journal.last(&a).await.unwrap(), None, "{name}");
         let first = entry(&a, Position(0), id(), "one");
-        assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
+        assert_eq!(append_until_known(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
         assert_eq!(
-            settled(&journal, entry(&b, Position(0), id(), "two")).await.unwrap(),
+            append_until_known(&journal, entry(&b, Position(0), id(), "two")).await.unwrap(),
             Position(2),
             "{name}"
         );
@@ -124,14 +124,14 @@ async fn append_succeeds_only_at_expected_position() {
         let conflict = |result: Result<Position, AppendError>| {
             assert!(matches!(result, Err(AppendError::Conflict)), "{name}: {result:?}");
         };
-        conflict(settled(&journal, entry(&a, Position(0), id(), "must not exist")).await);
-        conflict(settled(&journal, entry(&b, Position(1), id(), "another subject's")).await);
-        conflict(settled(&journal, entry(&a, Position(9), id(), "not yet")).await);
+        conflict(append_until_known(&journal, entry(&a, Position(0), id(), "must not exist")).await);
+        conflict(append_until_known(&journal, entry(&b, Position(1), id(), "another subject's")).await);
+        conflict(append_until_known(&journal, entry(&a, Position(9), id(), "not yet")).await);
         let third = entry(&a, Position(1), id(), "three");
-        assert_eq!(settled(&journal, third.clone()).await.unwrap(), Position(3), "{name}");
-        conflict(settled(&journal, entry(&a, Position(1), id(), "stale")).await);
+        assert_eq!(append_until_known(&journal, third.clone()).await.unwrap(), Position(3), "{name}");
+        conflict(append_until_known(&journal, entry(&a, Position(1), id(), "stale")).await);
 
-        let expected = Recorded {
+        let expected = StoredEntry {
             position: Position(3),
             subject: "muster.event.lrp.0".into(),
             entry: Some(third.entry),
@@ -152,14 +152,14 @@ async fn repeated_append_stores_entry_once() {
         // After the timeout the outcome is unknown to the caller.
         drop(timeout(Duration::from_micros(50), journal.append(first.clone())).await);
         for _ in 0..3 {
-            assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
+            assert_eq!(append_until_known(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
         }
-        assert_eq!(settled(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
+        assert_eq!(append_until_known(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
         for _ in 0..3 {
-            assert_eq!(settled(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
+            assert_eq!(append_until_known(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
         }
         // The entry is stored, and another one already follows it: still not a conflict.
-        assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
+        assert_eq!(append_until_known(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
         assert_eq!(journal.end().await.unwrap(), Position(2), "{name}");
     }
 }
@@ -174,8 +174,11 @@ async fn two_writers_never_win_the_same_position() {
                 let (mut id, subject, mut won, mut conflicts) = (ids(seed), Subject::Cluster, Vec::new(), 0);
                 let mut last = Position(0);
                 while won.len() < EACH {
-                    match settled(&journal, entry(&subject, last, id(), &format!("{seed}:{}", won.len())))
-                        .await
+                    match append_until_known(
+                        &journal,
+                        entry(&subject, last, id(), &format!("{seed}:{}", won.len())),
+                    )
+                    .await
                     {
                         Ok(position) => {
                             assert!(position > last);
@@ -237,7 +240,9 @@ async fn slow_followers_receive_all_entries_in_order() {
             tokio::spawn(async move {
                 let (subject, mut last) = (Subject::Lrp(shard), Position(0));
                 for n in 0..ENTRIES / 8 {
-                    last = settled(&journal, entry(&subject, last, id(), &n.to_string())).await.unwrap();
+                    last = append_until_known(&journal, entry(&subject, last, id(), &n.to_string()))
+                        .await
+                        .unwrap();
                 }
             })
         });
@@ -253,7 +258,7 @@ async fn slow_followers_receive_all_entries_in_order() {
         let mut waiting = journal.follow(Position(ENTRIES));
         assert!(timeout(Duration::from_millis(100), waiting.next_batch(9)).await.is_err(), "{name}");
         let append = entry(&Subject::Cluster, Position(0), ids(5)(), "late");
-        let position = settled(&journal, append).await.unwrap();
+        let position = append_until_known(&journal, append).await.unwrap();
         let late = timeout(PATIENCE, waiting.next_batch(9)).await.unwrap().unwrap();
         assert_eq!(late.iter().map(|entry| entry.position).collect::<Vec<_>>(), [position], "{name}");
     }
@@ -267,10 +272,10 @@ async fn read_returns_pages() {
         for n in 0..20_usize {
             let text = "x".repeat(PAGE_BYTES / 8);
             let append = entry(&subjects[n % 2], lasts[n % 2], id(), &text);
-            lasts[n % 2] = settled(&journal, append).await.unwrap();
+            lasts[n % 2] = append_until_known(&journal, append).await.unwrap();
         }
         let positions =
-            |entries: Vec<Recorded>| entries.iter().map(|entry| entry.position.0).collect::<Vec<_>>();
+            |entries: Vec<StoredEntry>| entries.iter().map(|entry| entry.position.0).collect::<Vec<_>>();
         let read = async |after, subject, limit| {
             positions(journal.read(Position(after), subject, limit).await.unwrap())
         };
@@ -293,9 +298,9 @@ async fn entry_above_size_limit_is_refused() {
     for Bench { name, journal, _servers, _folder } in benches().await {
         let mut id = ids(4);
         let largest = entry(&Subject::Lrp(1), Position(0), id(), &"x".repeat(ENTRY_BYTES));
-        assert_eq!(settled(&journal, largest).await.unwrap(), Position(1), "{name}");
+        assert_eq!(append_until_known(&journal, largest).await.unwrap(), Position(1), "{name}");
         let larger = entry(&Subject::Lrp(1), Position(1), id(), &"x".repeat(ENTRY_BYTES + 1));
-        let refused = settled(&journal, larger).await.unwrap_err();
+        let refused = append_until_known(&journal, larger).await.unwrap_err();
         assert!(matches!(refused, AppendError::Refused(_)), "{name}: {refused:?}");
         assert_eq!(journal.end().await.unwrap(), Position(1), "{name}");
         assert_eq!(
@@ -309,7 +314,7 @@ async fn entry_above_size_limit_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn closed_journal_returns_closed_and_position_beyond_end_is_damaged() {
     for Bench { name, journal, _servers, _folder } in benches().await {
-        settled(&journal, entry(&Subject::Cluster, Position(0), ids(6)(), "one")).await.unwrap();
+        append_until_known(&journal, entry(&Subject::Cluster, Position(0), ids(6)(), "one")).await.unwrap();
         if name != "JetStream on three" && name != "JetStream" {
             let beyond = journal.follow(Position(9)).next_batch(1).await.unwrap_err();
             assert!(matches!(beyond, JournalError::Damaged(_)), "{name}: {beyond:?}");
@@ -333,10 +338,10 @@ async fn durability_matches_journal_kind() {
 }
 
 /// Returns a log with entries and messages of another program.
-fn foreign_log() -> Vec<Recorded> {
+fn foreign_log() -> Vec<StoredEntry> {
     let mut next = ids(9);
     let (first, second) = (next(), next());
-    let message = |position, subject: &str, entry, bytes: &[u8]| Recorded {
+    let message = |position, subject: &str, entry, bytes: &[u8]| StoredEntry {
         position: Position(position),
         subject: subject.to_owned(),
         entry,
@@ -351,7 +356,7 @@ fn foreign_log() -> Vec<Recorded> {
     ]
 }
 
-async fn whole(journal: &Journal) -> Vec<Recorded> {
+async fn read_all(journal: &Journal) -> Vec<StoredEntry> {
     let (end, mut read) = (journal.end().await.unwrap(), Vec::new());
     let mut follower = journal.follow(Position(0));
     while follower.position() < end {
@@ -381,12 +386,16 @@ async fn import_keeps_entries_unchanged() {
         let broken = [log[2].clone(), log[4].clone()].to_vec();
         assert!(journal.import(broken).await.is_err(), "{}", bench.name);
         journal.import(log[2..].to_vec()).await.unwrap();
-        assert_eq!(whole(journal).await, log, "{}", bench.name);
-        // The journal accepts appends behind the imported entries.
+        assert_eq!(read_all(journal).await, log, "{}", bench.name);
+        // The journal accepts appends after the imported entries.
         let subject = Subject::Cell(CellId::new("c1").unwrap());
         let next = entry(&subject, Position(5), ids(10)(), "next");
-        assert_eq!(settled(journal, next).await.unwrap(), Position(6), "{}", bench.name);
+        assert_eq!(append_until_known(journal, next).await.unwrap(), Position(6), "{}", bench.name);
         let behind = entry(&subject, Position(4), ids(11)(), "behind");
-        assert!(matches!(settled(journal, behind).await, Err(AppendError::Conflict)), "{}", bench.name);
+        assert!(
+            matches!(append_until_known(journal, behind).await, Err(AppendError::Conflict)),
+            "{}",
+            bench.name
+        );
     }
 }

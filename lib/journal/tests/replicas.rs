@@ -1,8 +1,8 @@
 //! Servers that are killed under load: no entry is lost or stored twice, and in a cluster of three every
 //! replica has every entry.
 //!
-//! By default the tests kill a few times. The full form kills each of three servers `REPLICA_KILLS` times
-//! alone, and as often together with another one. It prints its progress:
+//! By default the tests kill servers only a few times. The full form kills each of three servers
+//! `REPLICA_KILLS` times alone, and as often together with another server. It prints its progress:
 //!
 //! ```sh
 //! REPLICA_KILLS=10 cargo test --release -p journal --test replicas three_servers -- --nocapture
@@ -12,7 +12,7 @@
 //! `REPLICA_STREAM` selects how the stream is created: `none` (as Muster creates it), `migrated` (compressed,
 //! filled, then migrated) or `s2` (compressed). With `s2` the test fails on nats-server 2.15.0 and 2.15.1:
 //! servers lose their own copies, and the other servers have to restore them.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test")]
 
 mod writing;
 
@@ -26,10 +26,10 @@ use async_nats::jetstream::stream::Compression;
 use bus::nats::{Connection, Settings};
 use bytes::Bytes;
 use futures::future::join_all;
-use journal::{JetStream, Journal, JournalError, Recorded, STREAM, StreamSettings};
+use journal::{JetStream, Journal, JournalError, STREAM, StoredEntry, StreamSettings};
 use journal::{migrate, monitor};
 use schemas::checksum::crc32c;
-use schemas::names::{EntryId, Ids};
+use schemas::names::{EntryId, IdGenerator};
 use schemas::{Position, Subject, Timestamp};
 use support::server::NatsServer;
 use tempfile::TempDir;
@@ -48,7 +48,7 @@ const BETWEEN: u64 = 200;
 
 /// Compression of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum StreamKind {
     Uncompressed,
     Migrated,
     Compressed,
@@ -58,7 +58,7 @@ enum Made {
 async fn one_server_killed_under_load_keeps_every_entry() {
     let folder = tempfile::tempdir().unwrap();
     let servers = vec![NatsServer::start(folder.path()).await.unwrap()];
-    survive_kills(servers, Made::Uncompressed, &[vec![0], vec![0], vec![0]]).await;
+    survive_kills(servers, StreamKind::Uncompressed, &[vec![0], vec![0], vec![0]]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,9 +66,9 @@ async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
     let folder = tempfile::tempdir().unwrap();
     let servers = NatsServer::start_cluster(folder.path(), 3).await.unwrap();
     let made = match std::env::var("REPLICA_STREAM").as_deref() {
-        Ok("migrated") => Made::Migrated,
-        Ok("s2") => Made::Compressed,
-        Ok("none") | Err(_) => Made::Uncompressed,
+        Ok("migrated") => StreamKind::Migrated,
+        Ok("s2") => StreamKind::Compressed,
+        Ok("none") | Err(_) => StreamKind::Uncompressed,
         Ok(other) => panic!("REPLICA_STREAM is {other}: expected none, migrated or s2"),
     };
     let rounds = match std::env::var("REPLICA_KILLS") {
@@ -89,7 +89,7 @@ async fn three_servers_killed_under_load_keep_every_entry_in_each_replica() {
     // The check itself detects missing entries.
     let without_last_block = |folder: &Path| fs::remove_file(blocks(folder).pop().unwrap()).unwrap();
     let damaged = entries_of_replica(&stores[0], without_last_block).await;
-    damaged.and_then(|read| check_same(&stored, &read)).expect_err("a store without its last block");
+    damaged.and_then(|read| check_same(&stored, &read)).expect_err("the last block is missing");
 }
 
 /// Returns rounds that kill each of three servers `kills` times alone, and as often together with another
@@ -106,7 +106,7 @@ fn settings(servers: &[NatsServer]) -> Settings {
 }
 
 /// Retries until `attempt` succeeds, because a cluster must elect its leaders first.
-async fn insist<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
+async fn retry<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
     let begin = Instant::now();
     loop {
         match attempt().await {
@@ -118,30 +118,30 @@ async fn insist<T, E: std::fmt::Debug>(mut attempt: impl AsyncFnMut() -> Result<
 }
 
 /// Creates the stream with Muster's own code. Returns the journal and the entries that it already holds.
-async fn journal(connection: &Connection, replicas: usize, made: Made) -> (Journal, Vec<Stored>) {
+async fn journal(connection: &Connection, replicas: usize, made: StreamKind) -> (Journal, Vec<Stored>) {
     let wanted = StreamSettings { replicas, ..StreamSettings::default() };
-    let stream = insist(async || JetStream::open(connection.clone(), &wanted).await).await;
+    let stream = retry(async || JetStream::open(connection.clone(), &wanted).await).await;
     let journal = Journal::JetStream(stream);
-    if made == Made::Uncompressed {
+    if made == StreamKind::Uncompressed {
         return (journal, Vec::new());
     }
     let context = async_nats::jetstream::new(connection.client().clone());
     let mut config = context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
     config.compression = Some(Compression::S2);
     context.update_stream(config).await.unwrap();
-    let mut ids = Ids::new(u64::from(WRITERS));
-    let entries = (1..=OLD_ENTRIES).map(|at| Recorded {
+    let mut ids = IdGenerator::new(u64::from(WRITERS));
+    let entries = (1..=OLD_ENTRIES).map(|at| StoredEntry {
         position: Position(at),
         subject: Subject::Lrp(WRITERS).to_string(),
         entry: Some(EntryId(ids.next(Timestamp::from_millis(at)))),
         bytes: body(at),
     });
-    let entries: Vec<Recorded> = entries.collect();
+    let entries: Vec<StoredEntry> = entries.collect();
     let stored = entries.iter().map(stored).collect();
     journal.import(entries).await.unwrap();
-    if made == Made::Migrated {
+    if made == StreamKind::Migrated {
         assert!(migrate::uncompress(connection).await.unwrap(), "it was compressed");
-        assert!(!migrate::uncompress(connection).await.unwrap(), "it is not any more");
+        assert!(!migrate::uncompress(connection).await.unwrap(), "it is already uncompressed");
     }
     (journal, stored)
 }
@@ -152,7 +152,7 @@ fn body(number: u64) -> Bytes {
     Bytes::from(format!("{{\"n\":{number},\"words\":\"{}\"}}", words.join(" ")))
 }
 
-fn stored(entry: &Recorded) -> Stored {
+fn stored(entry: &StoredEntry) -> Stored {
     (entry.position, entry.entry.unwrap(), crc32c(&entry.bytes))
 }
 
@@ -176,7 +176,7 @@ fn follower(
 /// Kills and restarts servers while writers append and a follower follows. Compares the acknowledged entries
 /// with the followed ones. Then waits until every server has all entries, kills all servers and returns every
 /// stored entry.
-async fn survive_kills(mut servers: Vec<NatsServer>, made: Made, rounds: &[Vec<usize>]) -> Vec<Stored> {
+async fn survive_kills(mut servers: Vec<NatsServer>, made: StreamKind, rounds: &[Vec<usize>]) -> Vec<Stored> {
     let connection = settings(&servers).connect().await.unwrap();
     let (journal, mut stored) = journal(&connection, servers.len(), made).await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -192,27 +192,27 @@ async fn survive_kills(mut servers: Vec<NatsServer>, made: Made, rounds: &[Vec<u
         sleep(Duration::from_millis(300)).await;
         let killed = servers.iter_mut().enumerate().filter(|(number, _)| victims.contains(number));
         join_all(killed.map(|(_, server)| restart(server))).await;
-        let before = insist(async || journal.end().await).await;
-        insist(async || {
+        let before = retry(async || journal.end().await).await;
+        retry(async || {
             let now = journal.end().await?;
             let more = now.0 >= before.0 + BETWEEN;
-            more.then_some(()).ok_or_else(|| absent(format!("nothing more behind {before}")))
+            more.then_some(()).ok_or_else(|| absent(format!("no further entry after {before}")))
         })
         .await;
-        println!("round {}: {victims:?} killed, the journal goes on behind {before}", round + 1);
+        println!("round {}: {victims:?} killed, the journal continues after {before}", round + 1);
     }
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
-        stored.extend(timeout(PATIENCE, writer).await.expect("writers come through").unwrap());
+        stored.extend(timeout(PATIENCE, writer).await.expect("the writers finish").unwrap());
     }
     stored.sort_unstable();
-    let last = insist(async || journal.end().await).await;
+    let last = retry(async || journal.end().await).await;
     assert_eq!(stored.len() as u64, last.0, "every entry is stored once");
     end.send_replace(Some(last));
-    let followed = timeout(PATIENCE, following).await.expect("the follower comes through").unwrap();
+    let followed = timeout(PATIENCE, following).await.expect("the follower reaches the end").unwrap();
     check_same(&stored, &followed).unwrap();
     for server in &servers {
-        insist(async || holds(server, last).await).await;
+        retry(async || holds(server, last).await).await;
         check_log(server).unwrap();
     }
     for server in &mut servers {
@@ -234,7 +234,7 @@ fn absent(what: String) -> JournalError {
 /// restart it too.
 async fn restart(server: &mut NatsServer) {
     if let Err(sick) = server.restart().await {
-        println!("it is started once more: {sick}");
+        println!("restarting the server again: {sick}");
         server.kill9().await.unwrap();
         server.restart().await.unwrap();
     }
@@ -251,8 +251,8 @@ async fn holds(server: &NatsServer, last: Position) -> Result<(), JournalError> 
 
 /// Returns an error if a server logged that it could not read or write its own copy of the stream.
 ///
-/// The other servers restore such a copy. So no entry need be missing at the end, unless another server is
-/// killed before that.
+/// The other servers restore such a copy. So a comparison of the entries at the end may not detect the fault,
+/// unless another server was killed before the copy was restored.
 fn check_log(server: &NatsServer) -> Result<(), String> {
     let file = server.store().with_file_name("nats.log");
     let log = fs::read_to_string(file).unwrap();
@@ -272,7 +272,7 @@ fn check_same(stored: &[Stored], read: &[Stored]) -> Result<(), String> {
         }
     }
     let more = read.len() - stored.len();
-    if more == 0 { Ok(()) } else { Err(format!("{more} entries that nobody wrote")) }
+    if more == 0 { Ok(()) } else { Err(format!("{more} entries without an append")) }
 }
 
 fn blocks(store: &Path) -> Vec<PathBuf> {

@@ -1,14 +1,14 @@
 //! Tests specific to the embedded journal: it belongs to one process, and acknowledged entries survive the
 //! end of that process.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use journal::Journal;
-use journal::{Append, AppendError, JournalError, Recorded, Sqlite};
-use schemas::names::{EntryId, Ids};
+use journal::{Append, AppendError, JournalError, Sqlite, StoredEntry};
+use schemas::names::{EntryId, IdGenerator};
 use schemas::{Position, Subject, Timestamp};
 
 /// Environment variable with the folder of the child process.
@@ -21,7 +21,7 @@ async fn open(folder: &Path) -> Journal {
 /// Appends to eight shards until killed, and prints each acknowledged entry. The next test runs it as a
 /// separate process.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it is the process that the next test kills"]
+#[ignore = "the next test runs and kills it"]
 async fn the_writer_that_is_killed() {
     let folder = std::env::var(FOLDER).unwrap();
     let journal = open(Path::new(&folder)).await;
@@ -29,7 +29,7 @@ async fn the_writer_that_is_killed() {
     let writers = (0..8_u16).map(|shard| {
         let journal = journal.clone();
         tokio::spawn(async move {
-            let mut ids = Ids::new(u64::from(shard) + start.0 * 8);
+            let mut ids = IdGenerator::new(u64::from(shard) + start.0 * 8);
             let subject = Subject::Lrp(shard);
             let mut expected =
                 journal.last(&subject).await.unwrap().map(|last| last.position).unwrap_or_default();
@@ -90,7 +90,7 @@ async fn acknowledged_entries_survive_kill_9() {
 async fn folder_is_locked_by_one_journal_and_keeps_entries() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(folder.path()).await;
-    let entry = EntryId(Ids::new(1).next(Timestamp::from_millis(1)));
+    let entry = EntryId(IdGenerator::new(1).next(Timestamp::from_millis(1)));
     let append = Append { subject: Subject::Cluster, expected: Position(0), entry, bytes: "one".into() };
     assert_eq!(journal.append(append.clone()).await.unwrap(), Position(1));
     let second = Sqlite::open(folder.path()).await.unwrap_err().to_string();
@@ -99,14 +99,14 @@ async fn folder_is_locked_by_one_journal_and_keeps_entries() {
 
     let journal = open(folder.path()).await;
     assert_eq!(journal.end().await.unwrap(), Position(1));
-    assert_eq!(journal.append(append).await.unwrap(), Position(1), "still the same entry");
+    assert_eq!(journal.append(append).await.unwrap(), Position(1), "the append is idempotent");
     assert_eq!(journal.last(&Subject::Cluster).await.unwrap().unwrap().entry, Some(entry));
 }
 
 #[tokio::test]
 async fn file_of_other_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("journal.db"), "no database at all, but long enough to be looked at")
+    std::fs::write(folder.path().join("journal.db"), "not a database, but long enough to have a header")
         .unwrap();
     let error = Sqlite::open(folder.path()).await.unwrap_err();
     assert!(error.to_string().contains("journal.db"), "{error}");
@@ -115,10 +115,10 @@ async fn file_of_other_format_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn read_only_journal_follows_writer_and_refuses_appends() {
     let folder = tempfile::tempdir().unwrap();
-    let why = Sqlite::open_to_read(folder.path()).await.unwrap_err().to_string();
-    assert!(why.contains("there is no journal"), "{why}");
+    let why = Sqlite::open_read_only(folder.path()).await.unwrap_err().to_string();
+    assert!(why.contains("does not exist"), "{why}");
     let writes = open(folder.path()).await;
-    let mut ids = Ids::new(7);
+    let mut ids = IdGenerator::new(7);
     let mut append = |expected| Append {
         subject: Subject::Lrp(0),
         expected: Position(expected),
@@ -126,7 +126,7 @@ async fn read_only_journal_follows_writer_and_refuses_appends() {
         bytes: vec![b'x'; 30].into(),
     };
     writes.append(append(0)).await.unwrap();
-    let reads = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
+    let reads = Journal::Sqlite(Sqlite::open_read_only(folder.path()).await.unwrap());
     assert_eq!(reads.end().await.unwrap(), Position(1));
     let mut follower = reads.follow(Position(0));
     assert_eq!(follower.next_batch(10).await.unwrap().len(), 1);
@@ -139,7 +139,7 @@ async fn read_only_journal_follows_writer_and_refuses_appends() {
     assert!(matches!(follower.next_batch(1).await.unwrap_err(), JournalError::Closed));
     // A folder that no process owns can be read too.
     writes.close().await;
-    let reads = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
+    let reads = Journal::Sqlite(Sqlite::open_read_only(folder.path()).await.unwrap());
     assert_eq!(reads.read(Position(0), None, 10).await.unwrap().len(), 2);
 }
 
@@ -148,14 +148,14 @@ async fn damaged_rows_are_returned_only_for_inspection() {
     use sqlx::{Connection, SqliteConnection};
     let folder = tempfile::tempdir().unwrap();
     let journal = open(folder.path()).await;
-    let mut ids = Ids::new(3);
-    let mut of = |position: u64| Recorded {
+    let mut ids = IdGenerator::new(3);
+    let mut of = |position: u64| StoredEntry {
         position: Position(position),
         subject: Subject::Cluster.to_string(),
         entry: Some(EntryId(ids.next(Timestamp::from_millis(position)))),
         bytes: "{}".into(),
     };
-    let log: Vec<Recorded> = (1..=3).map(&mut of).collect();
+    let log: Vec<StoredEntry> = (1..=3).map(&mut of).collect();
     journal.import(log.clone()).await.unwrap();
     journal.close().await;
     let url = format!("sqlite:{}", folder.path().join(journal::FILE).display());
@@ -166,7 +166,7 @@ async fn damaged_rows_are_returned_only_for_inspection() {
     ] {
         sqlx::query(sql).execute(&mut connection).await.unwrap();
     }
-    let strict = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
+    let strict = Journal::Sqlite(Sqlite::open_read_only(folder.path()).await.unwrap());
     for after in [1, 2] {
         let error = strict.read(Position(after), None, 1).await.unwrap_err();
         assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
@@ -174,6 +174,6 @@ async fn damaged_rows_are_returned_only_for_inspection() {
     let lenient = Journal::Sqlite(Sqlite::inspect(folder.path()).await.unwrap());
     let seen = lenient.read(Position(0), None, 10).await.unwrap();
     assert_eq!(seen[0], log[0]);
-    assert_eq!(seen[1], Recorded { entry: None, ..log[1].clone() });
-    assert_eq!(seen[2], Recorded { subject: "\u{fffd}".into(), ..log[2].clone() });
+    assert_eq!(seen[1], StoredEntry { entry: None, ..log[1].clone() });
+    assert_eq!(seen[2], StoredEntry { subject: "\u{fffd}".into(), ..log[2].clone() });
 }

@@ -1,323 +1,321 @@
-//! Every metric. docs/operations.md has this list as a table, and what is under `deploy/` may ask for nothing else: tests see
-//! to both.
+//! Catalogue of all metrics. docs/reference/metrics.md has it as a table. Rules and dashboards under
+//! `deploy/` may use only these metrics. Tests check both.
 //!
-//! Base units, few labels, and never a label whose values a user makes without end: no guid, no id of a process or a task, no
-//! client. A label names a state, an outcome, a verb, or a cell.
+//! Metrics have base units and few labels. A label must not have values that users can create without limit:
+//! no guids, no ids of processes or tasks, no clients. The value of a label is a state, an outcome, a verb,
+//! or a cell.
 
 use crate::family::{Family, Kind, Service, Unit};
 use Service::{Auctioneer, Bbs, Projector, Rep};
 
-/// What a program is.
+/// Version of the program.
 pub static BUILD: Family =
-    gauge("muster_build_info", ALL, "Always 1: the version of the program").by(&["version"]);
-/// Whether a service is ready.
+    gauge("muster_build_info", ALL, "Version of the program; the value is always 1").by(&["version"]);
+/// Readiness of a service.
 pub static READY: Family =
-    gauge("muster_ready", ALL, "Whether the service does its work, as /readyz has it: 1 or 0");
-/// Whether there is a connection.
+    gauge("muster_ready", ALL, "1 if the service is ready, as /readyz reports it, else 0");
+/// Connection to a NATS server.
 pub static CONNECTED: Family =
-    gauge("muster_connected", ALL, "Whether there is a connection to a NATS server: 1 or 0");
-/// When the certificate expires.
-pub static CERTIFICATE: Family = gauge(
+    gauge("muster_connected", ALL, "1 if the service is connected to a NATS server, else 0");
+/// Remaining validity of the TLS certificate.
+pub static CERTIFICATE_EXPIRY: Family = gauge(
     "muster_certificate_expires_in",
     ALL,
-    "Time until the TLS certificate that the service shows to the NATS server expires; missing if it shows none",
+    "Time until the TLS certificate of the service for the NATS server expires; absent without a certificate",
 )
 .in_unit(Unit::Seconds);
-/// What the server refused.
+/// Number of permission violations at the NATS server.
 pub static VIOLATIONS: Family = counter(
     "muster_permission_violations",
     ALL,
-    "How often the NATS server refused a subject for want of permission",
+    "Subjects that the NATS server refused because of a missing permission",
 );
 
-/// Whether it leads.
-pub static LEADER: Family = gauge("muster_leader", FOLLOWERS, "Whether it leads: 1, or 0 while it stands by");
-/// Where it stands.
+/// Leadership of a service.
+pub static LEADER: Family = gauge("muster_leader", FOLLOWERS, "1 if the service leads, 0 if it stands by");
+/// Position of a follower of the log.
 pub static POSITION: Family =
-    gauge("muster_follower_position", FOLLOWERS, "Position of the log up to which it knows it");
-/// How far it is behind.
-pub static LAG_ENTRIES: Family =
-    gauge("muster_follower_lag_entries", FOLLOWERS, "Entries of the log that it doesn't know yet");
-/// The same in time.
+    gauge("muster_follower_position", FOLLOWERS, "Position of the log that the service has applied");
+/// Lag of a follower, in entries.
+pub static LAG_ENTRIES: Family = gauge(
+    "muster_follower_lag_entries",
+    FOLLOWERS,
+    "Entries of the log that the service has not applied yet",
+);
+/// Lag of a follower, in time.
 pub static LAG: Family =
-    gauge("muster_follower_lag", FOLLOWERS, "For how long it has not known what the log held")
+    gauge("muster_follower_lag", FOLLOWERS, "Time for which the service has been behind the log")
         .in_unit(Unit::Seconds);
 
-/// Desired processes.
-pub static PROCESSES_DESIRED: Family = gauge("muster_processes_desired", BBS, "Processes that are desired");
-/// Crashing processes.
+/// Number of desired processes.
+pub static PROCESSES_DESIRED: Family = gauge("muster_processes_desired", BBS, "Desired processes");
+/// Number of processes with a crashed instance.
 pub static PROCESSES_CRASHING: Family =
-    gauge("muster_processes_crashing", BBS, "Processes with at least one instance that is CRASHED");
-/// Desired instances.
-pub static INSTANCES_DESIRED: Family = gauge("muster_instances_desired", BBS, "Instances that are desired");
-/// Instances by state.
+    gauge("muster_processes_crashing", BBS, "Processes with at least one CRASHED instance");
+/// Number of desired instances.
+pub static INSTANCES_DESIRED: Family = gauge("muster_instances_desired", BBS, "Desired instances");
+/// Number of instances by state.
 pub static INSTANCES: Family =
     gauge("muster_instances", BBS, "Instances by state: unclaimed, claimed, running, crashed").by(&["state"]);
-/// Missing instances.
-pub static INSTANCES_MISSING: Family = gauge(
-    "muster_instances_missing",
-    BBS,
-    "Desired indices of which there is no instance at all, in whatever state",
-);
-/// Extra instances.
-pub static INSTANCES_EXTRA: Family =
-    gauge("muster_instances_extra", BBS, "Instances that nobody desires any more");
-/// Instances without a place.
+/// Number of desired indices without an instance.
+pub static INSTANCES_MISSING: Family =
+    gauge("muster_instances_missing", BBS, "Desired indices without an instance in any state");
+/// Number of instances that are not desired.
+pub static INSTANCES_EXTRA: Family = gauge("muster_instances_extra", BBS, "Instances that are not desired");
+/// Number of instances that no cell accepts.
 pub static INSTANCES_UNPLACED: Family =
-    gauge("muster_instances_unplaced", BBS, "Instances that no cell takes");
-/// Instances that wait long.
+    gauge("muster_instances_unplaced", BBS, "Instances that no cell can take");
+/// Number of instances that have waited for placement for at least 2 minutes.
 pub static INSTANCES_WAITING: Family = gauge(
     "muster_instances_waiting",
     BBS,
-    "Instances that have waited for placement for 2 minutes or longer, for whatever reason",
+    "Instances that have waited for placement for 2 minutes or longer, for any reason",
 );
-/// Evacuating twins.
-pub static INSTANCES_EVACUATING: Family =
-    gauge("muster_instances_evacuating", BBS, "Instances that run on while they are replaced elsewhere");
-/// Tasks by state.
+/// Number of evacuating instances.
+pub static INSTANCES_EVACUATING: Family = gauge(
+    "muster_instances_evacuating",
+    BBS,
+    "Evacuating instances, which run until they are replaced on another cell",
+);
+/// Number of tasks by state.
 pub static TASKS: Family =
     gauge("muster_tasks", BBS, "Tasks by state: pending, running, completed, resolving").by(&["state"]);
-/// Tasks without a place.
-pub static TASKS_UNPLACED: Family = gauge("muster_tasks_unplaced", BBS, "Tasks that no cell takes");
-/// Evaluations by status.
+/// Number of tasks that no cell accepts.
+pub static TASKS_UNPLACED: Family = gauge("muster_tasks_unplaced", BBS, "Tasks that no cell can take");
+/// Number of evaluations by status.
 pub static EVALUATIONS: Family = gauge(
     "muster_evaluations",
     BBS,
-    "Evaluations that the tables hold, by status: pending, blocked, complete, failed, canceled",
+    "Recorded evaluations by status: pending, blocked, complete, failed, canceled",
 )
 .by(&["status"]);
-/// Rollouts by phase.
+/// Number of unfinished rollouts by phase.
 pub static ROLLOUTS: Family =
-    gauge("muster_rollouts", BBS, "Rollouts that are not over: rolling, paused, stalled").by(&["phase"]);
-/// Fresh domains.
-pub static DOMAINS_FRESH: Family = gauge("muster_domains_fresh", BBS, "Domains that are fresh");
-/// Cells by state.
+    gauge("muster_rollouts", BBS, "Unfinished rollouts by phase: rolling, paused, stalled").by(&["phase"]);
+/// Number of fresh domains.
+pub static DOMAINS_FRESH: Family = gauge("muster_domains_fresh", BBS, "Fresh domains");
+/// Number of cells by state.
 pub static CELLS: Family =
     gauge("muster_cells", BBS, "Cells by state: present, evacuating, unhealthy, silent, absent")
         .by(&["state"]);
-/// Memory of a cell.
+/// Total memory of a cell.
 pub static CELL_MEMORY_CAPACITY: Family =
-    gauge("muster_cell_memory_capacity", BBS, "Memory that a present cell has in all")
-        .of_cell()
+    gauge("muster_cell_memory_capacity", BBS, "Total memory of a present cell")
+        .by_cell()
         .in_unit(Unit::Bytes);
-/// Memory of a cell that is used.
+/// Memory of a cell that its containers reserve.
 pub static CELL_MEMORY_USED: Family =
-    gauge("muster_cell_memory_used", BBS, "Memory of a present cell that its containers take")
-        .of_cell()
+    gauge("muster_cell_memory_used", BBS, "Memory of a present cell that its containers reserve")
+        .by_cell()
         .in_unit(Unit::Bytes);
-/// Disk of a cell.
+/// Total disk of a cell.
 pub static CELL_DISK_CAPACITY: Family =
-    gauge("muster_cell_disk_capacity", BBS, "Disk that a present cell has in all")
-        .of_cell()
-        .in_unit(Unit::Bytes);
-/// Disk of a cell that is used.
+    gauge("muster_cell_disk_capacity", BBS, "Total disk of a present cell").by_cell().in_unit(Unit::Bytes);
+/// Disk of a cell that its containers reserve.
 pub static CELL_DISK_USED: Family =
-    gauge("muster_cell_disk_used", BBS, "Disk of a present cell that its containers take")
-        .of_cell()
+    gauge("muster_cell_disk_used", BBS, "Disk of a present cell that its containers reserve")
+        .by_cell()
         .in_unit(Unit::Bytes);
-/// Containers that a cell takes.
+/// Maximum number of containers of a cell.
 pub static CELL_CONTAINERS_CAPACITY: Family =
-    gauge("muster_cell_containers_capacity", BBS, "Containers that a present cell takes at once").of_cell();
-/// Containers that a cell has.
+    gauge("muster_cell_containers_capacity", BBS, "Maximum number of containers on a present cell").by_cell();
+/// Number of containers of a cell.
 pub static CELL_CONTAINERS_USED: Family =
-    gauge("muster_cell_containers_used", BBS, "Containers that a present cell has").of_cell();
-/// Missed heartbeats.
+    gauge("muster_cell_containers_used", BBS, "Containers on a present cell").by_cell();
+/// Number of heartbeats that a cell has missed since the last one.
 pub static CELL_HEARTBEATS_MISSED: Family = gauge(
     "muster_cell_heartbeats_missed",
     BBS,
-    "Heartbeats of a present cell that did not come, since the last that did",
+    "Heartbeats that a present cell has missed since its last one",
 )
-.of_cell();
-/// The clock of a BBS against those of others.
+.by_cell();
+/// Offset of a BBS's clock from the median of all clocks.
 pub static CLOCK_OFFSET: Family = gauge(
     "muster_clock_offset",
     BBS,
     "Time by which the clock of this BBS is ahead of the median of all clocks; negative if it is behind",
 )
 .in_unit(Unit::Seconds);
-/// The log against the clocks.
+/// Time by which the log is ahead of the clocks.
 pub static LOG_AHEAD: Family = gauge(
     "muster_log_ahead",
     BBS,
-    "Time by which the latest decision in the log is ahead of the clocks, if that is more than 5 s; else 0",
+    "Time by which the latest decision in the log is ahead of the clocks, if it is more than 5 s, else 0",
 )
 .in_unit(Unit::Seconds);
-/// The guard against the loss of most cells.
+/// State of the guard against the loss of most cells at once.
 pub static MASS_LOSS_GUARD: Family = gauge(
     "muster_mass_loss_guard",
     BBS,
-    "Whether most cells are silent together and are not yet believed lost: 1 or 0",
+    "1 while most cells are silent at once and not yet considered lost, else 0",
 );
-/// What only convergence found.
-pub static FOUND_BY_CONVERGENCE: Family = counter(
+/// Number of decisions about work that only convergence found.
+pub static CONVERGENCE_FINDINGS: Family = counter(
     "muster_found_by_convergence",
     BBS,
-    "Decisions that made work which only convergence found; stays as it is in a healthy cluster",
+    "Decisions that created work which only convergence found; constant in a healthy cluster",
 );
-/// What is no entry.
-pub static ENTRIES_SET_ASIDE: Family =
-    counter("muster_entries_set_aside", BBS, "Messages of the journal that are no valid entry");
-/// Looks at everything.
+/// Number of messages in the journal that are not valid entries.
+pub static INVALID_ENTRIES: Family =
+    counter("muster_entries_set_aside", BBS, "Journal messages that are not valid entries");
+/// Duration of a full convergence pass.
 pub static CONVERGENCE: Family =
-    histogram("muster_convergence", BBS, "How long a look at everything takes").in_unit(Unit::Seconds);
-/// Appends.
+    histogram("muster_convergence", BBS, "Duration of a full convergence pass").in_unit(Unit::Seconds);
+/// Duration of an append to the journal.
 pub static APPEND: Family =
-    histogram("muster_append", BBS, "How long until the journal answered an append").in_unit(Unit::Seconds);
-/// What came of appends.
+    histogram("muster_append", BBS, "Time until the journal responded to an append").in_unit(Unit::Seconds);
+/// Number of appends by outcome.
 pub static APPENDS: Family = counter(
     "muster_appends",
     BBS,
-    "Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused (never stored), not_stored (a limit or a disk is full)",
+    "Appends to the journal by outcome: stored, conflict (another entry was first), unknown, refused (never \
+     stored), not_stored (a limit or a disk is full)",
 )
 .by(&["outcome"]);
-/// Whether appends fail.
-pub static APPENDS_FAIL: Family = gauge(
+/// Failure of appends.
+pub static APPENDS_FAILING: Family = gauge(
     "muster_appends_failing",
     BBS,
-    "Whether the log takes no entries, as muster status reports it: 1 or 0",
+    "1 if the log accepts no entries, as muster status reports it, else 0",
 );
-/// Replicas of the log.
+/// Number of configured replicas of the log.
 pub static LOG_REPLICAS: Family =
     gauge("muster_log_replicas", BBS, "NATS servers that should hold every entry of the log");
-/// Replicas of the log that are in sync.
+/// Number of replicas of the log that are in sync.
 pub static LOG_REPLICAS_IN_SYNC: Family =
     gauge("muster_log_replicas_in_sync", BBS, "NATS servers that hold every entry of the log");
-/// Entries of the log.
-pub static LOG_ENTRIES: Family = gauge("muster_log_entries", BBS, "Entries in the stream of the log");
-/// Size of the log.
+/// Number of entries in the log.
+pub static LOG_ENTRIES: Family = gauge("muster_log_entries", BBS, "Entries in the log's stream");
+/// Uncompressed size of the log.
 pub static LOG_SIZE: Family =
-    gauge("muster_log_size", BBS, "Size of the stream of the log, uncompressed").in_unit(Unit::Bytes);
-/// Limit of the log.
+    gauge("muster_log_size", BBS, "Uncompressed size of the log's stream").in_unit(Unit::Bytes);
+/// Maximum size of the log.
 pub static LOG_LIMIT: Family =
-    gauge("muster_log_limit", BBS, "Limit of the stream of the log (max_bytes); 0 if it has none")
+    gauge("muster_log_limit", BBS, "Size limit of the log's stream (max_bytes); 0 without a limit")
         .in_unit(Unit::Bytes);
-/// Commands.
+/// Duration of a command by verb and outcome.
 pub static COMMAND: Family = histogram(
     "muster_command",
     BBS,
-    "How long until a command was answered, by verb and by outcome: done, refused, not_now (try again)",
+    "Time until a command was answered, by verb and outcome: done, refused, not_now (try again)",
 )
 .by(&["verb", "outcome"])
 .in_unit(Unit::Seconds);
-/// Refused commands.
+/// Number of refused commands by code.
 pub static REFUSALS: Family =
-    counter("muster_refusals", BBS, "Refused commands by the code of the refusal").by(&["code"]);
-/// Commands that wait.
+    counter("muster_refusals", BBS, "Refused commands by refusal code").by(&["code"]);
+/// Number of commands that wait for a decision.
 pub static COMMANDS_WAITING: Family =
-    gauge("muster_commands_waiting", BBS, "Commands that wait to be decided");
-/// Entries in flight.
+    gauge("muster_commands_waiting", BBS, "Commands that wait for a decision");
+/// Number of entries that the journal has not acknowledged yet.
 pub static ENTRIES_IN_FLIGHT: Family =
-    gauge("muster_entries_in_flight", BBS, "Entries on their way to the journal and back");
-/// Heartbeats that were heard.
+    gauge("muster_entries_in_flight", BBS, "Entries that the journal has not acknowledged yet");
+/// Number of heartbeats received from reps.
 pub static HEARTBEATS_RECEIVED: Family =
-    counter("muster_heartbeats_received", BBS, "Heartbeats of reps that were heard");
-/// Completion callbacks.
+    counter("muster_heartbeats_received", BBS, "Heartbeats received from reps");
+/// Number of completion callbacks by outcome.
 pub static CALLBACKS: Family =
     counter("muster_callbacks", BBS, "Completion callbacks by outcome: delivered, repeated, given_up")
         .by(&["outcome"]);
-/// What the feed left out.
-pub static FEED_LEFT_OUT: Family =
-    counter("muster_feed_left_out", BBS, "Entries that were left out of the feed, which was behind");
-/// Spans.
+/// Number of entries that were dropped from the feed.
+pub static FEED_DROPPED: Family =
+    counter("muster_feed_left_out", BBS, "Entries dropped from the feed because it was behind");
+/// Number of trace spans by outcome.
 pub static TRACE_SPANS: Family =
-    counter("muster_trace_spans", BBS, "Spans by what became of them: sent to the collector, or dropped")
+    counter("muster_trace_spans", BBS, "Trace spans by outcome: sent to the collector, or dropped")
         .by(&["outcome"]);
 
-/// Auctions.
+/// Duration of an auction.
 pub static AUCTION: Family =
-    histogram("muster_auction", AUCTIONEER, "How long an auction takes").in_unit(Unit::Seconds);
-/// What is in an auction.
+    histogram("muster_auction", AUCTIONEER, "Duration of an auction").in_unit(Unit::Seconds);
+/// Number of instances and tasks in an auction.
 pub static AUCTION_WORK: Family =
-    histogram("muster_auction_work", AUCTIONEER, "Instances and tasks that an auction is about");
-/// Placements.
+    histogram("muster_auction_work", AUCTIONEER, "Instances and tasks in an auction");
+/// Number of auctioned instances and tasks by outcome.
 pub static PLACEMENTS: Family = counter(
     "muster_placements",
     AUCTIONEER,
-    "Instances and tasks by what came of an auction: placed, unplaced, refused by the rep, unanswered",
+    "Auctioned instances and tasks by outcome: placed, unplaced, refused by the rep, unanswered",
 )
 .by(&["outcome"]);
-/// Work of the auctioneer.
+/// Number of instances and tasks at the leading auctioneer by state.
 pub static WORK: Family = gauge(
     "muster_work",
     AUCTIONEER,
-    "Instances and tasks that the leading auctioneer has: ready for an auction, handed_out to a rep, blocked",
+    "Instances and tasks at the leading auctioneer by state: ready for an auction, handed_out to a rep, \
+     blocked",
 )
 .by(&["state"]);
 
-/// Containers by state.
+/// Number of containers of a rep by state.
 pub static CONTAINERS: Family = gauge(
     "muster_containers",
     REP,
     "Containers of the rep by state: reserved, initializing, created, running, completed",
 )
 .by(&["state"]);
-/// Starts of containers.
-pub static CONTAINER_START: Family = histogram(
-    "muster_container_start",
-    REP,
-    "How long from the order to run a container until it ran and was healthy",
-)
-.in_unit(Unit::Seconds);
-/// Memory of the rep.
+/// Time from the order to run a container until the container is healthy.
+pub static CONTAINER_START: Family =
+    histogram("muster_container_start", REP, "Time from the order to run a container until it was healthy")
+        .in_unit(Unit::Seconds);
+/// Total memory of a rep for containers.
 pub static REP_MEMORY_CAPACITY: Family =
-    gauge("muster_rep_memory_capacity", REP, "Memory that the rep gives to containers in all")
-        .in_unit(Unit::Bytes);
-/// Free memory of the rep.
+    gauge("muster_rep_memory_capacity", REP, "Total memory of the rep for containers").in_unit(Unit::Bytes);
+/// Free memory of a rep.
 pub static REP_MEMORY_FREE: Family =
-    gauge("muster_rep_memory_free", REP, "Memory of the rep that no container takes").in_unit(Unit::Bytes);
-/// Disk of the rep.
+    gauge("muster_rep_memory_free", REP, "Memory of the rep that no container reserves").in_unit(Unit::Bytes);
+/// Total disk of a rep for containers.
 pub static REP_DISK_CAPACITY: Family =
-    gauge("muster_rep_disk_capacity", REP, "Disk that the rep gives to containers in all")
-        .in_unit(Unit::Bytes);
-/// Free disk of the rep.
+    gauge("muster_rep_disk_capacity", REP, "Total disk of the rep for containers").in_unit(Unit::Bytes);
+/// Free disk of a rep.
 pub static REP_DISK_FREE: Family =
-    gauge("muster_rep_disk_free", REP, "Disk of the rep that no container takes").in_unit(Unit::Bytes);
-/// Containers that the rep takes.
+    gauge("muster_rep_disk_free", REP, "Disk of the rep that no container reserves").in_unit(Unit::Bytes);
+/// Maximum number of containers of a rep.
 pub static REP_CONTAINERS_CAPACITY: Family =
-    gauge("muster_rep_containers_capacity", REP, "Containers that the rep takes at once");
-/// Containers that the rep still takes.
+    gauge("muster_rep_containers_capacity", REP, "Maximum number of containers of the rep");
+/// Number of further containers that a rep accepts.
 pub static REP_CONTAINERS_FREE: Family =
-    gauge("muster_rep_containers_free", REP, "Containers that the rep still takes");
-/// Folders that resist their removal.
-pub static UNREMOVED: Family = gauge(
+    gauge("muster_rep_containers_free", REP, "Further containers that the rep accepts");
+/// Number of folders of deleted containers that could not be removed.
+pub static UNREMOVED_FOLDERS: Family = gauge(
     "muster_rep_unremoved_containers",
     REP,
-    "Folders of deleted containers that could not be removed so far; each is tried again every minute",
+    "Folders of deleted containers that could not be removed yet; each is retried every minute",
 );
-/// Heartbeats that were sent.
-pub static HEARTBEATS_SENT: Family = counter("muster_heartbeats_sent", REP, "Heartbeats that the rep sent");
-/// Whether the rep speaks for its cell.
+/// Number of heartbeats that a rep has sent.
+pub static HEARTBEATS_SENT: Family = counter("muster_heartbeats_sent", REP, "Heartbeats sent by the rep");
+/// Attachment of a rep to its cell.
 pub static ATTACHED: Family =
-    gauge("muster_rep_attached", REP, "Whether the rep speaks for its cell: 1 or 0");
-/// Whether the rep is healthy.
-pub static HEALTHY: Family = gauge("muster_rep_healthy", REP, "Whether the rep's self-test passes: 1 or 0");
-/// Whether the rep evacuates.
+    gauge("muster_rep_attached", REP, "1 if the rep is attached to its cell, else 0");
+/// Result of a rep's self-test.
+pub static HEALTHY: Family = gauge("muster_rep_healthy", REP, "1 if the rep's self-test passes, else 0");
+/// Evacuation of a rep's cell.
 pub static EVACUATING: Family =
-    gauge("muster_rep_evacuating", REP, "Whether the rep evacuates its cell: 1 or 0");
+    gauge("muster_rep_evacuating", REP, "1 if the rep evacuates its cell, else 0");
 
-/// Where the tables stand.
+/// Position of the log that the tables have reached.
 pub static PROJECTION_POSITION: Family =
-    gauge("muster_projection_position", PROJECTOR, "Position of the log that the tables stand at");
-/// How far the tables are behind.
+    gauge("muster_projection_position", PROJECTOR, "Position of the log that the tables have reached");
+/// Lag of the tables, in entries.
 pub static PROJECTION_LAG_ENTRIES: Family =
     gauge("muster_projection_lag_entries", PROJECTOR, "Entries of the log that are not in the tables yet");
-/// The same in time.
+/// Lag of the tables, in time.
 pub static PROJECTION_LAG: Family =
-    gauge("muster_projection_lag", PROJECTOR, "For how long the tables have not held what the log did")
+    gauge("muster_projection_lag", PROJECTOR, "Time for which the tables have been behind the log")
         .in_unit(Unit::Seconds);
-/// What stops the projector.
+/// Stop of a projector at an unreadable entry.
 pub static DEAD_LETTERS: Family = gauge(
     "muster_projection_dead_letters",
     PROJECTOR,
-    "Entries that the projector can't read, and at which it has stopped: 1 or 0",
+    "1 if the projector has stopped at an entry that it cannot read, else 0",
 );
 
-/// All of them, in the order in which they stand on the page.
+/// Every metric, in the order of the page.
 pub static CATALOGUE: &[&Family] = &[
     &BUILD,
     &READY,
     &CONNECTED,
-    &CERTIFICATE,
+    &CERTIFICATE_EXPIRY,
     &VIOLATIONS,
     &LEADER,
     &POSITION,
@@ -348,12 +346,12 @@ pub static CATALOGUE: &[&Family] = &[
     &CLOCK_OFFSET,
     &LOG_AHEAD,
     &MASS_LOSS_GUARD,
-    &FOUND_BY_CONVERGENCE,
-    &ENTRIES_SET_ASIDE,
+    &CONVERGENCE_FINDINGS,
+    &INVALID_ENTRIES,
     &CONVERGENCE,
     &APPEND,
     &APPENDS,
-    &APPENDS_FAIL,
+    &APPENDS_FAILING,
     &LOG_REPLICAS,
     &LOG_REPLICAS_IN_SYNC,
     &LOG_ENTRIES,
@@ -365,7 +363,7 @@ pub static CATALOGUE: &[&Family] = &[
     &ENTRIES_IN_FLIGHT,
     &HEARTBEATS_RECEIVED,
     &CALLBACKS,
-    &FEED_LEFT_OUT,
+    &FEED_DROPPED,
     &TRACE_SPANS,
     &AUCTION,
     &AUCTION_WORK,
@@ -379,7 +377,7 @@ pub static CATALOGUE: &[&Family] = &[
     &REP_DISK_FREE,
     &REP_CONTAINERS_CAPACITY,
     &REP_CONTAINERS_FREE,
-    &UNREMOVED,
+    &UNREMOVED_FOLDERS,
     &HEARTBEATS_SENT,
     &ATTACHED,
     &HEALTHY,
@@ -398,19 +396,19 @@ const REP: &[Service] = &[Rep];
 const PROJECTOR: &[Service] = &[Projector];
 
 const fn gauge(name: &'static str, told_by: &'static [Service], help: &'static str) -> Family {
-    of(Kind::Gauge, name, told_by, help)
+    family(Kind::Gauge, name, told_by, help)
 }
 
 const fn counter(name: &'static str, told_by: &'static [Service], help: &'static str) -> Family {
-    of(Kind::Counter, name, told_by, help)
+    family(Kind::Counter, name, told_by, help)
 }
 
 const fn histogram(name: &'static str, told_by: &'static [Service], help: &'static str) -> Family {
-    of(Kind::Histogram, name, told_by, help)
+    family(Kind::Histogram, name, told_by, help)
 }
 
-const fn of(kind: Kind, name: &'static str, told_by: &'static [Service], help: &'static str) -> Family {
-    Family { name, unit: Unit::None, kind, labels: &[], told_by, help }
+const fn family(kind: Kind, name: &'static str, told_by: &'static [Service], help: &'static str) -> Family {
+    Family { name, unit: Unit::None, kind, labels: &[], exported_by: told_by, help }
 }
 
 impl Family {
@@ -418,7 +416,7 @@ impl Family {
         Self { labels, ..self }
     }
 
-    const fn of_cell(self) -> Self {
+    const fn by_cell(self) -> Self {
         self.by(&["cell"])
     }
 
@@ -426,16 +424,16 @@ impl Family {
         Self { unit, ..self }
     }
 
-    /// Its row in the table of docs/operations.md.
+    /// Returns the row of this metric in the table of docs/reference/metrics.md.
     #[must_use]
     pub fn row(&self) -> String {
         let counted = if self.kind == Kind::Counter { "_total" } else { "" };
         let mut labels: Vec<String> = self.labels.iter().map(|label| format!("`{label}`")).collect();
-        if *self.told_by == *REP {
+        if *self.exported_by == *REP {
             labels.push("`cell`".to_owned());
         }
-        let by: Vec<&str> = self.told_by.iter().map(|by| by.as_str()).collect();
-        let by = if self.told_by == ALL { "all".to_owned() } else { by.join(", ") };
+        let by: Vec<&str> = self.exported_by.iter().map(|by| by.as_str()).collect();
+        let by = if self.exported_by == ALL { "all".to_owned() } else { by.join(", ") };
         let labels = labels.join(", ");
         format!(
             "| `{}{counted}` | {} | {labels} | {by} | {} |",
@@ -453,11 +451,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_the_convention_has_them() {
+    fn names_follow_the_convention() {
         let mut names = BTreeSet::new();
         for family in CATALOGUE {
             let name = family.name;
-            assert!(names.insert(name), "{name} stands there twice");
+            assert!(names.insert(name), "{name} is listed twice");
             assert!(name.starts_with("muster_"), "{name}");
             let plain = |c: char| c.is_ascii_lowercase() || c == '_';
             assert!(name.chars().all(plain), "{name}");

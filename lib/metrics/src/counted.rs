@@ -1,85 +1,86 @@
-//! What the hot path adds to. Adding is a few atomic additions, by whoever it is that does the work.
+//! Counters and histograms for the hot path. An update takes a few atomic additions in the thread that does
+//! the work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often something happened.
+/// Counter of events.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Nothing happened yet.
+    /// Creates a counter with the value 0.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// It happened once.
+    /// Adds 1.
     pub fn add(&self) {
         self.add_many(1);
     }
 
-    /// It happened so often.
+    /// Adds `count`.
     pub fn add_many(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Somebody else counts: so often it has happened.
+    /// Sets the value to that of a count which is kept elsewhere.
     pub fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
     }
 
-    /// How often it happened.
+    /// Returns the current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Bounds for what takes from half a millisecond to ten seconds, in seconds.
-pub const SECONDS: &[f64] =
+/// Bucket bounds for durations from half a millisecond to ten seconds, in seconds.
+pub const DURATION_BOUNDS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Bounds for numbers of things.
-pub const THINGS: &[f64] = &[1.0, 10.0, 100.0, 1_000.0, 10_000.0];
+/// Bucket bounds for quantities.
+pub const QUANTITY_BOUNDS: &[f64] = &[1.0, 10.0, 100.0, 1_000.0, 10_000.0];
 
 /// Nanoseconds in a second.
-const NANOS: f64 = 1e9;
+const NANOS_PER_SECOND: f64 = 1e9;
 
-/// How long something took, each time, or how much it was.
+/// Histogram of durations or quantities.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One for each bound, and one for what is beyond all.
+    /// One count for each bound, and one for values above the last bound.
     counts: Box<[AtomicU64]>,
-    /// What was observed in all: nanoseconds, or things.
+    /// Sum of all observations, in nanoseconds or items.
     total: AtomicU64,
-    /// How many of those make one of the unit.
+    /// Number of nanoseconds or items per unit.
     scale: f64,
 }
 
-/// What a histogram holds in a moment.
+/// Snapshot of a histogram.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observed {
-    /// All together.
+pub struct HistogramSnapshot {
+    /// Sum of all observations, in units.
     pub sum: f64,
-    /// How often.
+    /// Number of observations.
     pub count: u64,
-    /// For each bound how often it was at most that, and more than the one before. The last bound is infinite.
+    /// Number of observations up to each bound and above the bound before. The last bound is infinite.
     pub buckets: Vec<(f64, u64)>,
 }
 
 impl Histogram {
-    /// Durations.
+    /// Creates a histogram of durations.
     #[must_use]
-    pub fn of_seconds() -> Self {
-        Self::new(SECONDS, NANOS)
+    pub fn durations() -> Self {
+        Self::new(DURATION_BOUNDS, NANOS_PER_SECOND)
     }
 
-    /// Numbers of things.
+    /// Creates a histogram of quantities.
     #[must_use]
-    pub fn of_things() -> Self {
-        Self::new(THINGS, 1.0)
+    pub fn quantities() -> Self {
+        Self::new(QUANTITY_BOUNDS, 1.0)
     }
 
     fn new(bounds: &'static [f64], scale: f64) -> Self {
@@ -87,12 +88,12 @@ impl Histogram {
         Self { bounds, counts, total: AtomicU64::new(0), scale }
     }
 
-    /// It took so long.
-    pub fn took(&self, duration: Duration) {
+    /// Records a duration.
+    pub fn observe_duration(&self, duration: Duration) {
         self.observe(duration.as_secs_f64(), u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// It was so much.
+    /// Records a quantity.
     pub fn was(&self, count: u32) {
         self.observe(count.into(), count.into());
     }
@@ -103,15 +104,15 @@ impl Histogram {
         self.total.fetch_add(parts, Ordering::Relaxed);
     }
 
-    /// What it holds.
+    /// Returns a snapshot of the histogram.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a sum of more than 2^53 nanoseconds is a hundred days")]
-    pub fn observed(&self) -> Observed {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
-        Observed { sum: self.total.load(Ordering::Relaxed) as f64 / self.scale, count, buckets }
+        HistogramSnapshot { sum: self.total.load(Ordering::Relaxed) as f64 / self.scale, count, buckets }
     }
 }
 
@@ -120,17 +121,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_observed_is_in_the_first_bucket_that_holds_it() {
-        let histogram = Histogram::of_seconds();
+    fn observation_is_counted_in_first_matching_bucket() {
+        let histogram = Histogram::durations();
         for millis in [0, 1, 2, 10, 11, 60_000] {
-            histogram.took(Duration::from_millis(millis));
+            histogram.observe_duration(Duration::from_millis(millis));
         }
-        let Observed { sum, count, buckets } = histogram.observed();
+        let HistogramSnapshot { sum, count, buckets } = histogram.snapshot();
         assert_eq!((sum, count), (60.024, 6));
         let full: Vec<_> = buckets.iter().filter(|(_, count)| *count > 0).copied().collect();
         assert_eq!(full, [(0.0005, 1), (0.001, 1), (0.0025, 1), (0.01, 1), (0.025, 1), (f64::INFINITY, 1)]);
-        let things = Histogram::of_things();
+        let things = Histogram::quantities();
         things.was(7);
-        assert_eq!((things.observed().sum, things.observed().buckets[1]), (7.0, (10.0, 1)));
+        assert_eq!((things.snapshot().sum, things.snapshot().buckets[1]), (7.0, (10.0, 1)));
     }
 }

@@ -1,27 +1,23 @@
-//! What a metric is, and what is told of one.
+//! Definitions and samples of metrics.
 
 use std::fmt;
 
-use crate::counted::Observed;
+use crate::counted::HistogramSnapshot;
 
-/// Who tells a metric, as the label `service` names it.
+/// Service that exports a metric. The label `service` contains its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// A BBS.
     Bbs,
-    /// An auctioneer.
     Auctioneer,
-    /// A rep.
     Rep,
-    /// A projector.
     Projector,
 }
 
 impl Service {
-    /// All of them.
+    /// Every service.
     pub const ALL: [Self; 4] = [Self::Bbs, Self::Auctioneer, Self::Rep, Self::Projector];
 
-    /// As the label has it.
+    /// Returns the value of the label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,19 +35,19 @@ impl fmt::Display for Service {
     }
 }
 
-/// How the values of a metric are to be read.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// How it is now.
+    /// Current value.
     Gauge,
-    /// How often something happened; only ever grows, and begins again at 0 with the program.
+    /// Number of events. It never decreases, and starts at 0 with the program.
     Counter,
-    /// How long something took, or how much it was.
+    /// Distribution of durations or quantities.
     Histogram,
 }
 
 impl Kind {
-    /// As `OpenMetrics` has it.
+    /// Returns the name of the type in `OpenMetrics`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,36 +58,32 @@ impl Kind {
     }
 }
 
-/// The base unit of a metric, which ends its name.
+/// Base unit of a metric, which is the suffix of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Numbers of things.
+    /// Quantity without a unit.
     None,
-    /// Seconds.
     Seconds,
-    /// Bytes.
     Bytes,
 }
 
-/// A metric.
+/// Definition of a metric.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Its name, without its unit and without what its kind adds.
+    /// Name without the suffixes for the unit and the kind.
     pub name: &'static str,
-    /// Its unit.
     pub unit: Unit,
-    /// Its kind.
     pub kind: Kind,
-    /// Its labels besides `service`.
+    /// Labels in addition to `service`.
     pub labels: &'static [&'static str],
-    /// Who tells it.
-    pub told_by: &'static [Service],
-    /// What it says.
+    /// Services that export the metric.
+    pub exported_by: &'static [Service],
+    /// Help text on the page.
     pub help: &'static str,
 }
 
 impl Family {
-    /// Its name with its unit: what the page calls it.
+    /// Returns the name with its unit, as it appears on the page.
     #[must_use]
     pub fn full_name(&self) -> String {
         match self.unit {
@@ -101,7 +93,7 @@ impl Family {
         }
     }
 
-    /// The names of its samples: what a query asks for.
+    /// Returns the names of the samples, which queries use.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
         let name = self.full_name();
@@ -112,47 +104,44 @@ impl Family {
         }
     }
 
-    /// Something that it says.
+    /// Creates a sample of this metric.
     #[must_use]
     pub fn is(&'static self, labels: Labels, value: impl Into<Value>) -> Sample {
         debug_assert!(
             self.labels.iter().eq(labels.iter().map(|(name, _)| name)),
-            "{}: {labels:?}",
+            "unexpected labels of {}: {labels:?}",
             self.name
         );
         Sample { family: self, labels, value: value.into() }
     }
 
-    /// The same, of one without labels.
+    /// Creates a sample without labels.
     #[must_use]
     pub fn says(&'static self, value: impl Into<Value>) -> Sample {
         self.is(vec![], value)
     }
 }
 
-/// The labels of a sample, in the order in which its family has them.
+/// Labels of a sample, in the order of its family.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// A value of a metric.
+/// Value of a metric with its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The metric.
     pub family: &'static Family,
-    /// Its labels.
     pub labels: Labels,
-    /// Its value.
     pub value: Value,
 }
 
-/// What a sample says.
+/// Value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A number of things, or how often something happened.
+    /// Quantity, or number of events.
     Count(u64),
-    /// A measure.
+    /// Measured value.
     Measure(f64),
-    /// What was observed.
-    Observed(Observed),
+    /// Snapshot of a histogram.
+    Histogram(HistogramSnapshot),
 }
 
 impl From<u64> for Value {
@@ -185,8 +174,8 @@ impl From<f64> for Value {
     }
 }
 
-impl From<Observed> for Value {
-    fn from(observed: Observed) -> Self {
-        Self::Observed(observed)
+impl From<HistogramSnapshot> for Value {
+    fn from(observed: HistogramSnapshot) -> Self {
+        Self::Histogram(observed)
     }
 }

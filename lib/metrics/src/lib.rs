@@ -1,15 +1,15 @@
-//! What a program tells whoever watches it, over HTTP: `/metrics` as `OpenMetrics` has them, `/livez` and `/readyz`.
+//! Metrics and probes of a program over HTTP: `/metrics` in the `OpenMetrics` format, `/livez` and `/readyz`.
 //!
-//! | the module | holds |
+//! | Module | Contents |
 //! |---|---|
-//! | [`catalogue`] | every metric: its name, what it says, its unit, its labels, who tells it |
-//! | [`family`] | what a metric is, and what is told of one |
-//! | [`counted`] | counters and histograms that the hot path adds to: no lock, no allocation |
-//! | [`pulse`] | whether a loop still turns |
-//! | [`page`] | what the services of a program tell, on one page |
-//! | [`server`] | that page over HTTP |
+//! | [`catalogue`] | every metric: name, help text, unit, labels, exporting services |
+//! | [`family`] | definitions and samples of metrics |
+//! | [`counted`] | counters and histograms for the hot path, without locks and allocations |
+//! | [`pulse`] | detection of loops that hang |
+//! | [`page`] | metrics page and probes for the services of a program |
+//! | [`server`] | HTTP server of the page |
 //!
-//! Nothing here is global: whoever starts a service makes what it counts in, and hands it on.
+//! Nothing here is global: the code that starts a service creates its counters and passes them on.
 
 pub mod catalogue;
 pub mod counted;

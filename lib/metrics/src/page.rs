@@ -1,4 +1,4 @@
-//! What the services of a program tell, on one page.
+//! Metrics page and probes for the services of a program.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,33 +15,33 @@ use prometheus_client::registry::{Registry, Unit as NamedUnit};
 use crate::catalogue::{BUILD, CATALOGUE, READY};
 use crate::family::{Family, Kind, Labels, Sample, Service, Unit, Value};
 
-/// What takes a while to be said.
-pub type Saying<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// Future that a source returns.
+pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A service that tells how it is.
+/// Service that exports its metrics and its health.
 pub trait Source: Send + Sync + 'static {
-    /// Which it is.
+    /// Returns the kind of service.
     fn service(&self) -> Service;
-    /// Its metrics in this moment.
-    fn tell(&self) -> Saying<'_, Vec<Sample>>;
-    /// What keeps it from going on, which a restart may mend; none: it lives.
-    fn hangs(&self) -> Option<String>;
-    /// What keeps it from doing its work; none: it is ready.
-    fn lacks(&self) -> Saying<'_, Vec<String>>;
-    /// Where it stands, in a few words for people.
+    /// Returns the current samples.
+    fn tell(&self) -> SourceFuture<'_, Vec<Sample>>;
+    /// Returns the reason why the service hangs, which a restart may fix. `None` if it is alive.
+    fn hang_reason(&self) -> Option<String>;
+    /// Returns the reasons why the service is not ready. Empty if it is ready.
+    fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>>;
+    /// Returns a short status for people.
     fn standing(&self) -> String;
-    /// The cell that a rep is of: all that it tells has that as a label.
+    /// Returns the cell of a rep, which is a label of all its samples. `None` for other services.
     fn cell(&self) -> Option<String> {
         None
     }
 }
 
-/// What a program tells. Clones are the same page.
+/// Metrics page and probes of a program. Clones share the same page.
 #[derive(Clone)]
 pub struct Page {
     version: &'static str,
     sources: Arc<Mutex<Vec<Arc<dyn Source>>>>,
-    of_program: Arc<dyn Fn() -> Vec<Sample> + Send + Sync>,
+    program_samples: Arc<dyn Fn() -> Vec<Sample> + Send + Sync>,
 }
 
 impl fmt::Debug for Page {
@@ -50,63 +50,65 @@ impl fmt::Debug for Page {
     }
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probed {
-    /// What is wrong, by service; empty: nothing.
+pub struct ProbeResult {
+    /// Problems by service. Empty if there are none.
     pub wrong: BTreeMap<String, Vec<String>>,
 }
 
 impl Page {
-    /// A page of a program of this version. Nobody tells anything yet.
+    /// Creates a page without services. `version` is the version of the program.
     #[must_use]
     pub fn new(version: &'static str) -> Self {
-        Self { version, sources: Arc::default(), of_program: Arc::new(Vec::new) }
+        Self { version, sources: Arc::default(), program_samples: Arc::new(Vec::new) }
     }
 
-    /// The same page, with samples of the program that are added to each of its services.
+    /// Sets a function that returns samples of the program. They are added to those of each service.
     #[must_use]
     pub fn with(self, of_program: impl Fn() -> Vec<Sample> + Send + Sync + 'static) -> Self {
-        Self { of_program: Arc::new(of_program), ..self }
+        Self { program_samples: Arc::new(of_program), ..self }
     }
 
-    /// Has a service tell how it is from now on.
+    /// Adds a service to the page.
     pub fn add(&self, source: Arc<dyn Source>) {
         self.lock().push(source);
     }
 
-    /// Whether it lives.
+    /// Returns the result of the liveness probe.
     #[must_use]
-    pub fn live(&self) -> Probed {
-        let wrong =
-            self.sources().into_iter().filter_map(|source| Some((title(&*source), vec![source.hangs()?])));
-        Probed { wrong: wrong.collect() }
+    pub fn live(&self) -> ProbeResult {
+        let wrong = self
+            .sources()
+            .into_iter()
+            .filter_map(|source| Some((display_name(&*source), vec![source.hang_reason()?])));
+        ProbeResult { wrong: wrong.collect() }
     }
 
-    /// Whether it does its work.
-    pub async fn ready(&self) -> Probed {
+    /// Returns the result of the readiness probe.
+    pub async fn ready(&self) -> ProbeResult {
         let mut wrong = BTreeMap::new();
         let sources = self.sources();
         if sources.is_empty() {
-            wrong.insert("program".to_owned(), vec!["it is starting, or waits for the log".to_owned()]);
+            wrong.insert("program".to_owned(), vec!["starting, or waiting for the log".to_owned()]);
         }
         for source in sources {
-            let lacks = source.lacks().await;
+            let lacks = source.unready_reasons().await;
             if !lacks.is_empty() {
-                wrong.insert(title(&*source), lacks);
+                wrong.insert(display_name(&*source), lacks);
             }
         }
-        Probed { wrong }
+        ProbeResult { wrong }
     }
 
-    /// The page, as `OpenMetrics` has it.
+    /// Returns the page in the `OpenMetrics` format.
     pub async fn text(&self) -> String {
-        let mut told = Told::default();
+        let mut told = SampleCollector::default();
         let build = BUILD.is(vec![("version", self.version.to_owned())], 1_u64);
-        let of_program = (self.of_program)();
+        let of_program = (self.program_samples)();
         for source in self.sources() {
             told.services.push(source.service());
-            let ready = source.lacks().await.is_empty();
+            let ready = source.unready_reasons().await.is_empty();
             let own = [READY.says(ready), build.clone()];
             for sample in source.tell().await.into_iter().chain(own).chain(of_program.clone()) {
                 told.take(&*source, sample);
@@ -115,7 +117,7 @@ impl Page {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(told));
         let mut page = String::new();
-        text::encode(&mut page, &registry).expect("text takes all that is written");
+        text::encode(&mut page, &registry).expect("writing to a string cannot fail");
         page
     }
 
@@ -128,20 +130,20 @@ impl Page {
     }
 }
 
-/// A service, as people read which it is.
-fn title(source: &dyn Source) -> String {
+/// Returns the name of a service for people: its kind, and the cell of a rep.
+fn display_name(source: &dyn Source) -> String {
     let service = source.service();
     source.cell().map_or_else(|| service.to_string(), |cell| format!("{service} {cell}"))
 }
 
-/// What was told, by metric: one of them stands on the page once, whoever tells it.
+/// Samples of all services by metric. A metric appears on the page once, even if several services export it.
 #[derive(Debug, Default)]
-struct Told {
+struct SampleCollector {
     services: Vec<Service>,
     samples: BTreeMap<&'static str, Vec<(Labels, Value)>>,
 }
 
-impl Told {
+impl SampleCollector {
     fn take(&mut self, of: &dyn Source, sample: Sample) {
         let Sample { family, labels: own, value } = sample;
         let mut labels = vec![("service", of.service().as_str().to_owned())];
@@ -151,11 +153,12 @@ impl Told {
     }
 
     fn has(&self, family: &Family) -> bool {
-        self.samples.contains_key(family.name) || family.told_by.iter().any(|by| self.services.contains(by))
+        self.samples.contains_key(family.name)
+            || family.exported_by.iter().any(|by| self.services.contains(by))
     }
 }
 
-impl Collector for Told {
+impl Collector for SampleCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for family in CATALOGUE.iter().filter(|family| self.has(family)) {
             let unit = match family.unit {
@@ -179,7 +182,7 @@ impl Collector for Told {
 
 fn write(mut to: MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), fmt::Error> {
     match (value, kind) {
-        (Value::Observed(observed), _) => {
+        (Value::Histogram(observed), _) => {
             to.encode_histogram::<NoLabelSet>(observed.sum, observed.count, &observed.buckets, None)
         }
         (Value::Count(count), Kind::Counter) => to.encode_counter::<NoLabelSet, _, u64>(count, None),

@@ -1,16 +1,16 @@
-//! Whether a loop still turns.
+//! Detection of loops that hang.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A loop that hasn't turned for this long hangs.
-pub const HANGS: Duration = Duration::from_secs(15);
+/// Time without a turn after which a loop counts as hanging.
+pub const HANG_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// When a loop turned last. Where none runs nothing hangs.
+/// Time of a loop's last turn. Without a running loop, nothing hangs.
 #[derive(Debug)]
 pub struct Pulse {
     begin: Instant,
-    /// Milliseconds since then, and one more; 0: no loop runs.
+    /// Milliseconds from `begin` to the last turn, plus 1. 0 if no loop runs.
     last: AtomicU64,
 }
 
@@ -21,32 +21,32 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// The loop has turned.
+    /// Records a turn of the loop.
     pub fn turn(&self) {
         self.last.store(self.millis() + 1, Ordering::Relaxed);
     }
 
-    /// The loop has ended, as it was meant to.
+    /// Records that the loop has ended as intended.
     pub fn end(&self) {
         self.last.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a loop runs.
+    /// Returns `true` while a loop runs.
     #[must_use]
     pub fn runs(&self) -> bool {
         self.last.load(Ordering::Relaxed) > 0
     }
 
-    /// For how long the loop hangs, if it does.
+    /// Returns the time since the last turn if the loop hangs.
     #[must_use]
-    pub fn hangs(&self) -> Option<Duration> {
-        self.hangs_at(self.millis())
+    pub fn hang_time(&self) -> Option<Duration> {
+        self.hang_time_at(self.millis())
     }
 
-    fn hangs_at(&self, now: u64) -> Option<Duration> {
+    fn hang_time_at(&self, now: u64) -> Option<Duration> {
         let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
         let still = Duration::from_millis(now.saturating_sub(last));
-        (still > HANGS).then_some(still)
+        (still > HANG_TIMEOUT).then_some(still)
     }
 
     fn millis(&self) -> u64 {
@@ -59,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_hangs_that_did_not_turn_for_long() {
+    fn loop_hangs_after_timeout_without_a_turn() {
         let pulse = Pulse::default();
-        assert_eq!((pulse.hangs_at(60_000), pulse.runs()), (None, false), "no loop runs");
+        assert_eq!((pulse.hang_time_at(60_000), pulse.runs()), (None, false), "no loop runs");
         pulse.turn();
-        assert_eq!((pulse.hangs_at(14_000), pulse.runs()), (None, true));
-        assert!(pulse.hangs_at(60_000) > Some(Duration::from_secs(59)));
+        assert_eq!((pulse.hang_time_at(14_000), pulse.runs()), (None, true));
+        assert!(pulse.hang_time_at(60_000) > Some(Duration::from_secs(59)));
         pulse.end();
-        assert_eq!((pulse.hangs_at(60_000), pulse.runs()), (None, false));
+        assert_eq!((pulse.hang_time_at(60_000), pulse.runs()), (None, false));
     }
 }

@@ -1,4 +1,5 @@
-//! The page over HTTP. Anybody who reaches the address may read it; it holds nothing secret.
+//! HTTP server of the metrics page. Every client that reaches the address may read the page, which contains
+//! no secrets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,36 +23,36 @@ use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
-use crate::page::{Page, Probed};
+use crate::page::{Page, ProbeResult};
 
-/// Most connections that are open at once.
-const CONNECTIONS: usize = 64;
-/// Time limit for the head of a request.
-const HEAD: Duration = Duration::from_secs(2);
-/// Time limit for a connection as a whole.
-const WHOLE: Duration = Duration::from_secs(30);
-/// The pause after a connection that could not be accepted.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Maximum number of open connections.
+const MAX_CONNECTIONS: usize = 64;
+/// Timeout for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for a whole connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay after a connection could not be accepted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What is said in which form.
+/// Content type of the metrics page.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Why nothing can be told there.
+/// Error while listening on an address.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "metrics can't be served at {address}: {why}; give an address of this host with a free port, as 127.0.0.1:9464"
+    "can't serve metrics at {address}: {why}; use an address of this host with a free port, such as \
+     127.0.0.1:9464"
 )]
 pub struct BindError {
-    /// Where.
     pub address: SocketAddr,
-    /// Why.
     pub why: io::Error,
 }
 
-/// Serves a page at an address, until the program ends. Answers where: port 0 is one that is free.
+/// Serves a page at an address until the program exits. Returns the bound address. Port 0 selects a free
+/// port.
 ///
 /// # Errors
-/// The address is taken, or none of this host.
+/// Returns an error if the address is in use or does not belong to this host.
 pub async fn serve(page: Page, address: SocketAddr) -> Result<SocketAddr, BindError> {
     let failed = |why| BindError { address, why };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -71,36 +72,36 @@ async fn metrics(State(page): State<Page>) -> Response {
 }
 
 async fn live(State(page): State<Page>) -> Response {
-    probed("live", page.live())
+    probe_response("live", page.live())
 }
 
 async fn ready(State(page): State<Page>) -> Response {
-    probed("ready", page.ready().await)
+    probe_response("ready", page.ready().await)
 }
 
-fn probed(what: &str, Probed { wrong }: Probed) -> Response {
+fn probe_response(what: &str, ProbeResult { wrong }: ProbeResult) -> Response {
     let fine = wrong.is_empty();
     let status = if fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let text = if fine { json!({ what: true }) } else { json!({ what: false, "wrong": wrong }) };
     (status, [(CONTENT_TYPE, "application/json")], format!("{text}\n")).into_response()
 }
 
-/// The connections that are open, oldest first.
+/// Open connections, oldest first.
 #[derive(Default)]
 struct Connections(VecDeque<Connection>);
 
 struct Connection {
     task: AbortHandle,
-    /// Set when the head of the request is complete.
+    /// `true` once the head of the request is complete.
     has_request: Arc<AtomicBool>,
 }
 
 impl Connections {
-    /// Serves one request on a new connection. If [`CONNECTIONS`] are open, the oldest one without a complete request is
-    /// closed for it; if all of them have one, the new connection is closed.
+    /// Serves one request on a new connection. If [`MAX_CONNECTIONS`] are open, the oldest one without a complete
+    /// request is closed. If all of them have one, the new connection is closed.
     fn open(&mut self, stream: TcpStream, routes: &Router) {
         self.0.retain(|open| !open.task.is_finished());
-        if self.0.len() >= CONNECTIONS {
+        if self.0.len() >= MAX_CONNECTIONS {
             let idle = self.0.iter().position(|open| !open.has_request.load(Ordering::Relaxed));
             let Some(closed) = idle.and_then(|idle| self.0.remove(idle)) else { return };
             closed.task.abort();
@@ -117,12 +118,12 @@ async fn serve_one(stream: TcpStream, routes: Router, has_request: Arc<AtomicBoo
         routes.clone().oneshot(request)
     });
     let mut http = http1::Builder::new();
-    // One request for each connection: an idle connection keeps no probe waiting.
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
-    match timeout(WHOLE, http.serve_connection(TokioIo::new(stream), service)).await {
+    // Each connection serves one request, so idle connections do not delay a probe.
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).keep_alive(false);
+    match timeout(CONNECTION_TIMEOUT, http.serve_connection(TokioIo::new(stream), service)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics ends"),
-        Err(_) => tracing::debug!("a connection for metrics is closed: it took longer than {WHOLE:?}"),
+        Ok(Err(error)) => tracing::debug!(%error, "metrics connection failed"),
+        Err(_) => tracing::debug!("metrics connection closed after {CONNECTION_TIMEOUT:?}"),
     }
 }
 
@@ -131,13 +132,13 @@ async fn accept(listener: TcpListener, routes: Router) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => connections.open(stream, &routes),
-            // As when the program has too many files open: that passes.
+            // The error is temporary, for example if the program has too many open files.
             Err(error) => {
-                tracing::debug!(%error, "a connection for metrics is not accepted");
-                sleep(AGAIN).await;
+                tracing::debug!(%error, "can't accept a metrics connection");
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
-        // Lets the new connection read its request before the next one is accepted, which may close it.
+        // Let the new connection read its request before the next one is accepted, which may close it.
         yield_now().await;
     }
 }

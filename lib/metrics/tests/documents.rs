@@ -1,5 +1,6 @@
-//! What is under `deploy/` asks for nothing but what is in the catalogue, and docs/operations.md has all of that.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+//! Checks that everything under `deploy/` uses only metrics of the catalogue, and that
+//! docs/reference/metrics.md lists all of them.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,15 +19,15 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// What is asked for, and where.
+/// Query of a rule or the dashboard.
 struct Query {
     place: String,
     expression: String,
-    /// What else is shown of its answer: labels.
+    /// Labels that are shown with the result.
     legend: String,
 }
 
-/// Every expression of the rules.
+/// Returns every expression of the alert rules.
 fn rules() -> Vec<Query> {
     let text = read("deploy/prometheus/alerts.yml");
     let (mut found, mut lines) = (vec![], text.lines().peekable());
@@ -58,8 +59,8 @@ fn rules() -> Vec<Query> {
     found
 }
 
-/// Every expression of the dashboard.
-fn dashboard() -> Vec<Query> {
+/// Returns every expression of the dashboard.
+fn dashboard_queries() -> Vec<Query> {
     let board: Value = serde_json::from_str(&read("deploy/grafana/muster.json")).unwrap();
     let panels = board["panels"].as_array().unwrap();
     let queries = panels.iter().flat_map(|panel| {
@@ -73,16 +74,17 @@ fn dashboard() -> Vec<Query> {
     queries.collect()
 }
 
-/// The labels that every sample of a metric has, those that Prometheus adds among them.
+/// Returns the labels of every sample of a metric, including those that Prometheus adds.
 fn labels(family: &Family) -> BTreeSet<&str> {
     let mut labels: BTreeSet<&str> = ["job", "instance", "service"].into();
     labels.extend(family.labels);
-    labels.extend(family.told_by.contains(&Service::Rep).then_some("cell"));
+    labels.extend(family.exported_by.contains(&Service::Rep).then_some("cell"));
     labels.extend((family.kind == Kind::Histogram).then_some("le"));
     labels
 }
 
-/// What is wrong with a query: names that nobody exports, labels that they don't have, values that those never take.
+/// Returns the problems of a query: metrics that are not exported, labels that they do not have, and values
+/// that a label never has.
 fn wrong(query: &Query) -> Vec<String> {
     let Query { place, expression, legend } = query;
     let mut wrong = vec![];
@@ -92,7 +94,7 @@ fn wrong(query: &Query) -> Vec<String> {
     for found in metric.captures_iter(expression) {
         let name = &found[1];
         let Some(family) = CATALOGUE.iter().find(|family| family.samples().contains(&name.to_owned())) else {
-            wrong.push(format!("{place}: nobody exports {name}"));
+            wrong.push(format!("{place}: no service exports {name}"));
             continue;
         };
         known.extend(labels(family));
@@ -121,25 +123,29 @@ fn wrong(query: &Query) -> Vec<String> {
     }
     let shown = shown.captures_iter(legend).map(|found| found.get(1).unwrap().as_str());
     let strange = by.into_iter().chain(shown).filter(|label| !known.contains(label));
-    wrong.extend(strange.map(|label| format!("{place}: nothing that it asks for has a label {label}")));
+    wrong.extend(strange.map(|label| format!("{place}: no metric of the query has a label {label}")));
     wrong
 }
 
 #[test]
-fn rules_and_dashboard_ask_for_what_is_exported() {
-    let queries: Vec<Query> = rules().into_iter().chain(dashboard()).collect();
+fn rules_and_dashboard_use_only_exported_metrics() {
+    let queries: Vec<Query> = rules().into_iter().chain(dashboard_queries()).collect();
     assert!(queries.len() > 90, "only {} expressions were found", queries.len());
     let wrong: Vec<String> = queries.iter().flat_map(wrong).collect();
     assert_eq!(wrong, Vec::<String>::new());
 }
 
 #[test]
-fn what_is_wrong_with_a_query_is_found() {
+fn invalid_queries_are_reported() {
     let ask = |expression: &str, legend: &str| {
         wrong(&Query { place: "x".into(), expression: expression.into(), legend: legend.into() })
     };
-    assert_eq!(ask("muster_lrps", ""), ["x: nobody exports muster_lrps"]);
-    assert_eq!(ask("muster_appends", ""), ["x: nobody exports muster_appends"], "it ends with _total");
+    assert_eq!(ask("muster_lrps", ""), ["x: no service exports muster_lrps"]);
+    assert_eq!(
+        ask("muster_appends", ""),
+        ["x: no service exports muster_appends"],
+        "the counter ends with _total"
+    );
     assert_eq!(
         ask(r#"muster_leader{state="a"}"#, ""),
         ["x: muster_leader has no label state", "x: state of muster_leader is never a"]
@@ -150,7 +156,7 @@ fn what_is_wrong_with_a_query_is_found() {
     );
     assert_eq!(
         ask("sum by (guid) (muster_tasks)", "{{verb}}"),
-        ["x: nothing that it asks for has a label guid", "x: nothing that it asks for has a label verb"]
+        ["x: no metric of the query has a label guid", "x: no metric of the query has a label verb"]
     );
     assert_eq!(
         ask(r#"sum by (le, cell) (muster_container_start_seconds_bucket)"#, "{{cell}}"),
@@ -159,9 +165,9 @@ fn what_is_wrong_with_a_query_is_found() {
 }
 
 #[test]
-fn every_metric_is_shown_on_the_dashboard() {
+fn dashboard_shows_every_metric() {
     let board = read("deploy/grafana/muster.json");
-    // What is shown by others of its kind.
+    // Metrics that related ones represent on the dashboard.
     let left_out = [
         "muster_build_info",
         "muster_connected",
@@ -180,9 +186,9 @@ fn every_metric_is_shown_on_the_dashboard() {
 }
 
 #[test]
-fn the_table_of_metrics_is_the_catalogue() {
-    let page = read("docs/operations.md");
+fn documented_table_matches_catalogue() {
+    let page = read("docs/reference/metrics.md");
     let told: Vec<&str> = page.lines().filter(|line| line.starts_with("| `muster_")).collect();
     let rows: Vec<String> = CATALOGUE.iter().map(|family| family.row()).collect();
-    assert!(told == rows, "the table in docs/operations.md shall be:\n{}", rows.join("\n"));
+    assert!(told == rows, "expected this table in docs/reference/metrics.md:\n{}", rows.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! The page as Prometheus reads it, and probes, over HTTP.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+//! Tests of the metrics page as Prometheus reads it, and of the probes, over HTTP.
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use metrics::catalogue::{APPEND, APPENDS, ATTACHED, LEADER, PROJECTION_LAG};
 use metrics::counted::Histogram;
 use metrics::family::{Sample, Service};
-use metrics::page::{Page, Saying, Source};
+use metrics::page::{Page, Source, SourceFuture};
 use metrics::server::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-struct Told {
+struct FakeSource {
     service: Service,
     cell: Option<&'static str>,
     samples: Vec<Sample>,
     hangs: AtomicBool,
 }
 
-impl Told {
+impl FakeSource {
     fn by(service: Service, cell: Option<&'static str>, samples: Vec<Sample>) -> Arc<Self> {
         Arc::new(Self { service, cell, samples, hangs: AtomicBool::new(false) })
     }
 }
 
-impl Source for Told {
+impl Source for FakeSource {
     fn service(&self) -> Service {
         self.service
     }
@@ -37,23 +37,23 @@ impl Source for Told {
     }
 
     fn standing(&self) -> String {
-        "it is told".to_owned()
+        "fixed".to_owned()
     }
 
-    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+    fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         Box::pin(std::future::ready(self.samples.clone()))
     }
 
-    fn hangs(&self) -> Option<String> {
-        self.hangs.load(Ordering::SeqCst).then(|| "it stands still".to_owned())
+    fn hang_reason(&self) -> Option<String> {
+        self.hangs.load(Ordering::SeqCst).then(|| "the loop hangs".to_owned())
     }
 
-    fn lacks(&self) -> Saying<'_, Vec<String>> {
-        Box::pin(std::future::ready(self.hangs().into_iter().collect()))
+    fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
+        Box::pin(std::future::ready(self.hang_reason().into_iter().collect()))
     }
 }
 
-/// The lines of the page about some metrics.
+/// Returns the lines of the page about these metrics.
 async fn lines(page: &Page, names: &[&str]) -> Vec<String> {
     let text = page.text().await;
     assert!(text.ends_with("# EOF\n"), "{text}");
@@ -62,13 +62,13 @@ async fn lines(page: &Page, names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_metric_stands_on_the_page_once_whoever_tells_it() {
+async fn metric_appears_once_for_several_services() {
     let page = Page::new("1.2.3");
     let appends = vec![APPENDS.is(vec![("outcome", "stored".into())], 7_u64), LEADER.says(true)];
-    page.add(Told::by(Service::Bbs, None, appends));
-    page.add(Told::by(Service::Auctioneer, None, vec![LEADER.says(false)]));
-    page.add(Told::by(Service::Rep, Some("c1"), vec![ATTACHED.says(true)]));
-    page.add(Told::by(Service::Rep, Some("c\"2"), vec![ATTACHED.says(false)]));
+    page.add(FakeSource::by(Service::Bbs, None, appends));
+    page.add(FakeSource::by(Service::Auctioneer, None, vec![LEADER.says(false)]));
+    page.add(FakeSource::by(Service::Rep, Some("c1"), vec![ATTACHED.says(true)]));
+    page.add(FakeSource::by(Service::Rep, Some("c\"2"), vec![ATTACHED.says(false)]));
     let told = lines(
         &page,
         &["muster_leader", "muster_appends ", "muster_appends_total", "muster_rep_attached", "muster_build"],
@@ -77,36 +77,37 @@ async fn a_metric_stands_on_the_page_once_whoever_tells_it() {
     assert_eq!(
         told,
         [
-            "# HELP muster_build_info Always 1: the version of the program",
+            "# HELP muster_build_info Version of the program; the value is always 1",
             "# TYPE muster_build_info gauge",
             "muster_build_info{service=\"bbs\",version=\"1.2.3\"} 1",
             "muster_build_info{service=\"auctioneer\",version=\"1.2.3\"} 1",
             "muster_build_info{service=\"rep\",cell=\"c1\",version=\"1.2.3\"} 1",
             "muster_build_info{service=\"rep\",cell=\"c\\\"2\",version=\"1.2.3\"} 1",
-            "# HELP muster_leader Whether it leads: 1, or 0 while it stands by",
+            "# HELP muster_leader 1 if the service leads, 0 if it stands by",
             "# TYPE muster_leader gauge",
             "muster_leader{service=\"bbs\"} 1",
             "muster_leader{service=\"auctioneer\"} 0",
-            "# HELP muster_appends Appends to the journal by outcome: stored, conflict (somebody else was first), unknown, refused (never stored), not_stored (a limit or a disk is full)",
+            "# HELP muster_appends Appends to the journal by outcome: stored, conflict (another entry was \
+             first), unknown, refused (never stored), not_stored (a limit or a disk is full)",
             "# TYPE muster_appends counter",
             "muster_appends_total{service=\"bbs\",outcome=\"stored\"} 7",
-            "# HELP muster_rep_attached Whether the rep speaks for its cell: 1 or 0",
+            "# HELP muster_rep_attached 1 if the rep is attached to its cell, else 0",
             "# TYPE muster_rep_attached gauge",
             "muster_rep_attached{service=\"rep\",cell=\"c1\"} 1",
             "muster_rep_attached{service=\"rep\",cell=\"c\\\"2\"} 0",
         ]
     );
-    assert_eq!(lines(&page, &["muster_projection"]).await, Vec::<String>::new(), "no projector is there");
+    assert_eq!(lines(&page, &["muster_projection"]).await, Vec::<String>::new(), "there is no projector");
 }
 
 #[tokio::test]
-async fn histograms_and_measures_have_their_units() {
-    let append = Histogram::of_seconds();
-    append.took(Duration::from_millis(3));
-    append.took(Duration::from_secs(20));
+async fn histogram_and_measure_have_units() {
+    let append = Histogram::durations();
+    append.observe_duration(Duration::from_millis(3));
+    append.observe_duration(Duration::from_secs(20));
     let page = Page::new("1");
-    page.add(Told::by(Service::Bbs, None, vec![APPEND.says(append.observed())]));
-    page.add(Told::by(Service::Projector, None, vec![PROJECTION_LAG.says(0.25)]));
+    page.add(FakeSource::by(Service::Bbs, None, vec![APPEND.says(append.snapshot())]));
+    page.add(FakeSource::by(Service::Projector, None, vec![PROJECTION_LAG.says(0.25)]));
     let told = lines(&page, &["muster_append_", "muster_projection_lag_seconds"]).await;
     for line in [
         "# UNIT muster_append_seconds seconds",
@@ -122,7 +123,7 @@ async fn histograms_and_measures_have_their_units() {
     }
 }
 
-/// Asks over HTTP: the status, and what is said.
+/// Sends a GET request. Returns the status line and the body.
 async fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let asked = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -134,19 +135,19 @@ async fn get(address: SocketAddr, path: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn probes_say_what_is_wrong() {
+async fn probes_report_problems() {
     let page = Page::new("1");
     let address = serve(page.clone(), "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let (ok, unavailable) = ("HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable");
     let is = |status: &str, body: &str| (status.to_owned(), format!("{body}\n"));
     assert_eq!(get(address, "/livez").await, is(ok, r#"{"live":true}"#));
-    let starting = r#"{"ready":false,"wrong":{"program":["it is starting, or waits for the log"]}}"#;
+    let starting = r#"{"ready":false,"wrong":{"program":["starting, or waiting for the log"]}}"#;
     assert_eq!(get(address, "/readyz").await, is(unavailable, starting));
-    let rep = Told::by(Service::Rep, Some("c1"), vec![]);
+    let rep = FakeSource::by(Service::Rep, Some("c1"), vec![]);
     page.add(rep.clone());
     assert_eq!(get(address, "/readyz").await, is(ok, r#"{"ready":true}"#));
     rep.hangs.store(true, Ordering::SeqCst);
-    let wrong = r#"{"ready":false,"wrong":{"rep c1":["it stands still"]}}"#;
+    let wrong = r#"{"ready":false,"wrong":{"rep c1":["the loop hangs"]}}"#;
     assert_eq!(get(address, "/readyz").await, is(unavailable, wrong));
     assert_eq!(get(address, "/livez").await, is(unavailable, &wrong.replace("ready", "live")));
     let (status, body) = get(address, "/metrics").await;
@@ -156,7 +157,7 @@ async fn probes_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn probe_is_answered_while_half_requests_hold_more_connections_than_there_is_room_for() {
+async fn probe_is_answered_despite_many_incomplete_requests() {
     let page = Page::new("1");
     let address = serve(page, "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let mut half = vec![];
@@ -166,12 +167,12 @@ async fn probe_is_answered_while_half_requests_hold_more_connections_than_there_
         half.push(stream);
         if half.len() % 50 == 0 {
             let probed = tokio::time::timeout(Duration::from_secs(60), get(address, "/livez")).await;
-            assert_eq!(probed.expect("it hangs behind half requests").0, "HTTP/1.1 200 OK");
+            assert_eq!(probed.expect("incomplete requests do not block the probe").0, "HTTP/1.1 200 OK");
         }
     }
     let mut closed = 0;
     for mut stream in half {
-        // Reset or at its end: a half request is never answered with a page.
+        // The connection is reset or closed: an incomplete request gets no response.
         let read = stream.read(&mut [0; 16]).await;
         closed += usize::from(read.is_err() || read.is_ok_and(|bytes| bytes == 0));
     }
@@ -179,9 +180,9 @@ async fn probe_is_answered_while_half_requests_hold_more_connections_than_there_
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_told() {
+async fn address_in_use_is_reported() {
     let taken = serve(Page::new("1"), "127.0.0.1:0".parse().unwrap()).await.unwrap();
     let why = serve(Page::new("1"), taken).await.unwrap_err().to_string();
-    let expected = format!("metrics can't be served at {taken}: Address already in use");
-    assert!(why.starts_with(&expected) && why.contains("give an address of this host"), "{why}");
+    let expected = format!("can't serve metrics at {taken}: Address already in use");
+    assert!(why.starts_with(&expected) && why.contains("use an address of this host"), "{why}");
 }

@@ -1,6 +1,6 @@
-//! HTTP to where others said: a client of the cluster names a URL, and a service within the network of its cluster sends a
-//! request there. So each is judged by the addresses of the very connection: a name that leads to somebody else by then is of
-//! no use, no redirect is followed by itself, and no proxy stands in between.
+//! HTTP requests to URLs that a client of the cluster chose. The service that sends such a request may be
+//! inside the cluster's network, so the policy checks the resolved addresses of each connection. A name that
+//! resolves to another address later gains nothing. Redirects are not followed, and no proxy is used.
 
 use std::error::Error;
 use std::fmt;
@@ -11,19 +11,17 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
 
-/// How a request is sent.
+/// URL scheme of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// In the clear.
     Http,
-    /// Encrypted.
     Https,
 }
 
 impl Scheme {
-    /// The scheme of a URL, if it is one of HTTP.
+    /// Parses a URL scheme. Returns `None` unless it is `http` or `https`.
     #[must_use]
-    pub fn of(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         match text {
             "http" => Some(Self::Http),
             "https" => Some(Self::Https),
@@ -32,76 +30,76 @@ impl Scheme {
     }
 }
 
-/// Where a request would go: a host, an address, or an address to which the name of a host leads.
+/// Destination of a request: a host name, an address, or an address that a host name resolved to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// How.
     pub scheme: Scheme,
-    /// The name of the host; none: the URL names an address.
+    /// Host name, or `None` if the URL contains an address.
     pub host: Option<&'a str>,
-    /// The address; none: the name is not looked up yet.
+    /// Address, or `None` if the host name has not been resolved yet.
     pub address: Option<IpAddr>,
 }
 
-type Question<R> = dyn Fn(Target<'_>) -> Result<(), R> + Send + Sync;
+type TargetCheck<R> = dyn Fn(Target<'_>) -> Result<(), R> + Send + Sync;
 
-/// Says whether a request may go somewhere, or why not.
-pub struct Judge<R>(Arc<Question<R>>);
+/// Policy that allows a request to a target, or refuses it with a reason.
+pub struct TargetPolicy<R>(Arc<TargetCheck<R>>);
 
-impl<R> Judge<R> {
-    /// Who asks this.
+impl<R> TargetPolicy<R> {
+    /// Creates a policy that calls `question` for each target.
     pub fn new<W: Into<R>>(question: impl Fn(Target<'_>) -> Result<(), W> + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |target| question(target).map_err(Into::into)))
     }
 
-    /// Who lets them go everywhere.
+    /// Creates a policy that allows every target.
     #[must_use]
-    pub fn everywhere() -> Self {
+    pub fn allow_all() -> Self {
         Self(Arc::new(|_| Ok(())))
     }
 }
 
-impl<R> Clone for Judge<R> {
+impl<R> Clone for TargetPolicy<R> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<R> fmt::Debug for Judge<R> {
+impl<R> fmt::Debug for TargetPolicy<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Judge(..)")
     }
 }
 
-/// Why nothing is sent to a URL.
+/// Reason why [`Clients::for_url`] returns no client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unreached<R> {
-    /// It is none of HTTP.
-    NoUrl,
-    /// It may not be reached.
+pub enum UrlError<R> {
+    /// The URL has another scheme than HTTP or HTTPS, or no host.
+    NotHttp,
+    /// The policy refused the target.
     Refused(R),
 }
 
-/// Sends requests only to where they may go.
+/// HTTP clients that send requests only to targets that the policy allows.
 #[derive(Debug)]
 pub struct Clients<R> {
-    judge: Judge<R>,
-    /// One for each scheme: who looks up a name doesn't know for which it is.
+    judge: TargetPolicy<R>,
+    /// Client for HTTP. There is one client per scheme, because a resolver does not know the scheme of the
+    /// request.
     http: Client,
     https: Client,
 }
 
 impl<R: Error + Send + Sync + 'static> Clients<R> {
-    /// Clients that are set up so.
+    /// Creates the clients. `set_up` configures each client builder.
     ///
     /// # Errors
-    /// The certificates of the system can't be used.
+    /// Returns an error if the certificates of the system can't be used.
     pub fn new(
-        judge: Judge<R>,
+        judge: TargetPolicy<R>,
         set_up: impl Fn(ClientBuilder) -> ClientBuilder,
     ) -> Result<Self, reqwest::Error> {
         let client = |scheme| {
-            let resolver = Judging { judge: judge.clone(), scheme };
+            let resolver = PolicyResolver { judge: judge.clone(), scheme };
             let builder = builder().redirect(Policy::none()).no_proxy().dns_resolver(Arc::new(resolver));
             set_up(builder).build()
         };
@@ -109,16 +107,17 @@ impl<R: Error + Send + Sync + 'static> Clients<R> {
         Ok(Self { judge, http, https })
     }
 
-    /// The client for a URL, if nothing about it is refused before a name is looked up. An address needs no looking up.
+    /// Returns the client for a URL after checking the target as far as it is known. A host name is checked
+    /// again for each address that it resolves to. An address needs no second check.
     ///
     /// # Errors
-    /// Why nothing is sent there.
-    pub fn for_url(&self, url: &Url) -> Result<&Client, Unreached<R>> {
-        let scheme = Scheme::of(url.scheme()).ok_or(Unreached::NoUrl)?;
-        let host = url.host_str().ok_or(Unreached::NoUrl)?;
+    /// Returns an error if the URL is not an HTTP URL or the policy refuses the target.
+    pub fn for_url(&self, url: &Url) -> Result<&Client, UrlError<R>> {
+        let scheme = Scheme::parse(url.scheme()).ok_or(UrlError::NotHttp)?;
+        let host = url.host_str().ok_or(UrlError::NotHttp)?;
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
         let target = Target { scheme, host: Some(host).filter(|_| address.is_none()), address };
-        (self.judge.0)(target).map_err(Unreached::Refused)?;
+        (self.judge.0)(target).map_err(UrlError::Refused)?;
         Ok(match scheme {
             Scheme::Http => &self.http,
             Scheme::Https => &self.https,
@@ -126,14 +125,15 @@ impl<R: Error + Send + Sync + 'static> Clients<R> {
     }
 }
 
-/// What makes a client, with what encrypts for it.
+/// Returns a client builder, after installing the process-wide crypto provider.
 pub fn builder() -> ClientBuilder {
-    // Another part of the program may have chosen the same provider first: then there is one.
+    // This fails if another part of the program has already installed the same provider, which is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
     Client::builder()
 }
 
-/// Why an error came to be, if a refused address is the reason.
+/// Returns the policy's reason from the source chain of an error. `None` if no refused address caused the
+/// error.
 #[must_use]
 pub fn refusal<'a, R: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a R> {
     let mut next = Some(error);
@@ -146,13 +146,13 @@ pub fn refusal<'a, R: Error + 'static>(error: &'a (dyn Error + 'static)) -> Opti
     None
 }
 
-/// Looks up names, and gives only addresses that may be reached.
-struct Judging<R> {
-    judge: Judge<R>,
+/// DNS resolver that returns only addresses that the policy allows.
+struct PolicyResolver<R> {
+    judge: TargetPolicy<R>,
     scheme: Scheme,
 }
 
-impl<R: Error + Send + Sync + 'static> Resolve for Judging<R> {
+impl<R: Error + Send + Sync + 'static> Resolve for PolicyResolver<R> {
     fn resolve(&self, name: Name) -> Resolving {
         let (judge, scheme) = (self.judge.clone(), self.scheme);
         Box::pin(async move {

@@ -1,11 +1,13 @@
-//! Measures how long the past takes to be told: `cargo run --release -p past --example as_of -- [entries] [LRPs] [nats]`,
-//! or of the log of a cluster: `cargo run --release -p past --example as_of -- nats://127.0.0.1:4222`.
+//! Benchmark of reading the past: `cargo run --release -p past --example as_of -- [entries] [LRPs] [nats]`,
+//! or with the log of a cluster: `cargo run --release -p past --example as_of -- nats://127.0.0.1:4222`.
 //!
-//! A log of a million entries about 5,000 LRPs, unless told otherwise: each is desired, claimed, started and scaled again and
-//! again through the real machines, one decision an entry. It is in memory or, with `nats`, in a stream of a nats-server of
-//! its own. Told is how long building the ladder takes, and how long a random position and a random time do, with nothing
-//! in memory; without a ladder; and when the same is asked again.
-#![expect(clippy::print_stdout, reason = "its answer is what it prints")]
+//! By default, the log has a million entries about 5,000 LRPs. Each LRP is desired, claimed, started and
+//! scaled repeatedly through the real state machines, with one decision per entry. The log is in memory or,
+//! with `nats`, in a stream of a nats-server of its own.
+//!
+//! The benchmark prints the time to read the end without the snapshot index, to build the snapshot index, to
+//! read a random position and a random time with nothing in memory, and to read the same position again.
+#![expect(clippy::print_stdout, reason = "the benchmark prints its result")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -21,7 +23,7 @@ use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::isolation::Isolation;
-use schemas::names::{ClientName, ClusterId, Ids, InstanceGuid, ProcessGuid};
+use schemas::names::{ClientName, ClusterId, IdGenerator, InstanceGuid, ProcessGuid};
 use schemas::process::{self, Command, Context, Report, ReportStep};
 use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, subject};
 use support::server::NatsServer;
@@ -29,8 +31,8 @@ use support::server::NatsServer;
 type Failed = Box<dyn Error + Send + Sync>;
 
 const SHARDS: u16 = subject::DEFAULT_SHARDS;
-/// Random moments that are asked for.
-const MOMENTS: u64 = 20;
+/// Number of random positions and times.
+const SAMPLES: u64 = 20;
 const MIB: f64 = 1_048_576.0;
 
 #[tokio::main]
@@ -41,13 +43,14 @@ async fn main() -> Result<(), Failed> {
         let journal = open(url.clone()).await?;
         let end = journal.end().await?;
         println!("{end} entries of a cluster");
-        return measure(&journal, &folder.path().join("cache"), end).await;
+        return run_benchmark(&journal, &folder.path().join("cache"), end).await;
     }
-    let number = |at: usize, usual| arguments.get(at).map_or(Ok(usual), |text| text.parse::<u64>());
+    let number =
+        |at: usize, default_value| arguments.get(at).map_or(Ok(default_value), |text| text.parse::<u64>());
     let (entries, lrps) = (number(0, 1_000_000)?, number(1, 5_000)?);
     let server = match arguments.get(2).map(String::as_str) {
         Some("nats") => Some(NatsServer::start(&folder.path().join("nats")).await?),
-        Some(other) => return Err(format!("{other:?} is no journal: use nats, or nothing").into()),
+        Some(other) => return Err(format!("invalid journal {other:?}: expected nats, or no argument").into()),
         None => None,
     };
     let journal = match &server {
@@ -58,7 +61,7 @@ async fn main() -> Result<(), Failed> {
     Log::new(journal.clone()).await?.write(entries, lrps).await?;
     let end = journal.end().await?;
     println!("{end} entries about {lrps} LRPs, written in {:.0} s", started.elapsed().as_secs_f64());
-    measure(&journal, &folder.path().join("cache"), end).await
+    run_benchmark(&journal, &folder.path().join("cache"), end).await
 }
 
 async fn open(url: String) -> Result<Journal, Failed> {
@@ -66,37 +69,38 @@ async fn open(url: String) -> Result<Journal, Failed> {
     Ok(Journal::JetStream(JetStream::open(settings.connect().await?, &StreamSettings::default()).await?))
 }
 
-async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), Failed> {
+async fn run_benchmark(journal: &Journal, cache: &Path, end: Position) -> Result<(), Failed> {
     let past = Past::open(cache, journal.clone()).await?;
     let started = Instant::now();
     let whole = past.at(end).await?;
-    println!("the end without a ladder: {:.2} s", started.elapsed().as_secs_f64());
+    println!("the end without snapshots: {:.2} s", started.elapsed().as_secs_f64());
     let (first, last) = (past.at(Position(1)).await?.latest(), whole.latest());
     drop(whole);
     let started = Instant::now();
     while past.build_next(end).await? {}
     let standing = past.standing();
     println!(
-        "the ladder: {} rungs, one after every {} entries, {:.0} MiB, built in {:.1} s, half of which it rested",
+        "snapshot index: {} snapshots, one after every {} entries, {:.0} MiB, built in {:.1} s (half of it \
+         pauses)",
         standing.rungs,
         standing.spacing,
         as_f64(standing.bytes) / MIB,
         started.elapsed().as_secs_f64()
     );
-    let mut random = Ids::new(9);
+    let mut random = IdGenerator::new(9);
     let mut draw = |below: u64| random.next(Timestamp(0)).as_u64_pair().1 % below.max(1);
     let (mut positions, mut times, mut again) = (vec![], vec![], vec![]);
     let mut asked = BTreeSet::new();
-    for _ in 0..MOMENTS {
+    for _ in 0..SAMPLES {
         let position = Position(1 + draw(end.0));
         asked.insert(position);
-        // Nothing is in memory of what was asked before.
+        // A new instance has nothing in memory from earlier reads.
         let past = Past::open(cache, journal.clone()).await?;
         positions.push(timed(past.at(position)).await?);
         again.push(timed(past.at(position)).await?);
         let time = Timestamp(first.0 + draw(last.0 - first.0));
         let past = Past::open(cache, journal.clone()).await?;
-        times.push(timed(past.at_time(time)).await?);
+        times.push(timed(past.state_at_time(time)).await?);
     }
     tell("a random position", positions);
     tell("a random time", times);
@@ -105,7 +109,7 @@ async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), F
     let started = Instant::now();
     let verified = past.verify().await?;
     println!(
-        "verified: {} rungs equal what a replay gives, {} do not, {:.1} s",
+        "verified: {} snapshots equal the replay, {} differ, {:.1} s",
         verified.equal,
         verified.wrong.len(),
         started.elapsed().as_secs_f64()
@@ -113,18 +117,18 @@ async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), F
     Ok(())
 }
 
-/// Holds answers against a replay from the beginning, which knows no ladder.
+/// Compares answers with a replay from the beginning, without a snapshot index.
 async fn compare(journal: &Journal, cache: &Path, asked: &BTreeSet<Position>) -> Result<(), Failed> {
     let started = Instant::now();
-    let plain = Past::open_spaced(&cache.with_extension("none"), journal.clone(), u64::MAX).await?;
+    let plain = Past::open_with_spacing(&cache.with_extension("none"), journal.clone(), u64::MAX).await?;
     let mut equal = 0;
     for position in asked {
         let answer = Past::open(cache, journal.clone()).await?.at(*position).await?;
-        // It goes on from the position before: all of it is one replay.
+        // Each position continues from the one before, so all of them are one replay.
         equal += u32::from(*plain.at(*position).await? == *answer);
     }
     let (all, took) = (asked.len(), started.elapsed().as_secs_f64());
-    println!("compared: {equal} of {all} positions are what a replay from the beginning gives, {took:.1} s");
+    println!("compared: {equal} of {all} positions equal a replay from the beginning, {took:.1} s");
     Ok(())
 }
 
@@ -137,11 +141,7 @@ async fn timed<T>(asked: impl Future<Output = Result<T, past::Error>>) -> Result
 fn tell(what: &str, mut took: Vec<Duration>) {
     took.sort();
     let millis = |at: usize| took[at].as_secs_f64() * 1_000.0;
-    println!(
-        "{what}: {:.0} ms in the middle, {:.0} ms at the most",
-        millis(took.len() / 2),
-        millis(took.len() - 1)
-    );
+    println!("{what}: {:.0} ms median, {:.0} ms maximum", millis(took.len() / 2), millis(took.len() - 1));
 }
 
 fn as_f64(number: u64) -> f64 {
@@ -152,17 +152,17 @@ fn as_f64(number: u64) -> f64 {
 struct Log {
     journal: Journal,
     world: World,
-    ids: Ids,
+    ids: IdGenerator,
     now: Timestamp,
     position: u64,
-    /// Where the last entry of each subject stands.
+    /// Position of the last entry of each subject.
     last: BTreeMap<Subject, Position>,
 }
 
 impl Log {
     async fn new(journal: Journal) -> Result<Self, Failed> {
         let now = Timestamp::from_millis(1_800_000_000_000);
-        let (world, ids, last) = (World::new(), Ids::new(7), BTreeMap::new());
+        let (world, ids, last) = (World::new(), IdGenerator::new(7), BTreeMap::new());
         let mut log = Self { journal, world, ids, now, position: 0, last };
         let id = ClusterId(log.ids.next(now));
         let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
@@ -171,7 +171,7 @@ impl Log {
         Ok(log)
     }
 
-    /// All LRPs take a step, and another, until there are so many entries.
+    /// Applies one step after the other to all LRPs, until the log has `entries` entries.
     async fn write(mut self, entries: u64, lrps: u64) -> Result<(), Failed> {
         let guids: Vec<ProcessGuid> =
             (0..lrps).map(|n| fixtures::process_guid(&format!("app-{n:06}"))).collect();
@@ -192,7 +192,8 @@ impl Log {
         Ok(())
     }
 
-    /// Desired, then over and over: claimed, started, and scaled.
+    /// Returns the next entry of an LRP. It is desired first, and then claimed, started and scaled
+    /// repeatedly.
     fn step(&mut self, step: u64, guid: &ProcessGuid) -> Result<Entry, Failed> {
         let index = u32::try_from(step / 3 % 3)?;
         let command = match step % 3 {
@@ -210,15 +211,15 @@ impl Log {
         let known = self.world.process(guid);
         let context = Context {
             now: self.now.next(),
-            fresh: true,
+            is_fresh: true,
             present: &|_| true,
             known: &|_| true,
-            numbered: &|_| {},
+            for_each_cell: &|_| {},
         };
         let decided = process::decide(known, &command, context).ok().filter(|events| !events.is_empty());
         let events = match decided {
             Some(events) => events,
-            // It is so already, or was never wanted: something else changes.
+            // The step is refused or changes nothing. Change the annotation instead.
             None => {
                 let annotation = Some(format!("step {step}"));
                 let other = Command::Update(DesiredLrpUpdate { annotation, ..DesiredLrpUpdate::default() });
@@ -231,7 +232,7 @@ impl Log {
         Ok(self.entry(aggregate, version, events))
     }
 
-    /// What the rep of an instance says.
+    /// Returns a report of the rep about an instance.
     fn report(&mut self, guid: &ProcessGuid, index: u32, said: actual::Command) -> Command {
         let known = self.world.process(guid);
         let place = Place::new(index, fixtures::definition_id(guid.as_str()));
@@ -245,7 +246,7 @@ impl Log {
         Command::Report(Report { domain, place, epoch, by, judged, steps })
     }
 
-    /// An entry of one decision, folded already.
+    /// Creates an entry with one decision and folds it.
     fn entry(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Entry {
         self.now = Timestamp(self.now.0 + 1_000_000);
         let (domain, name) = (fixtures::domain("apps"), ClientName::new("as-of").expect("legal"));
@@ -256,7 +257,7 @@ impl Log {
         entry
     }
 
-    /// Appends what is for each subject, all subjects at once.
+    /// Appends the entries of each subject in order, all subjects concurrently.
     async fn append(&mut self, queues: BTreeMap<Subject, Vec<Entry>>) -> Result<(), Failed> {
         let writing = queues.into_iter().map(|(subject, entries)| {
             let journal = self.journal.clone();

@@ -1,11 +1,13 @@
-//! Where the log speaks of what: of every stretch of the log a file with the positions of each aggregate in it. It only
-//! saves time. It may name too many positions, and never too few: whoever reads what stands there sees what it is about.
+//! Aggregate index: for each stretch of the log, a file with the positions of each aggregate in it. The index
+//! only saves time. It may have too many positions but never too few: the reader of an entry checks its
+//! aggregate again.
 //!
 //! ```text
 //! magic 8 | cluster id 16 | stretch 8 | sum 8 | checksum 8 | for each position of each aggregate: hash 8, offset 2
 //! ```
-//! Numbers are little-endian, and the pairs are sorted. The sum is of the last message of the stretch: it tells one history
-//! from another. Stretches follow each other from position 1, each of [`crate::limits::STRETCH`] positions.
+//! Numbers are little-endian, and the pairs are sorted. The sum is that of the last message of the stretch.
+//! It distinguishes different histories. Stretches are consecutive from position 1 on, with
+//! [`crate::limits::STRETCH_POSITIONS`] positions each.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use journal::Recorded;
+use journal::StoredEntry;
 use schemas::Position;
 use schemas::checksum::crc64;
 use schemas::entry;
@@ -21,114 +23,116 @@ use schemas::names::ClusterId;
 use schemas::subject::fnv_1a;
 
 use crate::Error;
-use crate::ladder::{make, unusable, write_whole};
+use crate::ladder::{create_private_folder, folder_error, write_atomically};
 use crate::rung::number;
 
 const MAGIC: [u8; 8] = *b"MUSINDX1";
-/// Where the stretch, the sum and the checksum stand, and how long the head is.
-const NUMBER: usize = 24;
-const LAST: usize = 32;
-const SUM: usize = 40;
-const HEAD: usize = 48;
-/// How long a pair is.
-const PAIR: usize = 10;
+/// Offsets of the stretch, the sum and the checksum, and the length of the header.
+const STRETCH_OFFSET: usize = 24;
+const LAST_SUM_OFFSET: usize = 32;
+const CHECKSUM_OFFSET: usize = 40;
+const HEADER_BYTES: usize = 48;
+/// Length of a pair.
+const PAIR_BYTES: usize = 10;
 
-/// The index of one cluster's log.
+/// Aggregate index of one cluster's log.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct AggregateIndex {
     folder: PathBuf,
     cluster: ClusterId,
-    /// Positions of a stretch: [`crate::limits::STRETCH`], but for tests.
+    /// Positions per stretch: [`crate::limits::STRETCH_POSITIONS`], except in tests.
     stretch: u64,
-    /// How many stretches, from the first on, are there and of this history.
-    believed: AtomicU64,
+    /// Number of stretches, from the first on, that have a file of this history.
+    verified_stretches: AtomicU64,
 }
 
-/// The pairs of a stretch while it is read.
+/// Pairs of a stretch while it is read.
 #[derive(Debug, Default)]
-pub(crate) struct Pairs {
+pub(crate) struct StretchPairs {
     pairs: Vec<(u64, u16)>,
-    /// The sum of the last message.
+    /// Checksum of the last message.
     sum: u64,
 }
 
-impl Pairs {
-    /// Takes in what stands at the next positions behind `begin`, where the stretch begins.
-    pub(crate) fn take(&mut self, begin: Position, recorded: &[Recorded]) {
+impl StretchPairs {
+    /// Adds the next entries. The stretch starts after the position `begin`.
+    pub(crate) fn take(&mut self, begin: Position, recorded: &[StoredEntry]) {
         for one in recorded {
-            let offset = u16::try_from(one.position.0 - 1 - begin.0).expect("a stretch is that short");
+            let offset = u16::try_from(one.position.0 - 1 - begin.0)
+                .expect("an offset within a stretch has two bytes");
             let aggregates = entry::aggregates(&one.bytes);
             self.pairs.extend(aggregates.iter().map(|of| (fnv_1a(&of.to_string()), offset)));
             self.sum = one.checksum();
         }
     }
 
-    /// The file of the stretch.
+    /// Returns the content of the file of the stretch.
     fn bytes(mut self, cluster: ClusterId, stretch: u64) -> Vec<u8> {
         self.pairs.sort_unstable();
         self.pairs.dedup();
-        let mut bytes = Vec::with_capacity(HEAD + PAIR * self.pairs.len());
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + PAIR_BYTES * self.pairs.len());
         bytes.extend(MAGIC);
         bytes.extend(cluster.0.as_u128().to_le_bytes());
         bytes.extend(stretch.to_le_bytes());
         bytes.extend(self.sum.to_le_bytes());
-        bytes.extend([0; HEAD - SUM]);
+        bytes.extend([0; HEADER_BYTES - CHECKSUM_OFFSET]);
         for (hash, offset) in self.pairs {
             bytes.extend(hash.to_le_bytes());
             bytes.extend(offset.to_le_bytes());
         }
-        let sum = sum_of_file(&bytes);
-        bytes[SUM..HEAD].copy_from_slice(&sum.to_le_bytes());
+        let sum = file_checksum(&bytes);
+        bytes[CHECKSUM_OFFSET..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 }
 
-impl Index {
+impl AggregateIndex {
     pub(crate) const fn new(folder: PathBuf, cluster: ClusterId, stretch: u64) -> Self {
-        Self { folder, cluster, stretch, believed: AtomicU64::new(0) }
+        Self { folder, cluster, stretch, verified_stretches: AtomicU64::new(0) }
     }
 
-    /// Up to where it goes.
+    /// Returns the position up to which the index is complete.
     #[cfg(test)]
     fn end(&self) -> Position {
-        self.begin_of(self.believed.load(Ordering::Acquire))
+        self.start_of(self.verified_stretches.load(Ordering::Acquire))
     }
 
-    /// The position behind which a stretch begins.
-    pub(crate) const fn begin_of(&self, stretch: u64) -> Position {
+    /// Returns the position before the first one of a stretch.
+    pub(crate) const fn start_of(&self, stretch: u64) -> Position {
         Position(stretch * self.stretch)
     }
 
-    /// The stretch that comes next, if a log that ends at `end` has all of it.
+    /// Returns the next stretch to index, if a log that ends at `end` has all of it.
     pub(crate) fn next(&self, end: Position) -> Option<u64> {
-        let next = self.believed.load(Ordering::Acquire);
-        (self.begin_of(next + 1) <= end).then_some(next)
+        let next = self.verified_stretches.load(Ordering::Acquire);
+        (self.start_of(next + 1) <= end).then_some(next)
     }
 
-    /// The sum of the last message of a stretch of which there is a file that can be read.
+    /// Returns the checksum of the last message of a stretch. `None` if the file is missing or invalid.
     pub(crate) fn found(&self, stretch: u64) -> Option<u64> {
         let bytes = fs::read(self.path(stretch)).ok()?;
-        let head = bytes.first_chunk::<HEAD>()?;
-        let whole = (bytes.len() - HEAD).is_multiple_of(PAIR)
+        let head = bytes.first_chunk::<HEADER_BYTES>()?;
+        let whole = (bytes.len() - HEADER_BYTES).is_multiple_of(PAIR_BYTES)
             && head.starts_with(&MAGIC)
-            && head[8..NUMBER] == self.cluster.0.as_u128().to_le_bytes()
-            && number(head, NUMBER) == stretch
-            && number(head, SUM) == sum_of_file(&bytes);
-        whole.then(|| number(head, LAST))
+            && head[8..STRETCH_OFFSET] == self.cluster.0.as_u128().to_le_bytes()
+            && number(head, STRETCH_OFFSET) == stretch
+            && number(head, CHECKSUM_OFFSET) == file_checksum(&bytes);
+        whole.then(|| number(head, LAST_SUM_OFFSET))
     }
 
-    /// The next stretch is there, and of this history.
-    pub(crate) fn believe(&self, stretch: u64) {
-        self.believed.store(stretch + 1, Ordering::Release);
+    /// Records that the stretch has a file of this history.
+    pub(crate) fn mark_verified(&self, stretch: u64) {
+        self.verified_stretches.store(stretch + 1, Ordering::Release);
     }
 
     /// Writes the file of a stretch.
-    pub(crate) fn write(&self, stretch: u64, pairs: Pairs) -> Result<(), Error> {
-        make(&self.folder)?;
-        write_whole(&self.path(stretch), &pairs.bytes(self.cluster, stretch))
+    pub(crate) fn write(&self, stretch: u64, pairs: StretchPairs) -> Result<(), Error> {
+        create_private_folder(&self.folder)?;
+        write_atomically(&self.path(stretch), &pairs.bytes(self.cluster, stretch))
     }
 
-    /// Where the log speaks of something behind a position, in order: at most so many positions, and up to where that is all.
+    /// Returns the positions of an aggregate after a position, in order and at most `most`, and the position
+    /// up to which the result is complete.
     pub(crate) fn positions(
         &self,
         about: &str,
@@ -136,16 +140,16 @@ impl Index {
         most: usize,
     ) -> Result<(Vec<Position>, Position), Error> {
         let (hash, mut found) = (fnv_1a(about), vec![]);
-        // Others may make more of it meanwhile, or less.
-        let believed = self.believed.load(Ordering::Acquire);
+        // Other tasks may change it at the same time.
+        let believed = self.verified_stretches.load(Ordering::Acquire);
         for stretch in after.0 / self.stretch..believed {
             let path = self.path(stretch);
-            let offsets = offsets(&path, hash).map_err(|error| {
-                // It is made again.
-                self.believed.fetch_min(stretch, Ordering::AcqRel);
-                unusable(&path)(error)
+            let offsets = read_offsets(&path, hash).map_err(|error| {
+                // The file is created again.
+                self.verified_stretches.fetch_min(stretch, Ordering::AcqRel);
+                folder_error(&path)(error)
             })?;
-            let begin = self.begin_of(stretch);
+            let begin = self.start_of(stretch);
             let positions = offsets.iter().map(|offset| Position(begin.0 + u64::from(*offset) + 1));
             found.extend(positions.filter(|position| *position > after));
             if found.len() >= most {
@@ -154,7 +158,7 @@ impl Index {
                 return Ok((found, whole));
             }
         }
-        Ok((found, self.begin_of(believed)))
+        Ok((found, self.start_of(believed)))
     }
 
     fn path(&self, stretch: u64) -> PathBuf {
@@ -162,13 +166,13 @@ impl Index {
     }
 }
 
-/// The offsets that stand with a hash in the file of a stretch.
-fn offsets(path: &Path, hash: u64) -> io::Result<Vec<u16>> {
+/// Returns the offsets of a hash in the file of a stretch.
+fn read_offsets(path: &Path, hash: u64) -> io::Result<Vec<u16>> {
     let file = File::open(path)?;
-    let pairs = (file.metadata()?.len().saturating_sub(HEAD as u64)) / PAIR as u64;
+    let pairs = (file.metadata()?.len().saturating_sub(HEADER_BYTES as u64)) / PAIR_BYTES as u64;
     let pair = |at: u64| -> io::Result<(u64, u16)> {
-        let mut bytes = [0; PAIR];
-        file.read_exact_at(&mut bytes, HEAD as u64 + at * PAIR as u64)?;
+        let mut bytes = [0; PAIR_BYTES];
+        file.read_exact_at(&mut bytes, HEADER_BYTES as u64 + at * PAIR_BYTES as u64)?;
         let [a, b, c, d, e, f, g, h, low, high] = bytes;
         Ok((u64::from_le_bytes([a, b, c, d, e, f, g, h]), u16::from_le_bytes([low, high])))
     };
@@ -188,9 +192,9 @@ fn offsets(path: &Path, hash: u64) -> io::Result<Vec<u16>> {
     Ok(offsets)
 }
 
-/// The checksum of a file, which stands in its head.
-fn sum_of_file(bytes: &[u8]) -> u64 {
-    crc64(&[&bytes[..SUM], &bytes[HEAD..]])
+/// Returns the checksum of a file, which is stored in its header.
+fn file_checksum(bytes: &[u8]) -> u64 {
+    crc64(&[&bytes[..CHECKSUM_OFFSET], &bytes[HEADER_BYTES..]])
 }
 
 #[cfg(test)]
@@ -200,16 +204,17 @@ mod tests {
     use bytes::Bytes;
     use journal::{Append, Journal, Memory};
     use schemas::entry::{Aggregate, Event};
-    use schemas::names::{EntryId, Ids};
+    use schemas::names::{EntryId, IdGenerator};
     use schemas::{Timestamp, cell, cluster};
 
     use super::*;
     use crate::Past;
-    use crate::limits::SPACING;
+    use crate::limits::MIN_SPACING;
 
-    /// A log of so many messages behind the one that founds the cluster: of three cells in turn, some damaged.
+    /// Returns a log with this many messages after the entry that founds the cluster. They are about three
+    /// cells in turn, and some are damaged.
     async fn log(messages: u64, cluster: ClusterId, seed: u64) -> Journal {
-        let (journal, mut ids) = (Journal::Memory(Memory::new()), Ids::new(seed));
+        let (journal, mut ids) = (Journal::Memory(Memory::new()), IdGenerator::new(seed));
         let founded = cluster::Event::Founded { id: cluster, shards: 4, format: cluster::FORMAT };
         let mut all = vec![(Aggregate::Cluster, Event::Cluster(founded))];
         for number in 0..messages {
@@ -236,11 +241,11 @@ mod tests {
     }
 
     async fn open(cache: &Path, journal: &Journal) -> Past {
-        Past::open_as(cache, journal.clone(), SPACING, 8).await.unwrap()
+        Past::open_with(cache, journal.clone(), MIN_SPACING, 8).await.unwrap()
     }
 
     #[tokio::test]
-    async fn every_position_of_everything_is_named() {
+    async fn index_has_every_position_of_every_aggregate() {
         let (folder, id) = (tempfile::tempdir().unwrap(), ClusterId(uuid::Uuid::from_u128(1)));
         let journal = log(60, id, 1).await;
         let past = open(folder.path(), &journal).await;
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_damaged_gone_or_of_another_history_is_made_again() {
+    async fn invalid_or_missing_index_file_is_created_again() {
         let (folder, id) = (tempfile::tempdir().unwrap(), ClusterId(uuid::Uuid::from_u128(1)));
         let journal = log(40, id, 1).await;
         let past = open(folder.path(), &journal).await;
@@ -278,7 +283,7 @@ mod tests {
         let again = open(folder.path(), &journal).await;
         assert_eq!(index(&again, &journal).await, Position(40));
         assert!((0..).zip(&good).all(|(stretch, good)| fs::read(path(stretch)).unwrap() == *good));
-        // One that vanishes while it is needed is missed, and made again.
+        // If a file vanishes while it is needed, the query fails and the file is created again.
         fs::remove_file(path(2)).unwrap();
         again.positions("cell:c1", Position(0), 100).await.unwrap_err();
         assert_eq!(again.positions("cell:c1", Position(0), 100).await.unwrap().1, Position(16));

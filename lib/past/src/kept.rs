@@ -1,4 +1,4 @@
-//! The Worlds for which somebody asked lately: pages of one list, and the same question again, are answered at once.
+//! Cache of recently requested states. It serves the pages of a list, and repeated queries.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use schemas::{Position, Timestamp};
 use tokio::time::Instant;
 
-use crate::limits::{KEPT, KEPT_FOR};
-use crate::then::Then;
+use crate::limits::{CACHE_TTL, CACHED_STATES};
+use crate::then::PastState;
 
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// The one that was asked for last is the last.
-    all: Mutex<VecDeque<(Instant, Arc<Then>)>>,
+pub(crate) struct StateCache {
+    /// Most recently requested state last.
+    all: Mutex<VecDeque<(Instant, Arc<PastState>)>>,
 }
 
-impl Kept {
-    /// The one at a position.
-    pub(crate) fn at(&self, position: Position) -> Option<Arc<Then>> {
+impl StateCache {
+    /// Returns the state at a position.
+    pub(crate) fn at(&self, position: Position) -> Option<Arc<PastState>> {
         let mut all = self.lock();
         let at = all.iter().position(|(_, then)| then.position() == position)?;
         let (_, then) = all.remove(at)?;
@@ -25,39 +25,39 @@ impl Kept {
         Some(then)
     }
 
-    /// The nearest at or below a position.
-    pub(crate) fn below(&self, position: Position) -> Option<Arc<Then>> {
+    /// Returns the nearest state at or below a position.
+    pub(crate) fn below(&self, position: Position) -> Option<Arc<PastState>> {
         self.nearest(|then| then.position() <= position)
     }
 
-    /// The nearest up to which nothing was decided later than a time.
-    pub(crate) fn before(&self, time: Timestamp) -> Option<Arc<Then>> {
+    /// Returns the nearest state that has no decision later than a time.
+    pub(crate) fn before(&self, time: Timestamp) -> Option<Arc<PastState>> {
         self.nearest(|then| then.latest() <= time)
     }
 
-    fn nearest(&self, fits: impl Fn(&Then) -> bool) -> Option<Arc<Then>> {
+    fn nearest(&self, fits: impl Fn(&PastState) -> bool) -> Option<Arc<PastState>> {
         let all = self.lock();
         let fitting = all.iter().map(|(_, then)| then).filter(|then| fits(then));
         fitting.max_by_key(|then| then.position()).cloned()
     }
 
-    /// Keeps one, in place of the one for which nobody asked longest.
-    pub(crate) fn keep(&self, then: Then) -> Arc<Then> {
+    /// Adds a state. If there are too many, the least recently requested one is evicted.
+    pub(crate) fn insert(&self, then: PastState) -> Arc<PastState> {
         let then = Arc::new(then);
         let mut all = self.lock();
         all.retain(|(_, known)| known.position() != then.position());
         all.push_back((Instant::now(), Arc::clone(&then)));
-        let over = all.len().saturating_sub(KEPT);
+        let over = all.len().saturating_sub(CACHED_STATES);
         all.drain(..over);
         then
     }
 
-    /// Drops those for which nobody asked for a while.
-    pub(crate) fn drop_idle(&self) {
-        self.lock().retain(|(asked, _)| asked.elapsed() < KEPT_FOR);
+    /// Evicts states that have not been requested for `KEPT_FOR`.
+    pub(crate) fn evict_idle(&self) {
+        self.lock().retain(|(asked, _)| asked.elapsed() < CACHE_TTL);
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<Then>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<PastState>)>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

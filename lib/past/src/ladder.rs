@@ -1,5 +1,6 @@
-//! The folder of the rungs: files named by their positions. Whatever is wrong with one, it is deleted and counted, and
-//! never believed. Everything here waits for the disk: call it where that disturbs nobody.
+//! Snapshot index: a folder of snapshot files, which are named by their positions. A snapshot with any defect
+//! is deleted and counted, and never used. All functions block on the disk, so call them on a thread for
+//! blocking work.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,173 +9,177 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use schemas::names::ClusterId;
 use schemas::{Position, Timestamp};
 
 use crate::Error;
-use crate::limits::{LADDER_BYTES, RUNGS, TAIL_PART, UNFINISHED};
-use crate::rung::{self, HEAD};
-use crate::then::Then;
+use crate::limits::{MAX_SNAPSHOT_BYTES, MAX_SNAPSHOTS, TAIL_DIVISOR, UNFINISHED_MAX_AGE};
+use crate::rung::{self, HEADER_BYTES};
+use crate::then::PastState;
 
-/// How a rung's file ends, and one that is being written.
-const ENDING: &str = ".rung";
-const UNFINISHED_ENDING: &str = ".unfinished";
+/// Suffixes of a snapshot file, and of one that is being written.
+const SNAPSHOT_SUFFIX: &str = ".rung";
+const UNFINISHED_SUFFIX: &str = ".unfinished";
 
-/// The rungs of one cluster.
+/// Snapshots of one cluster.
 #[derive(Debug)]
-pub(crate) struct Ladder {
+pub(crate) struct SnapshotIndex {
     folder: PathBuf,
     cluster: ClusterId,
-    known: Mutex<Known>,
+    known: Mutex<IndexState>,
 }
 
 #[derive(Debug)]
-struct Known {
-    rungs: BTreeMap<Position, Rung>,
-    /// Entries between two rungs.
+struct IndexState {
+    rungs: BTreeMap<Position, SnapshotInfo>,
+    /// Number of entries between two snapshots.
     spacing: u64,
-    /// Rungs that were deleted because something was wrong with them.
-    spoiled: u64,
+    /// Number of snapshots that were deleted because of a defect.
+    discarded: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Rung {
+struct SnapshotInfo {
     latest: Timestamp,
     bytes: u64,
 }
 
-/// How the ladder is.
+/// Status of the snapshot index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// How many rungs there are.
+pub struct SnapshotIndexStatus {
+    /// Number of snapshots.
     pub rungs: usize,
-    /// The bytes that they take.
+    /// Total size of the snapshots.
     pub bytes: u64,
-    /// The position of the highest.
+    /// Position of the highest snapshot.
     pub highest: Position,
-    /// Entries between two of them.
+    /// Number of entries between two snapshots.
     pub spacing: u64,
-    /// How many were deleted since it was opened because something was wrong with them.
+    /// Number of snapshots that were deleted because of a defect since the index was opened.
     pub spoiled: u64,
 }
 
-impl Ladder {
-    /// Opens the folder of a cluster below a cache folder; it is made with the first rung. Nothing beyond the journal's
-    /// end is a rung.
+impl SnapshotIndex {
+    /// Opens the folder of a cluster below a cache folder. The folder is created with the first snapshot. A
+    /// snapshot beyond the end of the journal is a defect.
     pub(crate) fn open(cache: &Path, cluster: ClusterId, end: Position, spacing: u64) -> Result<Self, Error> {
-        let folder = folder_of(cache, cluster);
-        let known = Known { rungs: BTreeMap::new(), spacing: spacing.max(1), spoiled: 0 };
+        let folder = cluster_folder(cache, cluster);
+        let known = IndexState { rungs: BTreeMap::new(), spacing: spacing.max(1), discarded: 0 };
         let ladder = Self { folder, cluster, known: Mutex::new(known) };
         let files = match fs::read_dir(&ladder.folder) {
             Ok(files) => files,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ladder),
-            Err(error) => return Err(unusable(&ladder.folder)(error)),
+            Err(error) => return Err(folder_error(&ladder.folder)(error)),
         };
         for file in files {
-            let path = file.map_err(unusable(&ladder.folder))?.path();
-            ladder.take_in(&path, end);
+            let path = file.map_err(folder_error(&ladder.folder))?.path();
+            ladder.add_file(&path, end);
         }
         Ok(ladder)
     }
 
-    /// Takes in a file of the folder, if it is a rung. Foreign files are left alone.
-    fn take_in(&self, path: &Path, end: Position) {
+    /// Adds a file of the folder if it is a snapshot. Old unfinished files are deleted. Other files stay
+    /// unchanged.
+    fn add_file(&self, path: &Path, end: Position) {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.ends_with(UNFINISHED_ENDING) {
+        if name.ends_with(UNFINISHED_SUFFIX) {
             let age = fs::metadata(path).and_then(|data| data.modified()).ok().map(|at| at.elapsed());
-            if age.and_then(Result::ok).is_some_and(|age| age > UNFINISHED) {
+            if age.and_then(Result::ok).is_some_and(|age| age > UNFINISHED_MAX_AGE) {
                 remove(path);
             }
             return;
         }
-        let Some(position) = name.strip_suffix(ENDING).and_then(|digits| digits.parse().ok()) else { return };
-        if let Err(why) = self.learn(Position(position), end) {
-            self.spoil(Position(position), &why);
+        let Some(position) = name.strip_suffix(SNAPSHOT_SUFFIX).and_then(|digits| digits.parse().ok()) else {
+            return;
+        };
+        if let Err(why) = self.add_by_header(Position(position), end) {
+            self.discard(Position(position), &why);
         }
     }
 
-    /// Learns of a rung by its head.
-    fn learn(&self, position: Position, end: Position) -> Result<(), String> {
+    /// Adds a snapshot by its header.
+    fn add_by_header(&self, position: Position, end: Position) -> Result<(), String> {
         let failed = |error: io::Error| error.to_string();
         let mut file = File::open(self.path(position)).map_err(failed)?;
-        let mut bytes = Vec::with_capacity(HEAD);
-        Read::by_ref(&mut file).take(HEAD as u64).read_to_end(&mut bytes).map_err(failed)?;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        Read::by_ref(&mut file).take(HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(failed)?;
         let head = rung::head(&bytes, self.cluster)?;
         if head.position != position {
-            return Err(format!("it is of position {}", head.position));
+            return Err(format!("the snapshot is of position {}", head.position));
         }
         if position > end {
             return Err(format!("the journal ends at position {end}"));
         }
         let bytes = file.metadata().map_err(failed)?.len();
-        self.lock().rungs.insert(position, Rung { latest: head.latest, bytes });
+        self.lock().rungs.insert(position, SnapshotInfo { latest: head.latest, bytes });
         Ok(())
     }
 
-    /// The highest rung at or below a position.
+    /// Returns the highest snapshot at or below a position.
     pub(crate) fn below(&self, position: Position) -> Option<Position> {
         self.lock().rungs.range(..=position).next_back().map(|(position, _)| *position)
     }
 
-    /// The highest rung up to which nothing was decided later than a time.
+    /// Returns the highest snapshot that has no decision later than a time.
     pub(crate) fn before(&self, time: Timestamp) -> Option<Position> {
         let known = self.lock();
         known.rungs.iter().take_while(|(_, rung)| rung.latest <= time).last().map(|(position, _)| *position)
     }
 
-    /// Every rung, in order.
+    /// Returns all snapshots, in order.
     pub(crate) fn all(&self) -> Vec<Position> {
         self.lock().rungs.keys().copied().collect()
     }
 
-    /// Reads a rung. None: there is none, or something was wrong with it and it is deleted.
-    pub(crate) fn read(&self, position: Position, set_aside: &Positions) -> Option<Then> {
+    /// Reads a snapshot. `None` if there is none, or if it had a defect and was deleted.
+    pub(crate) fn read(&self, position: Position, set_aside: &QuarantinedPositions) -> Option<PastState> {
         let bytes = match fs::read(self.path(position)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Somebody emptied the cache.
+                // The cache was emptied.
                 self.lock().rungs.remove(&position);
                 return None;
             }
             Err(error) => {
-                self.spoil(position, &error.to_string());
+                self.discard(position, &error.to_string());
                 return None;
             }
         };
         let read = rung::read(&bytes, self.cluster, set_aside).and_then(|then| match then.position() {
             found if found == position => Ok(then),
-            found => Err(format!("it is of position {found}")),
+            found => Err(format!("the snapshot is of position {found}")),
         });
-        read.map_err(|why| self.spoil(position, &why)).ok()
+        read.map_err(|why| self.discard(position, &why)).ok()
     }
 
-    /// Writes a rung, whole or not at all.
-    pub(crate) fn write(&self, then: &Then) -> Result<(), Error> {
+    /// Writes a snapshot atomically.
+    pub(crate) fn write(&self, then: &PastState) -> Result<(), Error> {
         let bytes = rung::write(then, self.cluster);
-        make(&self.folder)?;
-        write_whole(&self.path(then.position()), &bytes)?;
-        let rung = Rung { latest: then.latest, bytes: bytes.len() as u64 };
+        create_private_folder(&self.folder)?;
+        write_atomically(&self.path(then.position()), &bytes)?;
+        let rung = SnapshotInfo { latest: then.latest, bytes: bytes.len() as u64 };
         self.lock().rungs.insert(then.position(), rung);
         Ok(())
     }
 
-    /// Deletes a rung that is not believed.
-    pub(crate) fn spoil(&self, position: Position, why: &str) {
-        tracing::warn!(%position, why, "a snapshot of the past is deleted");
+    /// Deletes a snapshot with a defect.
+    pub(crate) fn discard(&self, position: Position, why: &str) {
+        tracing::warn!(%position, why, "deleting a snapshot of the past");
         let mut known = self.lock();
         known.rungs.remove(&position);
-        known.spoiled += 1;
+        known.discarded += 1;
         drop(known);
         remove(&self.path(position));
     }
 
-    /// Where the next rung belongs in a log that ends at `end`; none: all are there. What is too many goes.
+    /// Returns the position of the next missing snapshot for a log that ends at `end`. `None` if none is
+    /// missing. Surplus snapshots are deleted.
     pub(crate) fn next(&self, end: Position) -> Option<Position> {
         let mut known = self.lock();
         known.spread(end);
         let spacing = known.spacing;
-        // The highest stays, wherever it is: whoever starts goes on from there.
+        // The highest one stays, even between two regular positions: a starting service continues from it.
         let below = known.rungs.keys().rev().skip(1);
         let surplus: Vec<Position> =
             below.filter(|position| !position.0.is_multiple_of(spacing)).copied().collect();
@@ -186,8 +191,9 @@ impl Ladder {
         places.find(|position| !known.rungs.contains_key(position))
     }
 
-    /// Where the newest rung belongs in a log that ends at `end`, if the highest that is there is too far below.
-    pub(crate) fn newest(&self, end: Position) -> Option<Position> {
+    /// Returns the position of the newest snapshot for a log that ends at `end`. `None` if the highest one is
+    /// near enough.
+    pub(crate) fn newest_due(&self, end: Position) -> Option<Position> {
         let mut known = self.lock();
         known.spread(end);
         let highest = known.rungs.range(..=end).next_back().map_or(0, |(position, _)| position.0);
@@ -195,42 +201,43 @@ impl Ladder {
         far.then(|| Position(end.0 - end.0 % known.spacing))
     }
 
-    /// Whether a log that ends at `end` has so much behind the highest rung that one at its end saves who starts time.
-    pub(crate) fn has_tail(&self, end: Position) -> bool {
+    /// Returns `true` if so many entries follow the highest snapshot that a snapshot at `end` makes the next
+    /// start faster.
+    pub(crate) fn has_long_tail(&self, end: Position) -> bool {
         let known = self.lock();
         let highest = known.rungs.keys().next_back().copied().unwrap_or_default();
-        end.0.saturating_sub(highest.0) * TAIL_PART >= known.spacing
+        end.0.saturating_sub(highest.0) * TAIL_DIVISOR >= known.spacing
     }
 
-    /// How it is.
-    pub(crate) fn standing(&self) -> Standing {
+    /// Returns the status of the index.
+    pub(crate) fn standing(&self) -> SnapshotIndexStatus {
         let known = self.lock();
-        Standing {
+        SnapshotIndexStatus {
             rungs: known.rungs.len(),
             bytes: known.rungs.values().map(|rung| rung.bytes).sum(),
             highest: known.rungs.keys().next_back().copied().unwrap_or_default(),
             spacing: known.spacing,
-            spoiled: known.spoiled,
+            spoiled: known.discarded,
         }
     }
 
     fn path(&self, position: Position) -> PathBuf {
-        self.folder.join(format!("{:020}{ENDING}", position.0))
+        self.folder.join(format!("{:020}{SNAPSHOT_SUFFIX}", position.0))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, IndexState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    /// Doubles the spacing until neither the number of rungs nor what they would take is too much.
+impl IndexState {
+    /// Doubles the spacing until the number and the estimated size of the snapshots are within their limits.
     fn spread(&mut self, end: Position) {
         let bytes: u64 = self.rungs.values().map(|rung| rung.bytes).sum();
         let each = bytes.checked_div(self.rungs.len() as u64).unwrap_or(0);
         let too_many = |spacing: u64| {
             let rungs: u64 = end.0 / spacing;
-            rungs > RUNGS || (rungs > 1 && rungs.saturating_mul(each) > LADDER_BYTES)
+            rungs > MAX_SNAPSHOTS || (rungs > 1 && rungs.saturating_mul(each) > MAX_SNAPSHOT_BYTES)
         };
         while too_many(self.spacing) {
             self.spacing *= 2;
@@ -238,25 +245,25 @@ impl Known {
     }
 }
 
-/// Where a cluster's files are in a cache.
-pub(crate) fn folder_of(cache: &Path, cluster: ClusterId) -> PathBuf {
+/// Returns the folder of a cluster in a cache.
+pub(crate) fn cluster_folder(cache: &Path, cluster: ClusterId) -> PathBuf {
     cache.join(cluster.to_string())
 }
 
-/// Writes a file, whole or not at all.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let unfinished = path.with_extension(format!("{}{UNFINISHED_ENDING}", std::process::id()));
+/// Writes a file atomically.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let unfinished = path.with_extension(format!("{}{UNFINISHED_SUFFIX}", std::process::id()));
     let written = write_private(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
     written.map_err(|error| {
         remove(&unfinished);
-        unusable(path)(error)
+        folder_error(path)(error)
     })
 }
 
-/// Makes a folder for its owner alone: a World holds the environment of containers.
-pub(crate) fn make(folder: &Path) -> Result<(), Error> {
+/// Creates a folder that only its owner can access, because a World contains the environment of containers.
+pub(crate) fn create_private_folder(folder: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(unusable(folder))
+    made.map_err(folder_error(folder))
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -264,16 +271,16 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// What can't be removed is in the way of nothing: it is tried again when the folder is opened the next time.
+/// Removes a file. A failure is harmless: the file is tried again when the folder is opened the next time.
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "a file of the cache can't be removed");
+        tracing::warn!(path = %path.display(), %error, "can't remove a file of the cache");
     }
 }
 
-pub(crate) fn unusable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn folder_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
-    move |source| Error::Folder { path, source }
+    move |source| Error::CacheUnusable { path, source }
 }

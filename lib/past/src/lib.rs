@@ -1,13 +1,14 @@
-//! The past: the World as it was at any position of the log, within a second on a log of a million entries.
+//! The past: the World at any position of the log, within a second on a log of a million entries.
 //!
 //! ```text
-//!   folder:   rung 16384   rung 32768   rung 49152 ...       a ladder of snapshots, built in slices
-//!                              │
-//!   journal:                   └─▶ the tail up to 40000 ─▶ fold ─▶ the World at 40000
+//!   folder:   snapshot 16384   snapshot 32768   snapshot 49152 ...   the snapshot index, built in slices
+//!                                    │
+//!   journal:                         └─▶ the tail up to 40000 ─▶ fold ─▶ the World at 40000
 //! ```
-//! The ladder only saves time: it is a cache that can be deleted at any moment. A rung that is damaged, of another
-//! cluster, of another history or of another version of snapshots is deleted and counted, and never believed. A rung
-//! also keeps what a reader of the log knew there, so that what is set aside behind it is what everybody sets aside.
+//! The snapshot index only saves time: it is a cache that can be deleted at any moment. A snapshot that is
+//! damaged, or is of another cluster, another history or another snapshot version, is deleted and counted,
+//! and never used. A snapshot also has the state of the log reader. Reading on from it therefore quarantines
+//! the same entries as reading from the beginning.
 
 mod index;
 mod kept;
@@ -21,275 +22,283 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use journal::{Journal, JournalError, Recorded};
-use projections::cluster_log::{ClusterLog, Positions};
+use journal::{Journal, JournalError, StoredEntry};
+use projections::cluster_log::{ClusterLog, QuarantinedPositions};
 use projections::{Reader, World};
 use schemas::names::ClusterId;
 use schemas::{Position, Subject, Timestamp};
 use tokio::time::{Instant, sleep};
 
-use crate::index::{Index, Pairs};
-use crate::kept::Kept;
-use crate::ladder::{Ladder, folder_of};
-use crate::limits::{AGAIN, BATCH, FOUNDING, LAG, SPACING, STRETCH};
-use crate::then::Until;
+use crate::index::{AggregateIndex, StretchPairs};
+use crate::kept::StateCache;
+use crate::ladder::{SnapshotIndex, cluster_folder};
+use crate::limits::{
+    BATCH_ENTRIES, MAX_FOUNDING_POSITION, MIN_SPACING, REPLICA_LAG_TIMEOUT, REPLICA_RETRY_INTERVAL,
+    STRETCH_POSITIONS,
+};
+use crate::then::FoldTarget;
 
-pub use crate::ladder::Standing;
-pub use crate::then::Then;
-pub use crate::verify::Verified;
+pub use crate::ladder::SnapshotIndexStatus;
+pub use crate::then::PastState;
+pub use crate::verify::Verification;
 
-/// Why the past can't be told.
+/// Error while reading the past.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cache can't be used.
     #[error("the cache {} can't be used", path.display())]
-    Folder {
-        /// The folder or the file.
+    CacheUnusable {
+        /// Folder or file of the cache.
         path: PathBuf,
-        /// What went wrong.
         #[source]
         source: io::Error,
     },
-    /// The journal can't be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The log holds what this program doesn't understand.
+    /// The log has an entry that this program cannot read.
     #[error("position {position}: {why}")]
-    Unreadable {
-        /// Where.
-        position: Position,
-        /// Why.
-        why: String,
-    },
-    /// Nothing happened yet.
-    #[error("the log holds nothing yet: its cluster is not founded")]
+    Unreadable { position: Position, why: String },
+    /// The log has no entries yet.
+    #[error("the log is empty: its cluster is not founded")]
     NotFounded,
-    /// Nobody wrote there yet.
+    /// The position is beyond the end of the log.
     #[error("position {asked} is beyond the end of the log: use 1 to {end}")]
-    Beyond {
-        /// What was asked for.
+    BeyondEnd {
         asked: Position,
-        /// Where the log ends.
+        /// Last position of the log.
         end: Position,
     },
-    /// Positions begin with 1.
+    /// The position is 0, but positions start at 1.
     #[error("position 0 is before the first entry of the log: use 1 to {end}")]
-    Zero {
-        /// Where the log ends.
+    PositionZero {
+        /// Last position of the log.
         end: Position,
     },
-    /// Nothing had happened yet.
-    #[error("{asked} is before the first entry of the log, which was decided at {first}")]
-    Before {
-        /// What was asked for.
+    /// The time is before the first entry.
+    #[error("{asked} is before the first entry of the log: use {first} or later")]
+    BeforeStart {
         asked: Timestamp,
-        /// When the first entry was decided.
+        /// Time of the first entry.
         first: Timestamp,
     },
-    /// Snapshots have no place.
-    #[error("there is no cache for snapshots of the past: start the BBS with --cache DIR")]
+    /// The BBS has no cache folder for snapshots.
+    #[error("no cache for snapshots of the past: start the BBS with --cache DIR")]
     NoCache,
-    /// The program ends.
     #[error("the program is stopping")]
     Stopping,
 }
 
-/// The past of one cluster. Clones are the same.
+/// Past of one cluster. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Past(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     journal: Journal,
-    /// What operators set aside.
-    set_aside: Positions,
-    /// When the first entry was decided that counts.
+    /// Positions that operators quarantined.
+    set_aside: QuarantinedPositions,
+    /// Time of the first valid entry.
     first: Timestamp,
-    ladder: Ladder,
-    index: Index,
-    kept: Kept,
+    snapshots: SnapshotIndex,
+    index: AggregateIndex,
+    kept: StateCache,
 }
 
-/// Whether who folds leaves half of the time to others.
+/// `Throttled` rests between batches as long as each batch takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    Quick,
-    Leisurely,
+    Unthrottled,
+    Throttled,
 }
 
 impl Past {
-    /// Opens the past of the cluster whose log a journal holds. The ladder is in a folder of its own below `cache`.
+    /// Opens the past of the cluster whose log is in a journal. The snapshot index is in a folder of its own
+    /// below `cache`.
     ///
     /// # Errors
-    /// The cluster isn't founded, or the folder or the journal can't be used.
+    /// Returns an error if the cluster is not founded, or the folder or the journal cannot be used.
     pub async fn open(cache: &Path, journal: Journal) -> Result<Self, Error> {
-        Self::open_spaced(cache, journal, SPACING).await
+        Self::open_with_spacing(cache, journal, MIN_SPACING).await
     }
 
-    /// The same, with a rung after every so many entries, unless the log has too many for that.
+    /// Like [`Past::open`], but with a snapshot after every `spacing` entries. For a long log, the spacing is
+    /// larger.
     ///
     /// # Errors
     /// See [`Past::open`].
-    pub async fn open_spaced(cache: &Path, journal: Journal, spacing: u64) -> Result<Self, Error> {
-        Self::open_as(cache, journal, spacing, STRETCH).await
+    pub async fn open_with_spacing(cache: &Path, journal: Journal, spacing: u64) -> Result<Self, Error> {
+        Self::open_with(cache, journal, spacing, STRETCH_POSITIONS).await
     }
 
-    async fn open_as(cache: &Path, journal: Journal, spacing: u64, stretch: u64) -> Result<Self, Error> {
-        let set_aside = set_aside(&journal).await?;
-        let (cluster, first) = founded(&journal, &set_aside).await?;
+    async fn open_with(cache: &Path, journal: Journal, spacing: u64, stretch: u64) -> Result<Self, Error> {
+        let set_aside = quarantined_positions(&journal).await?;
+        let (cluster, first) = read_founding(&journal, &set_aside).await?;
         let end = journal.end().await?;
         let cache = cache.to_owned();
-        let index = Index::new(folder_of(&cache, cluster), cluster, stretch);
-        let ladder = blocking(move || Ladder::open(&cache, cluster, end, spacing)).await??;
-        Ok(Self(Arc::new(Inner { journal, set_aside, first, ladder, index, kept: Kept::default() })))
+        let index = AggregateIndex::new(cluster_folder(&cache, cluster), cluster, stretch);
+        let ladder = run_blocking(move || SnapshotIndex::open(&cache, cluster, end, spacing)).await??;
+        Ok(Self(Arc::new(Inner {
+            journal,
+            set_aside,
+            first,
+            snapshots: ladder,
+            index,
+            kept: StateCache::default(),
+        })))
     }
 
-    /// The World as it was at a position.
+    /// Returns the World at a position.
     ///
     /// # Errors
-    /// There is no such position, or the journal can't be read.
+    /// Returns an error if the log does not have this position or the journal cannot be read.
     pub async fn world_at(&self, position: Position) -> Result<World, Error> {
         Ok(self.at(position).await?.world().clone())
     }
 
-    /// What was true at a position, and what a reader of the log knew there.
+    /// Returns the World and the state of the log reader at a position.
     ///
     /// # Errors
     /// See [`Past::world_at`].
-    pub async fn at(&self, position: Position) -> Result<Arc<Then>, Error> {
+    pub async fn at(&self, position: Position) -> Result<Arc<PastState>, Error> {
         self.check(position).await?;
         let inner = &self.0;
         if let Some(then) = inner.kept.at(position) {
             return Ok(then);
         }
-        let base = self.base(inner.ladder.below(position), inner.kept.below(position)).await?;
-        let then = self.climb(base, Until::Position(position), position, Pace::Quick).await?;
-        Ok(inner.kept.keep(then))
+        let base = self.base_state(inner.snapshots.below(position), inner.kept.below(position)).await?;
+        let then = self.fold_until(base, FoldTarget::Position(position), position, Pace::Unthrottled).await?;
+        Ok(inner.kept.insert(then))
     }
 
-    /// What was true at a time: at the position before the first entry that was decided later.
+    /// Returns the state at a time: the state before the first entry that was decided later.
     ///
     /// # Errors
-    /// The time is before the first entry of the log, or the journal can't be read.
-    pub async fn at_time(&self, time: Timestamp) -> Result<Arc<Then>, Error> {
+    /// Returns an error if the time is before the first entry of the log or the journal cannot be read.
+    pub async fn state_at_time(&self, time: Timestamp) -> Result<Arc<PastState>, Error> {
         let inner = &self.0;
         if time < inner.first {
-            return Err(Error::Before { asked: time, first: inner.first });
+            return Err(Error::BeforeStart { asked: time, first: inner.first });
         }
         let end = inner.journal.end().await?;
-        let base = self.base(inner.ladder.before(time), inner.kept.before(time)).await?;
-        let then = self.climb(base, Until::Time(time), end, Pace::Quick).await?;
-        Ok(inner.kept.keep(then))
+        let base = self.base_state(inner.snapshots.before(time), inner.kept.before(time)).await?;
+        let then = self.fold_until(base, FoldTarget::Time(time), end, Pace::Unthrottled).await?;
+        Ok(inner.kept.insert(then))
     }
 
-    /// The position at which the log stood at a time: the one before the first entry that was decided later.
+    /// Returns the position of the log at a time: the one before the first entry that was decided later.
     ///
     /// # Errors
-    /// See [`Past::at_time`].
-    pub async fn position_of(&self, time: Timestamp) -> Result<Position, Error> {
-        Ok(self.at_time(time).await?.position())
+    /// See [`Past::state_at_time`].
+    pub async fn position_at_time(&self, time: Timestamp) -> Result<Position, Error> {
+        Ok(self.state_at_time(time).await?.position())
     }
 
-    /// How many entries are folded for a position that nobody asked for lately.
+    /// Returns the number of entries to fold for a position whose state is not cached.
     #[must_use]
-    pub fn distance(&self, position: Position) -> u64 {
-        position.0 - self.0.ladder.below(position).unwrap_or_default().0
+    pub fn entries_to_fold(&self, position: Position) -> u64 {
+        position.0 - self.0.snapshots.below(position).unwrap_or_default().0
     }
 
-    /// How many entries are folded for a time, at the most, in a log that ends at `end`.
+    /// Returns the maximum number of entries to fold for a time, in a log that ends at `end`.
     #[must_use]
-    pub fn distance_to(&self, time: Timestamp, end: Position) -> u64 {
-        let below = self.0.ladder.before(time).unwrap_or_default();
-        let above = self.0.ladder.all().into_iter().find(|position| *position > below);
+    pub fn max_entries_to_fold(&self, time: Timestamp, end: Position) -> u64 {
+        let below = self.0.snapshots.before(time).unwrap_or_default();
+        let above = self.0.snapshots.all().into_iter().find(|position| *position > below);
         above.unwrap_or(end).max(below).0 - below.0
     }
 
-    /// What was true at the newest position of which there is a snapshot: whoever starts goes on from there.
+    /// Returns the state of the newest snapshot, from which a starting service continues. `None` without a
+    /// snapshot.
     ///
     /// # Errors
-    /// The journal can't be read.
-    pub async fn newest(&self) -> Result<Option<Then>, Error> {
+    /// Returns an error if the journal cannot be read.
+    pub async fn newest_snapshot(&self) -> Result<Option<PastState>, Error> {
         let end = self.0.journal.end().await?;
-        let then = self.base(self.0.ladder.below(end), None).await?;
+        let then = self.base_state(self.0.snapshots.below(end), None).await?;
         Ok(Some(then).filter(|then| then.position() > Position(0)))
     }
 
-    /// Makes a snapshot of the position `end` or of one shortly before it, if there is none nearer to it than twice what
-    /// lies between two rungs, in half of the time at most.
+    /// Builds a snapshot at or shortly before the position `end`, unless there is one nearer to it than twice
+    /// the spacing. Rests between batches as long as each batch takes.
     ///
     /// # Errors
-    /// The folder or the journal can't be used.
+    /// Returns an error if the folder or the journal cannot be used.
     pub async fn build_newest(&self, end: Position) -> Result<(), Error> {
         let inner = Arc::clone(&self.0);
-        let due = blocking(move || inner.ladder.newest(end)).await?;
+        let due = run_blocking(move || inner.snapshots.newest_due(end)).await?;
         match due {
             Some(position) => self.build(position).await,
             None => Ok(()),
         }
     }
 
-    /// Whether a log that ends at `end` should have a rung that isn't there.
+    /// Returns `true` if a snapshot is missing for a log that ends at `end`.
     ///
     /// # Errors
-    /// The program is stopping.
-    pub async fn is_due(&self, end: Position) -> Result<bool, Error> {
+    /// Returns an error if the program is stopping.
+    pub async fn is_snapshot_due(&self, end: Position) -> Result<bool, Error> {
         let inner = Arc::clone(&self.0);
-        Ok(blocking(move || inner.ladder.next(end)).await?.is_some())
+        Ok(run_blocking(move || inner.snapshots.next(end)).await?.is_some())
     }
 
-    /// Builds the next rung that a log that ends at `end` should have, in half of the time at most; false: all are there.
+    /// Builds the next missing snapshot for a log that ends at `end`. Returns `false` if none is missing.
+    /// Rests between batches as long as each batch takes.
     ///
     /// # Errors
-    /// The folder or the journal can't be used.
+    /// Returns an error if the folder or the journal cannot be used.
     pub async fn build_next(&self, end: Position) -> Result<bool, Error> {
-        self.0.kept.drop_idle();
+        self.0.kept.evict_idle();
         let inner = Arc::clone(&self.0);
-        let Some(next) = blocking(move || inner.ladder.next(end)).await? else { return Ok(false) };
+        let Some(next) = run_blocking(move || inner.snapshots.next(end)).await? else { return Ok(false) };
         self.build(next).await?;
         Ok(true)
     }
 
-    /// Builds a rung at the end of a log that ends at `end`, for the next start, unless there is one near it. The one that
-    /// was built so before goes.
+    /// Builds a snapshot for the next start at the end of a log that ends at `end`, unless there is one near
+    /// it. Its predecessor from an earlier call is removed later.
     ///
     /// # Errors
-    /// The folder or the journal can't be used.
-    pub async fn build_last(&self, end: Position) -> Result<(), Error> {
-        if self.0.ladder.has_tail(end) {
+    /// Returns an error if the folder or the journal cannot be used.
+    pub async fn build_final(&self, end: Position) -> Result<(), Error> {
+        if self.0.snapshots.has_long_tail(end) {
             self.build(end).await?;
         }
         Ok(())
     }
 
-    /// Makes a rung of what a service knows that stops at the end of the log, for the next start, unless there is one near it:
-    /// `reader` has read all that the World is folded of.
+    /// Stores the state of a service that stops at the end of the log as a snapshot for the next start,
+    /// unless there is one near it. `reader` must have read all entries of the World.
     ///
     /// # Errors
-    /// See [`Past::build_last`].
-    pub async fn keep_last(&self, reader: Reader, world: World) -> Result<(), Error> {
+    /// See [`Past::build_final`].
+    pub async fn store_final(&self, reader: Reader, world: World) -> Result<(), Error> {
         let end = world.position();
-        if !self.0.ladder.has_tail(end) {
+        if !self.0.snapshots.has_long_tail(end) {
             return Ok(());
         }
         let last = self.page(Position(end.0 - 1), 1).await?;
-        let then =
-            Then { latest: world.latest(), sum: last.first().map_or(0, Recorded::checksum), reader, world };
+        let then = PastState {
+            latest: world.latest(),
+            sum: last.first().map_or(0, StoredEntry::checksum),
+            reader,
+            world,
+        };
         let inner = Arc::clone(&self.0);
-        blocking(move || inner.ladder.write(&then)).await?
+        run_blocking(move || inner.snapshots.write(&then)).await?
     }
 
     async fn build(&self, position: Position) -> Result<(), Error> {
-        let base = self.base(self.0.ladder.below(position), None).await?;
-        let then = self.climb(base, Until::Position(position), position, Pace::Leisurely).await?;
+        let base = self.base_state(self.0.snapshots.below(position), None).await?;
+        let then = self.fold_until(base, FoldTarget::Position(position), position, Pace::Throttled).await?;
         let inner = Arc::clone(&self.0);
-        blocking(move || inner.ladder.write(&then)).await?
+        run_blocking(move || inner.snapshots.write(&then)).await?
     }
 
-    /// Where the log speaks of something behind a position, `lrp:GUID` and so on as an aggregate is called: at most so many
-    /// positions, in order, perhaps some at which it speaks of something else, and up to where that is all.
+    /// Returns the positions of an aggregate after a position, in order and at most `most`, and the position
+    /// up to which the result is complete. `about` is the name of the aggregate, such as `lrp:GUID`. A few
+    /// positions may belong to other aggregates.
     ///
     /// # Errors
-    /// The folder can't be read.
+    /// Returns an error if the folder cannot be read.
     pub async fn positions(
         &self,
         about: &str,
@@ -297,37 +306,38 @@ impl Past {
         most: usize,
     ) -> Result<(Vec<Position>, Position), Error> {
         let (inner, about) = (Arc::clone(&self.0), about.to_owned());
-        blocking(move || inner.index.positions(&about, after, most)).await?
+        run_blocking(move || inner.index.positions(&about, after, most)).await?
     }
 
-    /// Whether a log that ends at `end` should have a stretch of the index that isn't there.
+    /// Returns `true` if a stretch of the aggregate index is missing for a log that ends at `end`.
     #[must_use]
     pub fn is_index_due(&self, end: Position) -> bool {
         self.0.index.next(end).is_some()
     }
 
-    /// Makes the next stretch of the index that a log that ends at `end` should have, in half of the time at most, unless
-    /// there is one that is of this history; false: all are there.
+    /// Builds the next missing stretch of the aggregate index for a log that ends at `end`, unless there is a
+    /// file of this history. Returns `false` if none is missing. Rests between batches as long as each batch
+    /// takes.
     ///
     /// # Errors
-    /// The folder or the journal can't be used.
+    /// Returns an error if the folder or the journal cannot be used.
     pub async fn index_next(&self, end: Position) -> Result<bool, Error> {
         let Some(stretch) = self.0.index.next(end) else { return Ok(false) };
-        let (begin, upto) = (self.0.index.begin_of(stretch), self.0.index.begin_of(stretch + 1));
+        let (begin, upto) = (self.0.index.start_of(stretch), self.0.index.start_of(stretch + 1));
         let inner = Arc::clone(&self.0);
-        let known = blocking(move || inner.index.found(stretch)).await?;
+        let known = run_blocking(move || inner.index.found(stretch)).await?;
         if let Some(sum) = known
             && self.page(Position(upto.0 - 1), 1).await?.first().is_some_and(|last| last.checksum() == sum)
         {
-            self.0.index.believe(stretch);
+            self.0.index.mark_verified(stretch);
             return Ok(true);
         }
-        let (mut pairs, mut read) = (Pairs::default(), begin);
+        let (mut pairs, mut read) = (StretchPairs::default(), begin);
         while read < upto {
             let page = self.page(read, room(read, upto)).await?;
             read = page.last().map_or(upto, |last| last.position);
             let began = Instant::now();
-            pairs = blocking(move || {
+            pairs = run_blocking(move || {
                 pairs.take(begin, &page);
                 pairs
             })
@@ -335,63 +345,78 @@ impl Past {
             sleep(began.elapsed()).await;
         }
         let inner = Arc::clone(&self.0);
-        blocking(move || inner.index.write(stretch, pairs)).await??;
-        self.0.index.believe(stretch);
+        run_blocking(move || inner.index.write(stretch, pairs)).await??;
+        self.0.index.mark_verified(stretch);
         Ok(true)
     }
 
-    /// Drops Worlds for which nobody asked for a while.
-    pub fn drop_idle(&self) {
-        self.0.kept.drop_idle();
+    /// Evicts cached states that have not been requested for [`limits::CACHE_TTL`].
+    pub fn evict_idle(&self) {
+        self.0.kept.evict_idle();
     }
 
-    /// How the ladder is.
+    /// Returns the status of the snapshot index.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.0.ladder.standing()
+    pub fn standing(&self) -> SnapshotIndexStatus {
+        self.0.snapshots.standing()
     }
 
     async fn check(&self, position: Position) -> Result<(), Error> {
         let end = self.0.journal.end().await?;
         match position {
-            Position(0) => Err(Error::Zero { end }),
-            asked if asked > end => Err(Error::Beyond { asked, end }),
+            Position(0) => Err(Error::PositionZero { end }),
+            asked if asked > end => Err(Error::BeyondEnd { asked, end }),
             Position(_) => Ok(()),
         }
     }
 
-    /// What is gone on from: a World that is kept, if none of the rungs is nearer; the beginning, if there is nothing.
-    async fn base(&self, mut rung: Option<Position>, kept: Option<Arc<Then>>) -> Result<Then, Error> {
+    /// Returns the state to continue from: the cached one, unless the snapshot is nearer. Without either, it
+    /// is the state before the first entry.
+    async fn base_state(
+        &self,
+        mut rung: Option<Position>,
+        kept: Option<Arc<PastState>>,
+    ) -> Result<PastState, Error> {
         loop {
             let kept = kept.as_ref().filter(|kept| rung.is_none_or(|rung| rung <= kept.position()));
             if let Some(kept) = kept {
                 let kept = Arc::clone(kept);
-                return blocking(move || (*kept).clone()).await;
+                return run_blocking(move || (*kept).clone()).await;
             }
-            let Some(position) = rung else { return Ok(Then::beginning(self.0.set_aside.clone())) };
-            if let Some(then) = self.rung(position).await? {
+            let Some(position) = rung else {
+                return Ok(PastState::before_first_entry(self.0.set_aside.clone()));
+            };
+            if let Some(then) = self.read_snapshot(position).await? {
                 return Ok(then);
             }
-            rung = self.0.ladder.below(Position(position.0 - 1));
+            rung = self.0.snapshots.below(Position(position.0 - 1));
         }
     }
 
-    /// A rung, if it can be believed: it is of this history, and not of one that went another way behind a backup.
-    async fn rung(&self, position: Position) -> Result<Option<Then>, Error> {
+    /// Reads a snapshot. `None` if it is invalid, for example if it belongs to another history because the
+    /// log was restored from a backup.
+    async fn read_snapshot(&self, position: Position) -> Result<Option<PastState>, Error> {
         let inner = Arc::clone(&self.0);
-        let read = blocking(move || inner.ladder.read(position, &inner.set_aside)).await?;
+        let read = run_blocking(move || inner.snapshots.read(position, &inner.set_aside)).await?;
         let Some(then) = read else { return Ok(None) };
         let stands = self.page(Position(position.0 - 1), 1).await?;
         if stands.first().is_some_and(|one| one.checksum() == then.sum) {
             return Ok(Some(then));
         }
         let inner = Arc::clone(&self.0);
-        blocking(move || inner.ladder.spoil(position, "another entry stands at its position")).await?;
+        run_blocking(move || inner.snapshots.discard(position, "the log has another entry at its position"))
+            .await?;
         Ok(None)
     }
 
-    /// Folds the tail. While a page is folded the next one is read.
-    async fn climb(&self, then: Then, until: Until, end: Position, pace: Pace) -> Result<Then, Error> {
+    /// Folds the entries after a state. The next page is read while one is folded.
+    async fn fold_until(
+        &self,
+        then: PastState,
+        until: FoldTarget,
+        end: Position,
+        pace: Pace,
+    ) -> Result<PastState, Error> {
         if then.position() >= end {
             return Ok(then);
         }
@@ -402,7 +427,7 @@ impl Past {
         loop {
             let read = page.last().map_or(end, |last| last.position);
             let began = Instant::now();
-            let folding = blocking(move || {
+            let folding = run_blocking(move || {
                 let folded = then.fold(&page, until);
                 folded.map(|there| (then, there))
             });
@@ -415,25 +440,26 @@ impl Past {
                 return Ok(then);
             }
             page = next?;
-            if pace == Pace::Leisurely {
+            if pace == Pace::Throttled {
                 sleep(began.elapsed()).await;
             }
         }
     }
 
-    /// The entries behind a position, which are there: a replica that lacks them is asked again.
-    async fn page(&self, after: Position, limit: usize) -> Result<Vec<Recorded>, Error> {
+    /// Reads the entries after a position, which are known to exist. If a replica lacks them, the read is
+    /// repeated.
+    async fn page(&self, after: Position, limit: usize) -> Result<Vec<StoredEntry>, Error> {
         page(&self.0.journal, after, limit).await
     }
 }
 
-/// How many entries are read at once behind a position, up to an end.
+/// Returns the number of entries of one page after a position, up to an end.
 fn room(after: Position, end: Position) -> usize {
-    usize::try_from(end.0.saturating_sub(after.0)).unwrap_or(usize::MAX).min(BATCH)
+    usize::try_from(end.0.saturating_sub(after.0)).unwrap_or(usize::MAX).min(BATCH_ENTRIES)
 }
 
-async fn page(journal: &Journal, after: Position, limit: usize) -> Result<Vec<Recorded>, Error> {
-    let until = Instant::now() + LAG;
+async fn page(journal: &Journal, after: Position, limit: usize) -> Result<Vec<StoredEntry>, Error> {
+    let until = Instant::now() + REPLICA_LAG_TIMEOUT;
     loop {
         let page = journal.read(after, None, limit).await?;
         match page.first().map(|first| first.position) {
@@ -442,47 +468,50 @@ async fn page(journal: &Journal, after: Position, limit: usize) -> Result<Vec<Re
                 let why = format!("position {first} follows position {after}: entries are lost");
                 return Err(JournalError::Damaged(why).into());
             }
-            None if Instant::now() < until => sleep(AGAIN).await,
+            None if Instant::now() < until => sleep(REPLICA_RETRY_INTERVAL).await,
             None => {
-                let what = format!("whoever answers for it lacks what follows position {after}");
+                let what = format!("the replica that responds has no entries after position {after}");
                 return Err(JournalError::Unavailable { what, source: None }.into());
             }
         }
     }
 }
 
-/// What operators set aside, as the cluster's subject has it.
-async fn set_aside(journal: &Journal) -> Result<Positions, Error> {
+/// Returns the positions that operators quarantined, from the subject of the cluster.
+async fn quarantined_positions(journal: &Journal) -> Result<QuarantinedPositions, Error> {
     let (mut known, mut after) = (ClusterLog::default(), Position(0));
     let end = journal.last(&Subject::Cluster).await?.map_or(Position(0), |last| last.position);
-    let mut until = Instant::now() + LAG;
+    let mut until = Instant::now() + REPLICA_LAG_TIMEOUT;
     while after < end {
-        let page = journal.read(after, Some(&Subject::Cluster), BATCH).await?;
+        let page = journal.read(after, Some(&Subject::Cluster), BATCH_ENTRIES).await?;
         if page.is_empty() {
             if Instant::now() >= until {
-                let what = format!("whoever answers for it lacks what follows position {after}");
+                let what = format!("the replica that responds has no entries after position {after}");
                 return Err(JournalError::Unavailable { what, source: None }.into());
             }
-            sleep(AGAIN).await;
+            sleep(REPLICA_RETRY_INTERVAL).await;
             continue;
         }
-        until = Instant::now() + LAG;
+        until = Instant::now() + REPLICA_LAG_TIMEOUT;
         for one in page {
             known.read(one.position, &one.bytes);
             after = one.position;
         }
     }
-    Ok(known.positions().clone())
+    Ok(known.quarantined().clone())
 }
 
-/// The cluster, and when it was founded.
-async fn founded(journal: &Journal, set_aside: &Positions) -> Result<(ClusterId, Timestamp), Error> {
-    let end = Position(journal.end().await?.0.min(FOUNDING));
-    let mut then = Then { reader: Reader::knowing(set_aside.clone()), ..Then::default() };
+/// Returns the id of the cluster and the time when it was founded.
+async fn read_founding(
+    journal: &Journal,
+    set_aside: &QuarantinedPositions,
+) -> Result<(ClusterId, Timestamp), Error> {
+    let end = Position(journal.end().await?.0.min(MAX_FOUNDING_POSITION));
+    let mut then = PastState { reader: Reader::with_quarantines(set_aside.clone()), ..PastState::default() };
     while then.position() < end {
         let page = page(journal, then.position(), room(then.position(), end)).await?;
         for one in &page {
-            then.fold(std::slice::from_ref(one), Until::Position(end))?;
+            then.fold(std::slice::from_ref(one), FoldTarget::Position(end))?;
             if let Some(cluster) = then.world().cluster() {
                 return Ok((cluster.id, then.latest));
             }
@@ -491,7 +520,7 @@ async fn founded(journal: &Journal, set_aside: &Positions) -> Result<(ClusterId,
     Err(Error::NotFounded)
 }
 
-/// Does what takes long where it disturbs nobody.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+/// Runs blocking work on a thread of its own.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Error::Stopping)
 }

@@ -1,28 +1,29 @@
-//! Every limit of the past, with its unit.
+//! Limits of the past.
 
 use std::time::Duration;
 
-/// Entries between two rungs, at the least. A state is found within a second if so many are folded for it.
-pub const SPACING: u64 = 16_384;
-/// One part in so many of what lies between two rungs is worth a rung at the end of the log.
-pub const TAIL_PART: u64 = 64;
-/// Positions of a stretch of the index. No more than two bytes count.
-pub const STRETCH: u64 = 16_384;
-/// Most rungs. Of a log that would have more every second one goes, so that the spacing doubles.
-pub const RUNGS: u64 = 128;
-/// Most bytes that rungs may take together: where they would take more, the spacing doubles, too.
-pub const LADDER_BYTES: u64 = 4 * 1024 * 1024 * 1024;
-/// Entries that are read and folded at once.
-pub const BATCH: usize = 2_000;
-/// Worlds that are kept after somebody asked for them, the last ones.
-pub const KEPT: usize = 4;
-/// How long each of them is kept, at most, when nobody asks for it again.
-pub const KEPT_FOR: Duration = Duration::from_secs(60);
-/// How long a replica may lack entries that the journal has.
-pub const LAG: Duration = Duration::from_secs(5);
-/// How often such a replica is asked again.
-pub const AGAIN: Duration = Duration::from_millis(20);
-/// After how long a file that was never finished is removed.
-pub const UNFINISHED: Duration = Duration::from_secs(3_600);
-/// Entries within which the one is looked for that founded the cluster: before it nothing counts.
-pub const FOUNDING: u64 = 100_000;
+/// Minimum number of entries between two snapshots. This many entries are folded within a second.
+pub const MIN_SPACING: u64 = 16_384;
+/// Divisor of the spacing: a tail of at least `spacing / TAIL_DIVISOR` entries gets a snapshot at the end of
+/// the log.
+pub const TAIL_DIVISOR: u64 = 64;
+/// Positions per stretch of the aggregate index. An offset within a stretch has two bytes.
+pub const STRETCH_POSITIONS: u64 = 16_384;
+/// Maximum number of snapshots. In a longer log the spacing doubles, so that every second one is deleted.
+pub const MAX_SNAPSHOTS: u64 = 128;
+/// Maximum total size of the snapshots, in bytes. If they would need more, the spacing doubles as well.
+pub const MAX_SNAPSHOT_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// Number of entries that are read and folded at once.
+pub const BATCH_ENTRIES: usize = 2_000;
+/// Maximum number of cached states. The most recently requested ones are kept.
+pub const CACHED_STATES: usize = 4;
+/// Time after which a cached state that is not requested again is evicted.
+pub const CACHE_TTL: Duration = Duration::from_secs(60);
+/// Maximum time for which a replica may lack entries of the journal.
+pub const REPLICA_LAG_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of repeated reads from such a replica.
+pub const REPLICA_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Age at which an unfinished file is deleted.
+pub const UNFINISHED_MAX_AGE: Duration = Duration::from_secs(3_600);
+/// Number of entries at the start of the log in which the entry that founds the cluster must be.
+pub const MAX_FOUNDING_POSITION: u64 = 100_000;

@@ -1,41 +1,41 @@
-//! A rung as bytes and back: a [`Then`] in a file.
+//! Encoding of a snapshot: a [`Then`] in a file.
 //!
 //! ```text
 //! magic 8 | version 8 | cluster id 16 | position 8 | latest 8 | sum 8 | reader's length 8 | reader's checksum 8 |
 //! head's checksum 8 | reader | World
 //! ```
-//! Numbers are little-endian. The head says what the ladder has to know of a rung without reading all of it. The World
-//! has a checksum of its own.
+//! Numbers are little-endian. The header has everything that the snapshot index needs, so that it does not
+//! read the whole file. The World has a checksum of its own.
 
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::{Reader, World, snapshot};
 use schemas::checksum::crc64;
 use schemas::names::ClusterId;
 use schemas::{Position, Timestamp};
 
-use crate::then::Then;
+use crate::then::PastState;
 
 const MAGIC: [u8; 8] = *b"MUSRUNG1";
-/// Where the head's checksum stands, and how long the head is.
-const SUM: usize = 72;
-pub(crate) const HEAD: usize = 80;
+/// Offset of the header's checksum, and length of the header.
+const CHECKSUM_OFFSET: usize = 72;
+pub(crate) const HEADER_BYTES: usize = 80;
 
-/// What a rung says of itself.
+/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct Header {
     pub(crate) position: Position,
-    /// The greatest time of a decision up to there.
+    /// Latest time of a decision up to the position.
     pub(crate) latest: Timestamp,
-    /// A checksum of what stands at the position.
+    /// Checksum of the message at the position.
     pub(crate) sum: u64,
     reader_length: u64,
     reader_sum: u64,
 }
 
-/// The bytes of a rung.
-pub(crate) fn write(then: &Then, cluster: ClusterId) -> Vec<u8> {
+/// Encodes a snapshot.
+pub(crate) fn write(then: &PastState, cluster: ClusterId) -> Vec<u8> {
     let (reader, world) = (then.reader.stored(), then.world.snapshot());
-    let mut bytes = Vec::with_capacity(HEAD + reader.len() + world.len());
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + reader.len() + world.len());
     bytes.extend(MAGIC);
     bytes.extend(snapshot::VERSION.to_le_bytes());
     bytes.extend(cluster.0.as_u128().to_le_bytes());
@@ -48,25 +48,25 @@ pub(crate) fn write(then: &Then, cluster: ClusterId) -> Vec<u8> {
     bytes
 }
 
-/// Reads the head of a rung of a cluster.
+/// Decodes and checks the header of a snapshot.
 ///
 /// # Errors
-/// Why it is none.
-pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Head, String> {
-    let Some(head) = bytes.first_chunk::<HEAD>().filter(|head| head.starts_with(&MAGIC)) else {
-        return Err("it does not begin as a rung does".to_owned());
+/// Returns the reason if the header is invalid or belongs to another cluster.
+pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Header, String> {
+    let Some(head) = bytes.first_chunk::<HEADER_BYTES>().filter(|head| head.starts_with(&MAGIC)) else {
+        return Err("not a snapshot".to_owned());
     };
-    if number(head, SUM) != crc64(&[&head[..SUM]]) {
-        return Err("its head is damaged".to_owned());
+    if number(head, CHECKSUM_OFFSET) != crc64(&[&head[..CHECKSUM_OFFSET]]) {
+        return Err("the header is damaged".to_owned());
     }
     if !snapshot::is_readable(number(head, 8)) {
-        return Err("it is of another version of snapshots".to_owned());
+        return Err("the snapshot has another version".to_owned());
     }
     let found = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;
     if found != cluster.0.as_u128() {
-        return Err(format!("it is of cluster {}", uuid::Uuid::from_u128(found)));
+        return Err(format!("the snapshot is of cluster {}", uuid::Uuid::from_u128(found)));
     }
-    Ok(Head {
+    Ok(Header {
         position: Position(number(head, 32)),
         latest: Timestamp(number(head, 40)),
         sum: number(head, 48),
@@ -75,29 +75,33 @@ pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Head, String> {
     })
 }
 
-/// Reads a rung of a cluster.
+/// Decodes and checks a snapshot.
 ///
 /// # Errors
-/// Why it is none, or none that can be gone on from.
-pub(crate) fn read(bytes: &[u8], cluster: ClusterId, set_aside: &Positions) -> Result<Then, String> {
+/// Returns the reason if the snapshot is invalid, belongs to another cluster, or cannot be continued from.
+pub(crate) fn read(
+    bytes: &[u8],
+    cluster: ClusterId,
+    set_aside: &QuarantinedPositions,
+) -> Result<PastState, String> {
     let head = head(bytes, cluster)?;
     let length = usize::try_from(head.reader_length).unwrap_or(usize::MAX);
-    let Some((reader, world)) = bytes[HEAD..].split_at_checked(length) else {
-        return Err("it is cut off".to_owned());
+    let Some((reader, world)) = bytes[HEADER_BYTES..].split_at_checked(length) else {
+        return Err("the snapshot is truncated".to_owned());
     };
     if crc64(&[reader]) != head.reader_sum {
-        return Err("what its reader knew is damaged".to_owned());
+        return Err("the state of the log reader is damaged".to_owned());
     }
-    let reader = Reader::restored(reader, head.position, set_aside.clone())?;
-    let world = World::restore(world, Some(cluster)).map_err(|error| error.to_string())?;
+    let reader = Reader::from_bytes(reader, head.position, set_aside.clone())?;
+    let world = World::from_bytes(world, Some(cluster)).map_err(|error| error.to_string())?;
     if world.position() != head.position {
-        return Err(format!("its World stands at position {}", world.position()));
+        return Err(format!("the World is at position {}", world.position()));
     }
-    Ok(Then { world, reader, latest: head.latest, sum: head.sum })
+    Ok(PastState { world, reader, latest: head.latest, sum: head.sum })
 }
 
-/// The number that stands at a place of a head.
+/// Returns the number at an offset of a header.
 pub(crate) fn number(head: &[u8], at: usize) -> u64 {
-    let bytes = head[at..].first_chunk().expect("the head has eight bytes at each of its numbers");
+    let bytes = head[at..].first_chunk().expect("the header has eight bytes at each offset");
     u64::from_le_bytes(*bytes)
 }

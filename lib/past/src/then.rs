@@ -1,82 +1,83 @@
-//! What was true behind a position, and what a reader of the log knew there.
+//! State at a position: the World, and the state of the log reader.
 
-use journal::Recorded;
-use projections::cluster_log::Positions;
-use projections::reader::{Read, nothing};
+use journal::StoredEntry;
+use projections::cluster_log::QuarantinedPositions;
+use projections::reader::{ReadMessage, nothing};
 use projections::{Reader, World};
 use schemas::query::MalformedEntries;
 use schemas::{Entry, Position, Timestamp};
 
 use crate::Error;
 
-/// Up to where the log is folded.
+/// Position or time up to which the log is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum FoldTarget {
     /// Up to this position.
     Position(Position),
-    /// Up to the last entry before the first that was decided later than this.
+    /// Up to the last entry before the first one that was decided later than this.
     Time(Timestamp),
 }
 
-/// The World behind a position, with what a reader of the log knew there: whoever goes on from it sets the same aside as
-/// who reads the log from its beginning.
+/// World at a position, with the state of the log reader there. Reading on from it quarantines the same
+/// entries as reading from the beginning of the log.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Then {
+pub struct PastState {
     pub(crate) world: World,
     pub(crate) reader: Reader,
-    /// The greatest time of a decision so far. Times never go back on one subject, but they may from one to the next.
+    /// Latest time of a decision so far. Times never decrease on one subject, but they may from one subject
+    /// to the next.
     pub(crate) latest: Timestamp,
-    /// A checksum of what stands at the position: it tells one history from another.
+    /// Checksum of the message at the position, which distinguishes different histories.
     pub(crate) sum: u64,
 }
 
-impl Then {
-    /// Before the first entry.
-    pub(crate) fn beginning(set_aside: Positions) -> Self {
-        Self { reader: Reader::knowing(set_aside), ..Self::default() }
+impl PastState {
+    /// Returns the state before the first entry.
+    pub(crate) fn before_first_entry(set_aside: QuarantinedPositions) -> Self {
+        Self { reader: Reader::with_quarantines(set_aside), ..Self::default() }
     }
 
-    /// The World.
+    /// Returns the World.
     #[must_use]
     pub const fn world(&self) -> &World {
         &self.world
     }
 
-    /// Where it stands.
+    /// Returns the position of the World.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.world.position()
     }
 
-    /// The greatest time of a decision up to there.
+    /// Returns the latest time of a decision up to the position.
     #[must_use]
     pub const fn latest(&self) -> Timestamp {
         self.latest
     }
 
-    /// What the log held up to there that is no entry.
+    /// Returns the malformed entries up to the position.
     #[must_use]
-    pub const fn set_aside(&self) -> &MalformedEntries {
-        self.reader.set_aside()
+    pub const fn malformed_entries(&self) -> &MalformedEntries {
+        self.reader.quarantined()
     }
 
-    /// What read the log up to there, and the World.
+    /// Returns the reader of the log up to the position, and the World.
     #[must_use]
     pub fn into_parts(self) -> (Reader, World) {
         (self.reader, self.world)
     }
 
-    /// Folds what follows, and says whether it went as far as it should.
-    pub(crate) fn fold(&mut self, recorded: &[Recorded], until: Until) -> Result<bool, Error> {
+    /// Folds the next entries. Returns `true` once the target is reached.
+    pub(crate) fn fold(&mut self, recorded: &[StoredEntry], until: FoldTarget) -> Result<bool, Error> {
         let mut folded = None;
-        let mut there = self.is_at(until);
+        let mut there = self.has_reached(until);
         for one in recorded {
-            if there || !self.fold_one(one, until)? {
+            if there || !self.fold_entry(one, until)? {
                 there = true;
                 break;
             }
             folded = Some(one);
-            there = self.is_at(until);
+            there = self.has_reached(until);
         }
         if let Some(last) = folded {
             self.sum = last.checksum();
@@ -84,36 +85,36 @@ impl Then {
         Ok(there)
     }
 
-    fn is_at(&self, until: Until) -> bool {
+    fn has_reached(&self, until: FoldTarget) -> bool {
         match until {
-            Until::Position(position) => self.position() >= position,
-            Until::Time(_) => false,
+            FoldTarget::Position(position) => self.position() >= position,
+            FoldTarget::Time(_) => false,
         }
     }
 
-    /// False: it was decided later than it should be, and nothing is changed.
-    fn fold_one(&mut self, one: &Recorded, until: Until) -> Result<bool, Error> {
+    /// Folds one entry. Returns `false`, and changes nothing, if the entry was decided after the target time.
+    fn fold_entry(&mut self, one: &StoredEntry, until: FoldTarget) -> Result<bool, Error> {
         let position = one.position;
         let read = self.reader.look(position, &one.subject, &one.bytes);
         let read = read.map_err(|why| Error::Unreadable { position, why })?;
         let at = match &read {
-            Read::Entry(entry) => latest_of(entry),
-            Read::SetAside(_) => None,
+            ReadMessage::Entry(entry) => last_decision_time(entry),
+            ReadMessage::Quarantined(_) => None,
         };
-        if let Until::Time(time) = until
+        if let FoldTarget::Time(time) = until
             && at.is_some_and(|at| at > time)
         {
             return Ok(false);
         }
         self.latest = self.latest.max(at.unwrap_or_default());
         match self.reader.take(position, &one.subject, read) {
-            Read::Entry(entry) => drop(self.world.fold(position, &entry)),
-            Read::SetAside(_) => drop(self.world.fold(position, &nothing())),
+            ReadMessage::Entry(entry) => drop(self.world.fold(position, &entry)),
+            ReadMessage::Quarantined(_) => drop(self.world.fold(position, &nothing())),
         }
         Ok(true)
     }
 }
 
-fn latest_of(entry: &Entry) -> Option<Timestamp> {
+fn last_decision_time(entry: &Entry) -> Option<Timestamp> {
     entry.decisions.iter().map(|decision| decision.at).max()
 }

@@ -1,45 +1,45 @@
-//! Comparing the ladder with the log.
+//! Verification of the snapshot index against the log.
 
 use std::sync::Arc;
 
 use schemas::Position;
 
-use crate::then::{Then, Until};
-use crate::{Error, Pace, Past, blocking};
+use crate::then::{FoldTarget, PastState};
+use crate::{Error, Pace, Past, run_blocking};
 
-/// What a comparison found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// How many rungs were compared and are what the log says.
+pub struct Verification {
+    /// Number of snapshots that equal the replay.
     pub equal: usize,
-    /// Where one was something else, or damaged. It is deleted.
+    /// Positions of snapshots that differed or were damaged. They have been deleted.
     pub wrong: Vec<Position>,
-    /// How many entries were folded.
+    /// Number of entries that were folded.
     pub entries: u64,
 }
 
 impl Past {
-    /// Replays the log from its beginning, and compares each rung with what that gives.
+    /// Replays the log from its beginning, and compares each snapshot with the result.
     ///
     /// # Errors
-    /// The journal can't be read.
-    pub async fn verify(&self) -> Result<Verified, Error> {
-        let mut verified = Verified::default();
-        let mut then = Then::beginning(self.0.set_aside.clone());
-        for position in self.0.ladder.all() {
-            then = self.climb(then, Until::Position(position), position, Pace::Quick).await?;
+    /// Returns an error if the journal cannot be read.
+    pub async fn verify(&self) -> Result<Verification, Error> {
+        let mut verified = Verification::default();
+        let mut then = PastState::before_first_entry(self.0.set_aside.clone());
+        for position in self.0.snapshots.all() {
+            then = self.fold_until(then, FoldTarget::Position(position), position, Pace::Unthrottled).await?;
             verified.entries = then.position().0;
             let inner = Arc::clone(&self.0);
             let compared = move || {
-                let rung = inner.ladder.read(position, &inner.set_aside);
+                let rung = inner.snapshots.read(position, &inner.set_aside);
                 let equal = rung.as_ref() == Some(&then);
                 if rung.is_some() && !equal {
-                    inner.ladder.spoil(position, "the log says something else");
+                    inner.snapshots.discard(position, "it differs from a replay of the log");
                 }
                 (then, equal)
             };
             let equal;
-            (then, equal) = blocking(compared).await?;
+            (then, equal) = run_blocking(compared).await?;
             if equal {
                 verified.equal += 1;
             } else {

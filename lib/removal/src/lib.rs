@@ -1,8 +1,9 @@
-//! Removal of folders whose content an untrusted program made.
+//! Removal of folders whose content an untrusted program created.
 //!
-//! `std::fs::remove_dir_all` uses a stack frame and a descriptor for each level, so a program that nests folders deep enough
-//! aborts whoever removes them. Here a folder within a folder is first moved to the top, where it is emptied in turn. Memory and
-//! descriptors are constant, paths have one component, and the work grows with the number of entries alone.
+//! `std::fs::remove_dir_all` uses a stack frame and a descriptor for each level, so deeply nested folders
+//! abort the process that removes them. Here a nested folder is first moved to the top folder and emptied
+//! there. Memory and descriptors are constant, paths have one component, and the work grows only with the
+//! number of entries.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,13 +14,14 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmod, fstat, openat, renameat
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// Start of the name that a folder gets while it waits at the top.
-const RAISED: &str = ".raised-";
+/// Prefix of the names that folders get while they wait at the top.
+const RAISED_PREFIX: &str = ".raised-";
 
-/// Removes a file, or a folder with everything below it. Links are removed and not followed. A missing path is not an error.
+/// Removes a file, or a folder with everything below it. Links are removed and not followed. A missing path
+/// is not an error.
 ///
 /// # Errors
-/// Something can't be removed. Everything else below the path has been removed then.
+/// Returns an error if an entry can't be removed. Everything else below the path has been removed then.
 pub fn remove(path: &Path) -> io::Result<()> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path without a name can't be removed"));
@@ -31,18 +33,18 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what has this name in an open folder, as [`remove`] does.
+/// Removes the entry with this name in an open folder, like [`remove`].
 ///
 /// # Errors
-/// As [`remove`].
+/// Returns the same errors as [`remove`].
 pub fn remove_at(folder: impl AsFd, name: &CStr) -> io::Result<()> {
     let folder = folder.as_fd();
     let Some(top) = unlink_or_open(&folder, name)? else { return Ok(()) };
     empty(&top)?;
-    Ok(gone_is_fine(unlinkat(folder, name, AtFlags::REMOVEDIR))?)
+    Ok(ignore_missing(unlinkat(folder, name, AtFlags::REMOVEDIR))?)
 }
 
-/// Removes a file and returns `None`, or opens a folder.
+/// Removes a file, or opens a folder and returns it. Returns `None` if nothing is left to remove.
 fn unlink_or_open(folder: &impl AsFd, name: &CStr) -> rustix::io::Result<Option<OwnedFd>> {
     match unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(None),
@@ -56,25 +58,25 @@ fn unlink_or_open(folder: &impl AsFd, name: &CStr) -> rustix::io::Result<Option<
     }
 }
 
-/// Opens a folder, after giving its owner every permission on it.
+/// Opens a folder after granting its owner every permission on it.
 fn open(folder: &impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = openat(folder, name, flags, Mode::empty())?;
     if !Mode::from_raw_mode(fstat(&there)?.st_mode).contains(Mode::RWXU) {
-        // What this program may not change it may not need to: root passes over permissions.
+        // A failure is ignored, because the permission may not be needed: root bypasses permissions.
         let changed = chmod(format!("/proc/self/fd/{}", there.as_raw_fd()), Mode::RWXU);
         drop(changed.map_err(io::Error::from));
     }
     openat(&there, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Empties the top folder, into which the folders below it are moved one after the other.
+/// Empties the top folder. Folders below it are moved into it one after the other.
 fn empty(top: &OwnedFd) -> io::Result<()> {
     let mut raised = 0;
     while pass(top, |name| {
         let Some(folder) = unlink_or_open(top, name)? else { return Ok(()) };
         loop {
-            match gone_is_fine(unlinkat(top, name, AtFlags::REMOVEDIR)) {
+            match ignore_missing(unlinkat(top, name, AtFlags::REMOVEDIR)) {
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {}
                 done => return done,
             }
@@ -86,22 +88,23 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
 
 /// Removes a file, or moves a folder to the top.
 fn raise(folder: &OwnedFd, name: &CStr, top: &OwnedFd, raised: &mut u64) -> rustix::io::Result<()> {
-    // To move a folder one has to be allowed to write into it.
+    // Opening the folder grants write permission on it, which moving it requires.
     if unlink_or_open(folder, name)?.is_none() {
         return Ok(());
     }
     loop {
         *raised += 1;
-        match renameat(folder, name, top, format!("{RAISED}{raised}")) {
-            // A container may use the same names.
+        match renameat(folder, name, top, format!("{RAISED_PREFIX}{raised}")) {
+            // The content may already use this name.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
-            moved => return gone_is_fine(moved),
+            moved => return ignore_missing(moved),
         }
     }
 }
 
-/// Does something with every entry of a folder that takes the entry away. Returns `true` if it took away at least one, so that
-/// others may have been missed, and an error if there are only entries that can't be taken away.
+/// Calls `take`, which removes an entry, for every entry of a folder. Returns `true` if at least one entry
+/// was removed, because the listing may then have missed others. Returns an error if no entry could be
+/// removed.
 fn pass(folder: &OwnedFd, mut take: impl FnMut(&CStr) -> rustix::io::Result<()>) -> rustix::io::Result<bool> {
     let (mut took, mut failed) = (false, None);
     for entry in Dir::read_from(folder)? {
@@ -121,7 +124,7 @@ fn pass(folder: &OwnedFd, mut take: impl FnMut(&CStr) -> rustix::io::Result<()>)
     }
 }
 
-fn gone_is_fine(done: rustix::io::Result<()>) -> rustix::io::Result<()> {
+fn ignore_missing(done: rustix::io::Result<()>) -> rustix::io::Result<()> {
     match done {
         Err(Errno::NOENT) => Ok(()),
         other => other,
@@ -141,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes folders of this name within each other, and returns the innermost.
+    /// Creates `levels` folders of this name inside one another and returns the innermost.
     fn nest(top: &Path, name: &str, levels: usize) -> OwnedFd {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let mut folder = openat(CWD, top, flags, Mode::empty()).unwrap();
@@ -152,7 +155,8 @@ mod tests {
         folder
     }
 
-    /// In memory where that is possible: some disks take milliseconds to remove a folder.
+    /// Creates a temporary folder with a folder `tree` in it. Prefers memory, because some disks take
+    /// milliseconds to remove a folder.
     fn root_with_tree() -> TempDir {
         let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::create_dir(root.path().join("tree")).unwrap();
@@ -201,7 +205,7 @@ mod tests {
         let root = root_with_tree();
         let tree = root.path().join("tree");
         if geteuid().is_root() {
-            // Root passes over permissions, so this thread becomes another user.
+            // Root bypasses permissions, so this thread becomes another user.
             for path in [root.path(), &tree] {
                 chown(path, Some(4242), None).unwrap();
             }

@@ -1,7 +1,8 @@
-//! One data folder, one owner, and nobody else's hand in it.
+//! Exclusive ownership of a data folder by one process.
 //!
-//! A folder may stand where everybody can write, as `/tmp`, and what it holds is obeyed: so it must be this user's, closed
-//! to others, and neither it nor what is opened in it may be a link to somewhere else.
+//! A data folder may be in a world-writable place such as `/tmp`, and its content is trusted. It must
+//! therefore belong to this user and be closed to others. Neither the folder nor a file opened in it may be a
+//! link.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -13,190 +14,194 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, flock};
 use rustix::io::Errno;
 
-/// The file in a data folder that its owner holds a lock on. It goes when the owner does.
-const LOCK: &str = "owner.lock";
-/// The file by which a folder is known as one that is emptied at every start. Nothing is deleted in another.
-const SCRATCH: &str = "muster.scratch";
-/// The folders that are deleted from a folder that is emptied: those of the cells, and the snapshots of the past.
-const FOLDERS: [&str; 2] = ["cells", "past"];
-/// How the files begin that are deleted from a folder that is emptied.
-const FILES: [&str; 4] = ["journal.db", "muster.sock", "projection.db", "secrets.keys"];
-/// Bits of a mode by which others may write.
+/// File that the owner of a data folder holds a lock on. The owner deletes it when it releases the folder.
+const LOCK_FILE: &str = "owner.lock";
+/// Marker file of a scratch folder, which is emptied at every start. Nothing is deleted from a folder without
+/// it.
+const SCRATCH_MARKER: &str = "muster.scratch";
+/// Folders that [`Folder::clear`] deletes: those of the cells, and the snapshots of the past.
+const SCRATCH_FOLDERS: [&str; 2] = ["cells", "past"];
+/// Prefixes of the names of the files that [`Folder::clear`] deletes.
+const SCRATCH_FILE_PREFIXES: [&str; 4] = ["journal.db", "muster.sock", "projection.db", "secrets.keys"];
+/// Mode bits that allow other users to write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Bits of a mode by which others may do anything.
-const OTHERS: u32 = 0o077;
-/// How often an owner that ends just then is waited out.
-const TRIES: usize = 16;
+/// Mode bits that give other users any access.
+const OTHERS_ACCESS: u32 = 0o077;
+/// Maximum number of attempts to take the lock while previous owners are releasing it.
+const LOCK_ATTEMPTS: usize = 16;
 
-/// A data folder that belongs to this process until the last clone of this is dropped, or the process ends in
-/// whatever way.
+/// Data folder that belongs to this process until the last clone is dropped or the process exits, even if it
+/// is killed.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
-    held: Arc<Held>,
+    held: Arc<OwnedFolder>,
 }
 
-/// What is held of a folder.
+/// State that the clones of a [`Folder`] share. Dropping it releases the folder.
 #[derive(Debug)]
-struct Held {
+struct OwnedFolder {
     path: PathBuf,
     folder: OwnedFd,
-    /// The lock is the open file's: it goes when the file is closed.
+    /// The lock belongs to the open file and is released when the file is closed.
     _lock: File,
     scratch: bool,
 }
 
-/// Why a folder can't be owned.
+/// Error of taking ownership of a data folder.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Another process owns it.
-    #[error("the data folder {path} is in use by process {owner}: stop that, or choose another folder")]
+    #[error(
+        "the data folder {path} is in use by process {owner}: stop it, or choose another folder with --data"
+    )]
     InUse {
-        /// The folder.
         path: String,
-        /// The owner's process id, as far as it is known.
+        /// Process id of the owner, or `(unknown)`.
         owner: String,
     },
-    /// It can't be made, or its lock can't be opened.
+    /// The folder can't be created, or its lock can't be opened.
     #[error("the data folder {path} can't be used")]
     Unusable {
-        /// The folder.
         path: String,
-        /// What went wrong.
         #[source]
         source: io::Error,
     },
-    /// It belongs to another user, who could change what it holds.
-    #[error("{path} belongs to user {owner}, and this is user {user}: choose another folder with --data")]
-    Foreign {
-        /// The folder, or what stands in it.
+    /// The folder or an entry belongs to another user, who could change its content.
+    #[error(
+        "{path} belongs to user {owner}, but this process runs as user {user}: choose another folder with --data"
+    )]
+    ForeignOwner {
+        /// Folder, or an entry in it.
         path: String,
-        /// Whose it is.
+        /// User id of the owner.
         owner: u32,
-        /// Who we are.
+        /// Effective user id of this process.
         user: u32,
     },
-    /// Other users may do things in it.
-    #[error("{path} has mode {mode:04o}, so that other users get at it: chmod {wanted} {path}")]
-    Open {
-        /// The folder, or what stands in it.
+    /// Other users have access to the folder.
+    #[error("{path} has mode {mode:04o}, which gives other users access: chmod {wanted} {path}")]
+    AccessibleToOthers {
         path: String,
-        /// What others may do, as a mode.
+        /// Current permission bits.
         mode: u32,
-        /// What would be enough, for `chmod`.
+        /// Sufficient mode, for `chmod`.
         wanted: &'static str,
     },
-    /// It isn't what it should be: a link, for one.
-    #[error("{path} is {kind}, and {wanted} is needed there: choose another folder with --data")]
+    /// The path has the wrong file type, such as a link.
+    #[error("{path} is {kind}: expected {wanted}; choose another folder with --data")]
     Kind {
-        /// The folder, or what stands in it.
+        /// Folder, or an entry in it.
         path: String,
-        /// What it is.
+        /// Actual file type.
         kind: &'static str,
-        /// What is needed.
+        /// Required file type.
         wanted: &'static str,
     },
-    /// It would have to be emptied, and holds what nobody said may be deleted.
+    /// A scratch folder was requested, but this folder has content and no marker.
     #[error(
-        "the data folder {path} holds {found}, and was not made to be emptied: move that away, or name the folder with \
-         --data to keep what it holds"
+        "the data folder {path} contains {found} and is not a scratch folder: move its content away, or pass it with \
+         --data to keep the content"
     )]
-    Foreigner {
-        /// The folder.
+    NotScratch {
         path: String,
-        /// Something that it holds.
+        /// Name of an entry in the folder.
         found: String,
     },
 }
 
 impl Folder {
-    /// Makes the folder if there is none (for this user alone), and owns it. What it holds is kept.
+    /// Takes ownership of a folder and keeps its content. A missing folder is created for this user alone.
     ///
     /// # Errors
-    /// Another process owns it, it can't be made, or another user has a hand in it.
+    /// Returns an error if another process owns the folder, it can't be created, it belongs to another user,
+    /// or other users may write to it.
     pub fn own(path: &Path) -> Result<Self, FolderError> {
         let held = hold(path, OTHERS_WRITE)?;
-        // Who names it wants to keep what is in it, from now on.
-        match rustix::fs::unlinkat(&held.folder, SCRATCH, AtFlags::empty()) {
+        // The operator named this folder to keep its content, so it stops being a scratch folder.
+        match rustix::fs::unlinkat(&held.folder, SCRATCH_MARKER, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(unusable(path)(error.into())),
         }
         Ok(Self { path: path.to_owned(), held: Arc::new(held) })
     }
 
-    /// As [`Folder::own`], of a folder whose content goes when its owner does: see [`Folder::clear`]. It must be closed to
-    /// all others, and must have been made for this, or be empty.
+    /// Takes ownership of a scratch folder, whose content does not outlive its owner: see [`Folder::clear`].
+    /// The folder must be closed to all other users. It must be empty, or already marked as a scratch folder.
     ///
     /// # Errors
-    /// As [`Folder::own`], and that the folder holds what nobody may delete.
+    /// Returns the same errors as [`Folder::own`], and an error if the folder has content but no marker.
     pub fn scratch(path: &Path) -> Result<Self, FolderError> {
-        let mut held = hold(path, OTHERS)?;
-        if !is_marked(&held, path)? {
-            if let Some(found) = content(path).map_err(unusable(path))? {
-                return Err(FolderError::Foreigner { path: shown(path), found });
+        let mut held = hold(path, OTHERS_ACCESS)?;
+        if !is_scratch(&held, path)? {
+            if let Some(found) = first_entry(path).map_err(unusable(path))? {
+                return Err(FolderError::NotScratch { path: shown(path), found });
             }
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(&held.folder, SCRATCH, flags, private())
+            rustix::fs::openat(&held.folder, SCRATCH_MARKER, flags, private_mode())
                 .map_err(|error| unusable(path)(error.into()))?;
         }
         held.scratch = true;
         Ok(Self { path: path.to_owned(), held: Arc::new(held) })
     }
 
-    /// Where the folder is.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Deletes what a cluster left in a scratch folder, and nothing else; in another folder nothing at all.
+    /// Deletes the files of a cluster from a scratch folder, and nothing else. Does nothing in another
+    /// folder.
     ///
     /// # Errors
-    /// Something can't be deleted.
+    /// Returns an error if an entry can't be deleted.
     pub fn clear(&self) -> io::Result<()> {
         if !self.held.scratch {
             return Ok(());
         }
-        // Links below it are deleted, and not followed.
-        for name in FOLDERS {
+        // Links in these folders are deleted and not followed.
+        for name in SCRATCH_FOLDERS {
             removal::remove(&self.path.join(name))?;
         }
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            if name.to_str().is_some_and(|name| FILES.iter().any(|begin| name.starts_with(begin))) {
+            if name
+                .to_str()
+                .is_some_and(|name| SCRATCH_FILE_PREFIXES.iter().any(|begin| name.starts_with(begin)))
+            {
                 rustix::fs::unlinkat(&self.held.folder, &name, AtFlags::empty())?;
             }
         }
         Ok(())
     }
 
-    /// Makes a file in the folder for this user alone, or sees to it that one that is there is so: what opens it by its
-    /// name afterwards opens that file.
+    /// Creates a file in the folder for this user alone, or restricts an existing file to this user. A later
+    /// open by name opens that file.
     ///
     /// # Errors
-    /// What is there is no file of this user's.
+    /// Returns an error if an existing entry is not a file of this user.
     pub fn private_file(&self, name: &str) -> Result<(), FolderError> {
         open_private(&self.held.folder, &self.path, name).map(drop)
     }
 }
 
-impl Drop for Held {
-    /// What could not be deleted is reported by nobody: the next owner gets along with it.
+impl Drop for OwnedFolder {
+    /// Releases the folder. Errors are ignored, because the next owner copes with leftovers.
     fn drop(&mut self) {
-        // What is not cleared yet must be known as what may be cleared.
+        // A folder that is not empty yet keeps its marker, so that the next owner may clear it.
         let ends = self.scratch && is_empty(&self.path);
         if ends {
-            rustix::fs::unlinkat(&self.folder, SCRATCH, AtFlags::empty()).ok();
+            rustix::fs::unlinkat(&self.folder, SCRATCH_MARKER, AtFlags::empty()).ok();
         }
-        // While the lock is still held, so that nobody else's is deleted.
-        rustix::fs::unlinkat(&self.folder, LOCK, AtFlags::empty()).ok();
+        // The lock is still held, so this can't delete the lock file of another owner.
+        rustix::fs::unlinkat(&self.folder, LOCK_FILE, AtFlags::empty()).ok();
         if ends {
             rustix::fs::unlinkat(CWD, &self.path, AtFlags::REMOVEDIR).ok();
         }
     }
 }
 
-const fn private() -> Mode {
+const fn private_mode() -> Mode {
     Mode::RUSR.union(Mode::WUSR)
 }
 
@@ -209,13 +214,13 @@ fn unusable(path: &Path) -> impl Fn(io::Error) -> FolderError {
     move |source| FolderError::Unusable { path: path.clone(), source }
 }
 
-/// Makes the folder if there is none, checks it, and gets the lock.
-fn hold(path: &Path, closed_to: u32) -> Result<Held, FolderError> {
-    for _ in 0..TRIES {
+/// Creates the folder if it is missing, checks it, and takes the lock.
+fn hold(path: &Path, closed_to: u32) -> Result<OwnedFolder, FolderError> {
+    for _ in 0..LOCK_ATTEMPTS {
         let folder = open(path, closed_to)?;
-        let mut lock = match open_private(&folder, path, LOCK) {
+        let mut lock = match open_private(&folder, path, LOCK_FILE) {
             Ok(lock) => lock,
-            // Its last owner has just deleted the folder.
+            // The previous owner has just deleted the folder.
             Err(FolderError::Unusable { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -226,24 +231,24 @@ fn hold(path: &Path, closed_to: u32) -> Result<Held, FolderError> {
             }
             Err(TryLockError::Error(source)) => return Err(unusable(path)(source)),
         }
-        // The last owner deletes its lock's file: a lock on a file without a name is none.
-        if !is_named(&folder, &lock) {
+        // The previous owner deletes its lock file, and a lock on an unlinked file protects nothing.
+        if !is_current_lock(&folder, &lock) {
             continue;
         }
-        sign(&mut lock).map_err(unusable(path))?;
-        // systemd-tmpfiles leaves a folder alone, and all that is in it, while its descriptor has a lock.
+        write_owner(&mut lock).map_err(unusable(path))?;
+        // systemd-tmpfiles skips a folder and its content while the folder's descriptor is locked.
         flock(&folder, FlockOperation::LockShared).map_err(|error| unusable(path)(error.into()))?;
-        return Ok(Held { path: path.to_owned(), folder, _lock: lock, scratch: false });
+        return Ok(OwnedFolder { path: path.to_owned(), folder, _lock: lock, scratch: false });
     }
-    Err(unusable(path)(io::Error::other("others begin and end in it all the time")))
+    Err(unusable(path)(io::Error::other("other processes keep acquiring and releasing it")))
 }
 
-/// Opens the folder itself, and no link to one.
+/// Opens the folder, creating it if necessary. A link to a folder is an error.
 fn open(path: &Path, closed_to: u32) -> Result<OwnedFd, FolderError> {
     let failed = unusable(path);
     match fs::symlink_metadata(path) {
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(path).map_err(&failed)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path).map_err(&failed)?,
         Err(error) => return Err(failed(error)),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -259,16 +264,16 @@ fn open(path: &Path, closed_to: u32) -> Result<OwnedFd, FolderError> {
         Err(error) => return Err(failed(error.into())),
     };
     let stat = rustix::fs::fstat(&folder).map_err(|error| failed(error.into()))?;
-    is_ours(&stat, path)?;
+    check_owner(&stat, path)?;
     if stat.st_mode & closed_to != 0 {
         let mode = stat.st_mode & 0o7777;
-        return Err(FolderError::Open { path: shown(path), mode, wanted: "700" });
+        return Err(FolderError::AccessibleToOthers { path: shown(path), mode, wanted: "700" });
     }
     Ok(folder)
 }
 
-/// Another may make it at the same time: then that one is looked at.
-fn make(path: &Path) -> io::Result<()> {
+/// Creates a folder. If another process creates it first, the caller checks that folder.
+fn create(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
     if let Some(parent) = path.parent() {
@@ -280,13 +285,13 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file of this user's in a folder, or makes it: a file that has this name and no other, which nobody else gets
-/// at.
+/// Opens or creates a regular file of this user in a folder. The file must have no second hard link. Access
+/// by other users is removed.
 fn open_private(folder: &OwnedFd, path: &Path, name: &str) -> Result<File, FolderError> {
     let at = path.join(name);
     let failed = unusable(path);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(folder, name, flags, private()) {
+    let file = match rustix::fs::openat(folder, name, flags, private_mode()) {
         Ok(file) => file,
         Err(error) => {
             let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -303,22 +308,22 @@ fn open_private(folder: &OwnedFd, path: &Path, name: &str) -> Result<File, Folde
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err(FolderError::Kind { path: shown(&at), kind: kind(&stat), wanted });
     }
-    is_ours(&stat, &at)?;
+    check_owner(&stat, &at)?;
     if stat.st_nlink > 1 {
-        return Err(FolderError::Kind { path: shown(&at), kind: "a file with other names", wanted });
+        return Err(FolderError::Kind { path: shown(&at), kind: "a file with other hard links", wanted });
     }
-    if stat.st_mode & OTHERS != 0 {
-        rustix::fs::fchmod(&file, private()).map_err(|error| failed(error.into()))?;
+    if stat.st_mode & OTHERS_ACCESS != 0 {
+        rustix::fs::fchmod(&file, private_mode()).map_err(|error| failed(error.into()))?;
     }
     Ok(File::from(file))
 }
 
-fn is_ours(stat: &Stat, path: &Path) -> Result<(), FolderError> {
+fn check_owner(stat: &Stat, path: &Path) -> Result<(), FolderError> {
     let user = rustix::process::geteuid().as_raw();
     if stat.st_uid == user {
         return Ok(());
     }
-    Err(FolderError::Foreign { path: shown(path), owner: stat.st_uid, user })
+    Err(FolderError::ForeignOwner { path: shown(path), owner: stat.st_uid, user })
 }
 
 fn kind(stat: &Stat) -> &'static str {
@@ -329,15 +334,15 @@ fn kind(stat: &Stat) -> &'static str {
         FileType::Fifo => "a pipe",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "something unknown",
+        FileType::Unknown => "an entry of unknown type",
     }
 }
 
-/// Something that the folder holds, besides what its owner needs.
-fn content(path: &Path) -> io::Result<Option<String>> {
+/// Returns the name of an entry other than the lock and the marker, or `None` if there is no such entry.
+fn first_entry(path: &Path) -> io::Result<Option<String>> {
     for name in fs::read_dir(path)? {
         let name = name?.file_name();
-        if name != LOCK && name != SCRATCH {
+        if name != LOCK_FILE && name != SCRATCH_MARKER {
             return Ok(Some(name.to_string_lossy().into_owned()));
         }
     }
@@ -345,14 +350,14 @@ fn content(path: &Path) -> io::Result<Option<String>> {
 }
 
 fn is_empty(path: &Path) -> bool {
-    content(path).is_ok_and(|found| found.is_none())
+    first_entry(path).is_ok_and(|found| found.is_none())
 }
 
-/// Whether the folder was made to be emptied.
-fn is_marked(held: &Held, path: &Path) -> Result<bool, FolderError> {
-    match rustix::fs::statat(&held.folder, SCRATCH, AtFlags::SYMLINK_NOFOLLOW) {
+/// Returns `true` if the folder has the marker of a scratch folder.
+fn is_scratch(held: &OwnedFolder, path: &Path) -> Result<bool, FolderError> {
+    match rustix::fs::statat(&held.folder, SCRATCH_MARKER, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => {
-            is_ours(&stat, &path.join(SCRATCH))?;
+            check_owner(&stat, &path.join(SCRATCH_MARKER))?;
             Ok(FileType::from_raw_mode(stat.st_mode).is_file())
         }
         Err(Errno::NOENT) => Ok(false),
@@ -360,21 +365,22 @@ fn is_marked(held: &Held, path: &Path) -> Result<bool, FolderError> {
     }
 }
 
-/// Whether the lock's file is still the one that has its name.
-fn is_named(folder: &OwnedFd, lock: &File) -> bool {
-    let named = rustix::fs::statat(folder, LOCK, AtFlags::SYMLINK_NOFOLLOW);
+/// Returns `true` if the open lock file is still the one that the folder contains.
+fn is_current_lock(folder: &OwnedFd, lock: &File) -> bool {
+    let named = rustix::fs::statat(folder, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW);
     let held = rustix::fs::fstat(lock);
     matches!((named, held), (Ok(named), Ok(held)) if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino))
 }
 
-/// Writes this process's id into the lock's file, for whoever comes second.
-fn sign(lock: &mut File) -> io::Result<()> {
+/// Writes the id of this process into the lock file, for the error message of another process.
+fn write_owner(lock: &mut File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;
     write!(lock, "{}", std::process::id())
 }
 
-/// Who signed the lock's file. Only for a message, so that it can't be read is not an error.
+/// Returns the process id in the lock file. It is used only in a message, so an unreadable file is not an
+/// error.
 fn owner(lock: &mut File) -> String {
     let mut text = String::new();
     match lock.take(32).read_to_string(&mut text) {
@@ -403,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_owner_is_refused_and_the_last_leaves_no_lock() {
+    fn second_owner_is_refused_and_last_drop_removes_lock() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("a/b");
         let first = Folder::own(&path).unwrap();
@@ -411,7 +417,7 @@ mod tests {
         let second = Folder::own(&path).unwrap_err();
         let told = format!("is in use by process {}", std::process::id());
         assert!(second.to_string().contains(&told), "{second}");
-        assert_eq!((mode(&path), mode(&path.join(LOCK))), (0o700, 0o600));
+        assert_eq!((mode(&path), mode(&path.join(LOCK_FILE))), (0o700, 0o600));
         drop(first);
         assert!(matches!(Folder::own(&path), Err(FolderError::InUse { .. })));
         drop(again);
@@ -420,18 +426,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_a_killed_owner_left_is_no_hindrance() {
+    fn stale_lock_of_killed_owner_is_taken_over() {
         let base = tempfile::tempdir().unwrap();
-        fs::write(base.path().join(LOCK), "1").unwrap();
+        fs::write(base.path().join(LOCK_FILE), "1").unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let folder = Folder::own(base.path()).unwrap();
-        assert_eq!(mode(&base.path().join(LOCK)), 0o600);
+        assert_eq!(mode(&base.path().join(LOCK_FILE)), 0o600);
         drop(folder);
         assert_eq!(names(base.path()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_folder_that_others_get_at_is_refused() {
+    fn folder_accessible_to_others_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("open");
         fs::create_dir(&path).unwrap();
@@ -441,7 +447,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
             let refused = |folder: Result<Folder, FolderError>| match folder {
                 Ok(_) => true,
-                Err(FolderError::Open { mode, .. }) => {
+                Err(FolderError::AccessibleToOthers { mode, .. }) => {
                     assert_eq!(mode, bits);
                     false
                 }
@@ -453,8 +459,9 @@ mod tests {
         }
     }
 
-    /// Only the superuser can give something away; everybody else finds something that is the superuser's.
-    fn another_users(base: &Path) -> PathBuf {
+    /// Returns a folder of another user. Only root can change an owner, so other users get `/`, which belongs
+    /// to root.
+    fn folder_of_another_user(base: &Path) -> PathBuf {
         if !rustix::process::geteuid().is_root() {
             return PathBuf::from("/");
         }
@@ -466,18 +473,18 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_another_user_prepared_is_refused() {
+    fn folder_of_another_user_is_refused() {
         let base = tempfile::tempdir().unwrap();
-        let path = another_users(base.path());
+        let path = folder_of_another_user(base.path());
         let before = names(&path);
         for refused in [Folder::own(&path), Folder::scratch(&path)] {
-            assert!(matches!(refused, Err(FolderError::Foreign { .. })), "{refused:?}");
+            assert!(matches!(refused, Err(FolderError::ForeignOwner { .. })), "{refused:?}");
         }
-        assert_eq!(names(&path), before, "nothing is made there");
+        assert_eq!(names(&path), before, "nothing is created in the folder");
     }
 
     #[test]
-    fn no_link_is_followed() {
+    fn link_to_folder_is_refused() {
         let base = tempfile::tempdir().unwrap();
         let (real, link) = (base.path().join("real"), base.path().join("link"));
         fs::create_dir(&real).unwrap();
@@ -487,7 +494,7 @@ mod tests {
             let text = refused.unwrap_err().to_string();
             assert!(text.contains("is a link"), "{text}");
         }
-        // Nor one to nowhere: what it leads to is not made.
+        // A dangling link is refused as well, and its target is not created.
         let dangling = base.path().join("dangling");
         symlink(base.path().join("nowhere"), &dangling).unwrap();
         assert!(Folder::own(&dangling).unwrap_err().to_string().contains("is a link"));
@@ -496,27 +503,27 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_a_link_is_refused_and_its_target_left_alone() {
+    fn linked_lock_is_refused_and_target_is_unchanged() {
         let base = tempfile::tempdir().unwrap();
         let (path, target) = (base.path().join("data"), base.path().join("precious"));
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(&target, "precious").unwrap();
-        symlink(&target, path.join(LOCK)).unwrap();
+        symlink(&target, path.join(LOCK_FILE)).unwrap();
         let text = Folder::own(&path).unwrap_err().to_string();
         assert!(text.contains("owner.lock is a link"), "{text}");
-        fs::remove_file(path.join(LOCK)).unwrap();
-        fs::hard_link(&target, path.join(LOCK)).unwrap();
+        fs::remove_file(path.join(LOCK_FILE)).unwrap();
+        fs::hard_link(&target, path.join(LOCK_FILE)).unwrap();
         let text = Folder::own(&path).unwrap_err().to_string();
-        assert!(text.contains("other names"), "{text}");
+        assert!(text.contains("other hard links"), "{text}");
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
     }
 
     #[test]
-    fn the_journals_file_is_this_users_alone() {
+    fn private_file_restricts_mode_and_refuses_link() {
         let base = tempfile::tempdir().unwrap();
         let folder = Folder::own(&base.path().join("data")).unwrap();
-        // systemd-tmpfiles cleans no folder that it can't lock.
+        // systemd-tmpfiles skips a folder that it can't lock.
         let cleaner = File::open(folder.path()).unwrap();
         let locked = flock(&cleaner, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(locked.unwrap_err(), Errno::WOULDBLOCK);
@@ -530,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_folder_that_was_made_for_it_is_emptied() {
+    fn only_scratch_folder_is_cleared() {
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("scratch");
         let leave = |path: &Path| {
@@ -546,16 +553,16 @@ mod tests {
         fs::create_dir(&precious).unwrap();
         fs::write(precious.join("file"), "").unwrap();
         symlink(&precious, path.join("cells/c1/link")).unwrap();
-        // Who ends before it is cleared leaves it to the next.
+        // An owner that exits before it clears the folder leaves the content to the next owner.
         drop(scratch);
         let scratch = Folder::scratch(&path).unwrap();
         scratch.clear().unwrap();
-        assert_eq!(names(&path), [SCRATCH, LOCK]);
+        assert_eq!(names(&path), [SCRATCH_MARKER, LOCK_FILE]);
         assert_eq!(names(&precious), ["file"]);
         drop(scratch);
-        assert!(!path.exists(), "nothing is left of it");
+        assert!(!path.exists(), "the scratch folder is removed");
 
-        // What somebody keeps is never emptied, also when it is there where a scratch folder would be.
+        // A kept folder is never emptied, even at the path of a former scratch folder.
         let kept = Folder::own(&path).unwrap();
         leave(&path);
         kept.clear().unwrap();
@@ -563,7 +570,7 @@ mod tests {
         let before = names(&path);
         assert_eq!(before, ["cells", "journal.db", "journal.db-wal", "past"]);
         let text = Folder::scratch(&path).unwrap_err().to_string();
-        assert!(text.contains("was not made to be emptied"), "{text}");
+        assert!(text.contains("is not a scratch folder"), "{text}");
         assert_eq!(names(&path), before);
     }
 }

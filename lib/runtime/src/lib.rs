@@ -1,9 +1,9 @@
-//! What a program needs around its services: a data folder, how it speaks and how it ends.
+//! Process-level support for a program: its data folder, its logging and its shutdown.
 //!
-//! | the module | holds |
+//! | module | content |
 //! |---|---|
-//! | [`folder`] | one data folder, one owner |
-//! | [`telemetry`], [`stop`] | what a program says, and how it ends |
+//! | [`folder`] | exclusive ownership of a data folder |
+//! | [`telemetry`], [`stop`] | logging, shutdown on signals |
 
 pub mod folder;
 pub mod stop;

@@ -1,4 +1,4 @@
-//! What a program says about itself: lines on standard error, so that standard output stays the program's answer.
+//! Logging to standard error, so that standard output carries only the program's results.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -8,77 +8,76 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-/// How lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people; in colour on a terminal.
+    /// Human-readable, in colour on a terminal.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Why nothing can be said.
+/// Error of starting telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter isn't one.
-    #[error("{filter:?} is not a log filter: use a level, or target=level with commas between")]
+    #[error("invalid log filter {filter:?}: expected a level, or target=level separated by commas")]
     Filter {
-        /// The filter as it was given.
         filter: String,
-        /// What is wrong with it.
         #[source]
         source: ParseError,
     },
     /// `start` was called before in this process.
-    #[error("telemetry has been started before")]
+    #[error("telemetry is already started")]
     Started(#[source] TryInitError),
 }
 
-/// What no filter turns on: the NATS client tells there every message as a whole, and by which password it connects.
-const NEVER_SAID: &str = "async_nats::connection=off";
+/// Directive that overrides every filter. At this target the NATS client logs whole messages and the password
+/// that it connects with.
+const SUPPRESSED_DIRECTIVE: &str = "async_nats::connection=off";
 
-/// Lines that wait to be read where they are diverted to. More are lost.
-const DIVERTED: usize = 256;
+/// Maximum number of diverted lines that wait to be read. Further lines are dropped.
+const DIVERSION_CAPACITY: usize = 256;
 
-/// Where lines go instead of to standard error.
+/// Destination of log lines instead of standard error. `None` if lines are not diverted.
 static DIVERSION: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 
-/// Lines that come here instead of to standard error, until this is dropped: for a program that draws on the terminal.
+/// Receiver of log lines that are diverted from standard error until it is dropped. Meant for a program that
+/// draws on the terminal.
 #[derive(Debug)]
-pub struct Diverted(Receiver<String>);
+pub struct DivertedLog(Receiver<String>);
 
-impl Diverted {
-    /// Begins. Whoever diverted them before gets no more.
+impl DivertedLog {
+    /// Starts diverting log lines. An earlier receiver gets no further lines.
     #[must_use]
     pub fn begin() -> Self {
-        let (sender, receiver) = sync_channel(DIVERTED);
+        let (sender, receiver) = sync_channel(DIVERSION_CAPACITY);
         *DIVERSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         Self(receiver)
     }
 
-    /// The lines that came since.
+    /// Returns the lines that have been diverted since the last call.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.0.try_iter()
     }
 }
 
-impl Drop for Diverted {
-    /// What nobody has read goes where it would have gone.
+impl Drop for DivertedLog {
+    /// Writes unread lines to standard error.
     fn drop(&mut self) {
         DIVERSION.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut out = io::stderr().lock();
         for line in self.0.try_iter() {
-            // If nobody reads that, nobody wants to know.
+            // A failed write to standard error can't be reported anywhere.
             drop(writeln!(out, "{line}"));
         }
     }
 }
 
-/// What the subscriber writes to: one call of `write` is one event.
-struct Lines;
+/// Writer of the subscriber. Each call of `write` is one event.
+struct LogWriter;
 
-impl Write for Lines {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut diversion = DIVERSION.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*diversion {
@@ -96,16 +95,16 @@ impl Write for Lines {
     }
 }
 
-/// Starts telemetry, once in a program. `log` (the program's `--log`) goes before the environment's `RUST_LOG`;
-/// without either, warnings and `default` are shown, as `muster=info`.
+/// Starts telemetry, once per process. `log` (the program's `--log`) takes precedence over the environment's
+/// `RUST_LOG`. Without either, the filter is `warn` plus `default`, such as `muster=info`.
 ///
 /// # Errors
-/// The filter isn't one, or telemetry runs already.
+/// Returns an error if the filter is invalid or telemetry is already started.
 pub fn start(log: Option<&str>, default: &str, format: Format) -> Result<(), TelemetryError> {
     let environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = log.map(str::to_owned).or(environment).unwrap_or_else(|| format!("warn,{default}"));
     let parsed = parse(&filter)?;
-    let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(|| Lines);
+    let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(|| LogWriter);
     match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).finish().try_init(),
         Format::Json => lines.json().flatten_event(true).finish().try_init(),
@@ -116,7 +115,7 @@ pub fn start(log: Option<&str>, default: &str, format: Format) -> Result<(), Tel
 fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
     let parsed = EnvFilter::try_new(filter)
         .map_err(|source| TelemetryError::Filter { filter: filter.to_owned(), source })?;
-    Ok(parsed.add_directive(NEVER_SAID.parse().expect("this is a directive")))
+    Ok(parsed.add_directive(SUPPRESSED_DIRECTIVE.parse().expect("the directive is valid")))
 }
 
 #[cfg(test)]
@@ -124,22 +123,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_filter_turns_on_what_tells_whole_messages() {
+    fn no_filter_enables_nats_connection_logs() {
         for asked in ["trace", "async_nats=trace", "async_nats::connection=trace"] {
             let filter = parse(asked).unwrap().to_string();
             let said: Vec<&str> = filter.split(',').filter(|of| of.starts_with("async_nats::")).collect();
-            assert_eq!(said, [NEVER_SAID], "{filter}");
+            assert_eq!(said, [SUPPRESSED_DIRECTIVE], "{filter}");
         }
     }
 
     #[test]
-    fn a_filter_is_checked_and_telemetry_starts_once() {
+    fn start_rejects_invalid_filter_and_second_start() {
         let bad = start(Some("runtime=loud"), "muster=info", Format::Text).unwrap_err();
-        assert!(bad.to_string().starts_with("\"runtime=loud\" is not a log filter"), "{bad}");
+        assert!(bad.to_string().starts_with("invalid log filter \"runtime=loud\""), "{bad}");
         start(Some("off"), "muster=info", Format::Json).unwrap();
-        tracing::error!("not shown: the filter is off");
-        let diverted = Diverted::begin();
-        Lines.write_all(b"a line\n").unwrap();
+        tracing::error!("not logged: the filter is off");
+        let diverted = DivertedLog::begin();
+        LogWriter.write_all(b"a line\n").unwrap();
         assert_eq!(diverted.lines().collect::<Vec<_>>(), ["a line"]);
         drop(diverted);
         assert!(DIVERSION.lock().unwrap().is_none());

@@ -1,17 +1,17 @@
-//! The first signal asks a program to end, the second doesn't ask.
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+//! The first signal requests a stop, and the second one exits the process.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use runtime::stop::{EXIT_ENDED, Hangup, on_signal};
+use runtime::stop::{EXIT_FORCED, Hangup, on_signal};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Says that it waits, then that it was asked to stop, and doesn't.
+/// Program that the next test signals. It prints when it waits and when a stop is requested, and never stops.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "it is the process that the next test signals"]
+#[ignore = "the next test starts this process and signals it"]
 async fn the_program_that_is_signalled() {
-    let stop = on_signal(Hangup::Ends).unwrap();
+    let stop = on_signal(Hangup::Stop).unwrap();
     println!("\nwaiting");
     stop.cancelled().await;
     println!("\nasked");
@@ -24,7 +24,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn the_first_signal_asks_and_the_second_ends() {
+fn first_signal_requests_stop_and_second_exits() {
     for (first, second) in
         [(Signal::TERM, Signal::INT), (Signal::INT, Signal::INT), (Signal::HUP, Signal::TERM)]
     {
@@ -37,9 +37,9 @@ fn the_first_signal_asks_and_the_second_ends() {
         assert!(lines.any(|line| line == "waiting"));
         signal(&child, first);
         assert!(lines.any(|line| line == "asked"));
-        // A terminal that is gone says so several times.
+        // A closing terminal sends SIGHUP several times.
         signal(&child, Signal::HUP);
         signal(&child, second);
-        assert_eq!(child.wait().unwrap().code(), Some(EXIT_ENDED));
+        assert_eq!(child.wait().unwrap().code(), Some(EXIT_FORCED));
     }
 }

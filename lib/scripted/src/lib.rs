@@ -1,21 +1,23 @@
-//! Containers in memory that behave as their recipe says: for simulation and benchmarks. No clock, no thread, no
-//! waiting: what happens is put down with its time, and [`Scripted::advance`] makes it happen.
+//! Simulated in-memory containers that follow a script in their recipe, for simulation and benchmarks. There
+//! is no clock, thread or waiting: steps are scheduled with their time, and [`Scripted::advance`] executes
+//! them.
 //!
-//! A recipe whose first program is `scripted` says in its arguments how it behaves:
+//! The arguments of a recipe whose first program is `scripted` define its behaviour:
 //!
 //! | argument | meaning |
 //! |---|---|
 //! | `create=5ms` | time from INITIALIZING to CREATED |
 //! | `start=10ms` | time from CREATED to RUNNING |
-//! | `run=2s` | time from RUNNING to its end; else an LRP runs for ever and a task ends at once |
-//! | `exit=1` | ends with this status, 0 unless given |
-//! | `result=TEXT` | what a task that ends well has to say |
-//! | `ignore-term` | ends only by KILL, when its grace period is over |
-//! | `never-healthy` | is never RUNNING; fails when its start timeout is over |
-//! | `hang-create` | stays INITIALIZING until it is stopped |
-//! | `fail-create=TEXT` | can't be created |
+//! | `run=2s` | time from RUNNING to exit; default: endless for an LRP, zero for a task |
+//! | `exit=1` | exit status; default: 0 |
+//! | `result=TEXT` | result of a successful task |
+//! | `ignore-term` | exits only on KILL, after its grace period |
+//! | `never-healthy` | never RUNNING; fails after its start timeout |
+//! | `hang-create` | stays INITIALIZING until stopped |
+//! | `fail-create=TEXT` | creation fails for this reason |
 //!
-//! Times are in `ms` or `s`. What is fetched and sent takes no time and succeeds. Any other recipe behaves as one without arguments: RUNNING at once.
+//! Times are in `ms` or `s`. Downloads and uploads take no time and succeed. Any other recipe behaves like
+//! one without arguments: it is RUNNING at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,39 +25,36 @@ use std::time::Duration;
 use schemas::Timestamp;
 use schemas::container::{Container, ContainerState, NetInfo, PortMapping, Recipe, RunResult, WorkKey};
 use schemas::isolation::Isolation;
-use schemas::limits::{REASON_BYTES, cut};
+use schemas::limits::{REASON_BYTES, truncate};
 use schemas::names::InstanceGuid;
 
-/// The first port of the host that is given out, and the first again after the last.
+/// First host port that is assigned. After the last port, assignment starts here again.
 const FIRST_PORT: u16 = 20_000;
 
-/// How a container behaves.
+/// Scripted behaviour of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Behaviour {
-    /// What becomes of its creation.
     pub create: Create,
-    /// Time from CREATED to RUNNING; none: it is never healthy.
+    /// Time from CREATED to RUNNING, or `None` if the container never becomes healthy.
     pub start: Option<Duration>,
-    /// Time from RUNNING to its end; none: for ever.
+    /// Time from RUNNING to exit, or `None` if the container runs forever.
     pub run: Option<Duration>,
-    /// The status that it exits with.
     pub exit: u8,
-    /// What it has to say if it is a task that ends well.
+    /// Result of the container if it is a task that succeeds.
     pub result: String,
-    /// Whether it ends only by KILL.
+    /// The container exits only on KILL.
     pub ignore_term: bool,
 }
 
-/// What becomes of the creation of a container.
+/// Outcome of the creation of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Create {
-    /// It is created after this time.
+    /// Creation succeeds after this time.
     After(Duration),
-    /// It fails, for this reason.
+    /// Creation fails at once, for this reason.
     Fails(String),
-    /// It fails after this time, for this reason.
+    /// Creation fails after this time, for this reason.
     FailsAfter(Duration, String),
-    /// It takes for ever.
     Hangs,
 }
 
@@ -65,60 +64,55 @@ impl Default for Create {
     }
 }
 
-/// Something that really happened, whatever anybody heard of it.
+/// Start or end of a container's action, recorded whether or not a client learned of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happened {
-    /// The container.
+pub struct ActionEvent {
     pub instance_guid: InstanceGuid,
-    /// What it is for.
     pub work: WorkKey,
-    /// When.
     pub at: Timestamp,
-    /// What.
-    pub what: What,
+    pub what: ActionEventKind,
 }
 
-/// What can happen to an action.
+/// Kind of an [`ActionEvent`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It began to run.
+pub enum ActionEventKind {
     Started,
-    /// It ran and runs no more.
+    /// The action had started and ended with this result.
     Ended(RunResult),
 }
 
-/// The containers of one cell.
+/// Scripted containers of one cell.
 #[derive(Clone, Debug)]
 pub struct Scripted {
     address: String,
     isolation: Isolation,
     script: fn(&Recipe) -> Behaviour,
-    containers: BTreeMap<InstanceGuid, Scene>,
-    /// What will happen, in the order in which it will.
+    containers: BTreeMap<InstanceGuid, ScriptedContainer>,
+    /// Scheduled steps, in the order of their execution.
     due: BTreeMap<(Timestamp, u64), (InstanceGuid, Step)>,
-    /// Numbers what is put down, so that of two things at one moment the first comes first.
+    /// Sequence number of the next scheduled step. Steps of the same time are executed in this order.
     next_number: u64,
     next_port: u16,
-    happened: Vec<Happened>,
+    happened: Vec<ActionEvent>,
 }
 
-/// One container.
+/// State of one container.
 #[derive(Clone, Debug)]
-struct Scene {
+struct ScriptedContainer {
     container: Container,
     behaviour: Behaviour,
     grace: Duration,
     start_timeout: Duration,
     container_ports: Vec<u16>,
-    /// Whether its action runs: from CREATED to COMPLETED.
+    /// The action is running: from CREATED to COMPLETED.
     acting: bool,
     stopping: bool,
     deleting: bool,
-    /// Its keys in `due`.
+    /// Keys of the container's steps in `Scripted::due`.
     due: BTreeSet<(Timestamp, u64)>,
 }
 
-/// What happens next to a container.
+/// Scheduled step of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Create,
@@ -127,10 +121,10 @@ enum Step {
 }
 
 impl Create {
-    /// What becomes of it, and after which time; none: nothing ever.
+    /// Returns the first step and the delay before it, or `None` if creation hangs.
     fn first(&self) -> Option<(Duration, Step)> {
         let failed = |reason: &str| {
-            let reason = cut(&format!("failed to create container: {reason}"), REASON_BYTES);
+            let reason = truncate(&format!("failed to create container: {reason}"), REASON_BYTES);
             Step::End(RunResult::Failed { reason, exit_status: None })
         };
         match self {
@@ -145,22 +139,24 @@ impl Create {
 impl Behaviour {
     /// Reads the behaviour from a recipe's first program.
     #[must_use]
-    pub fn of(recipe: &Recipe) -> Self {
+    pub fn from_recipe(recipe: &Recipe) -> Self {
         let task = match recipe.work {
             WorkKey::Lrp { .. } => false,
             WorkKey::Task { .. } => true,
         };
-        let usual =
+        let default_value =
             Self { start: Some(Duration::ZERO), run: task.then_some(Duration::ZERO), ..Self::default() };
-        // What is only fetched or sent takes no time, and goes well.
-        let Some(run) = recipe.action.first_run().filter(|run| run.path == "scripted") else { return usual };
-        let read = run.args.iter().try_fold(usual, |so_far, argument| {
-            so_far.with(argument).ok_or_else(|| format!("scripted: cannot read {argument:?}"))
+        // Recipes that only download or upload take no time and succeed.
+        let Some(run) = recipe.action.first_run().filter(|run| run.path == "scripted") else {
+            return default_value;
+        };
+        let read = run.args.iter().try_fold(default_value, |so_far, argument| {
+            so_far.with(argument).ok_or_else(|| format!("scripted: invalid argument {argument:?}"))
         });
         read.unwrap_or_else(|reason| Self { create: Create::Fails(reason), ..Self::default() })
     }
 
-    /// The same with one argument more; none if that can't be read.
+    /// Applies one more argument. Returns `None` if it is invalid.
     fn with(mut self, argument: &str) -> Option<Self> {
         match argument.split_once('=').unwrap_or((argument, "")) {
             ("create", time) => self.create = Create::After(duration(time)?),
@@ -186,8 +182,8 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 impl Scripted {
-    /// A cell without a container, reached at `address`. `script` says how a recipe behaves: [`Behaviour::of`] unless
-    /// there is a reason.
+    /// Creates a cell without containers, reachable at `address`. `script` maps a recipe to its behaviour and
+    /// is normally [`Behaviour::from_recipe`].
     #[must_use]
     pub fn new(address: &str, script: fn(&Recipe) -> Behaviour) -> Self {
         Self {
@@ -202,43 +198,43 @@ impl Scripted {
         }
     }
 
-    /// The same, with containers that are said to be kept apart so.
+    /// Sets the isolation that the containers report.
     #[must_use]
-    pub fn kept_apart(self, isolation: Isolation) -> Self {
+    pub fn with_isolation(self, isolation: Isolation) -> Self {
         Self { isolation, ..self }
     }
 
-    /// Every container, from INITIALIZING until it is deleted.
+    /// Returns every container, from INITIALIZING until it is deleted.
     #[must_use]
     pub fn list(&self) -> Vec<Container> {
         self.containers.values().map(|scene| scene.container.clone()).collect()
     }
 
-    /// What really happened since [`Scripted::take_happened`], in its order.
+    /// Returns the events since the last [`Scripted::take_events`], in order.
     #[must_use]
-    pub fn happened(&self) -> &[Happened] {
+    pub fn events(&self) -> &[ActionEvent] {
         &self.happened
     }
 
-    /// Takes what really happened, so that it does not pile up.
-    pub fn take_happened(&mut self) -> Vec<Happened> {
+    /// Takes the recorded events, so that they do not accumulate.
+    pub fn take_events(&mut self) -> Vec<ActionEvent> {
         std::mem::take(&mut self.happened)
     }
 
-    /// Creates a container: INITIALIZING at once, all else by [`Scripted::advance`]. A guid that exists already is
-    /// left as it is.
+    /// Creates a container. It is INITIALIZING at once; [`Scripted::advance`] executes the later steps. A
+    /// container with the same guid is left unchanged.
     pub fn run(&mut self, now: Timestamp, recipe: &Recipe) {
-        self.run_so(now, recipe, (self.script)(recipe));
+        self.run_with(now, recipe, (self.script)(recipe));
     }
 
-    /// The same, with a container that behaves so, whatever the script says.
-    pub fn run_so(&mut self, now: Timestamp, recipe: &Recipe, behaviour: Behaviour) {
+    /// Creates a container like [`Scripted::run`], with this behaviour instead of the script's.
+    pub fn run_with(&mut self, now: Timestamp, recipe: &Recipe, behaviour: Behaviour) {
         let guid = recipe.instance_guid;
         if self.containers.contains_key(&guid) {
             return;
         }
         let first = behaviour.create.first();
-        let scene = Scene {
+        let scene = ScriptedContainer {
             container: Container {
                 instance_guid: guid,
                 work: recipe.work.clone(),
@@ -263,16 +259,16 @@ impl Scripted {
         }
     }
 
-    /// Takes up a container that was there before: it is in its state, and behaves from there on as it is said, with the
-    /// times counted from now. `ports` are those that it will listen on, if it doesn't run yet. A guid that exists already
-    /// is left as it is.
+    /// Adopts an existing container. It keeps its state and follows `behaviour` from there, with times
+    /// counted from `now`. `ports` are the container ports that it will listen on if it is not RUNNING yet. A
+    /// container with the same guid is left unchanged.
     pub fn adopt(&mut self, now: Timestamp, container: Container, behaviour: Behaviour, ports: Vec<u16>) {
         let guid = container.instance_guid;
         if self.containers.contains_key(&guid) {
             return;
         }
         let state = container.state.clone();
-        let scene = Scene {
+        let scene = ScriptedContainer {
             container,
             behaviour,
             grace: Duration::ZERO,
@@ -290,7 +286,7 @@ impl Scripted {
         }
     }
 
-    /// Stops a container, at once or when its grace period is over.
+    /// Stops a container, at once or after its grace period.
     pub fn stop(&mut self, now: Timestamp, guid: InstanceGuid) {
         let Some(scene) = self.containers.get_mut(&guid) else { return };
         if scene.stopping || scene.completed() {
@@ -298,10 +294,10 @@ impl Scripted {
         }
         scene.stopping = true;
         let wait = if scene.acting && scene.behaviour.ignore_term { scene.grace } else { Duration::ZERO };
-        self.replace_plan(guid, now + wait, RunResult::Stopped);
+        self.schedule_end(guid, now + wait, RunResult::Stopped);
     }
 
-    /// Deletes a container, stopping it first if need be.
+    /// Deletes a container, stopping it first if necessary.
     pub fn delete(&mut self, now: Timestamp, guid: InstanceGuid) {
         self.stop(now, guid);
         let Some(scene) = self.containers.get_mut(&guid) else { return };
@@ -311,50 +307,50 @@ impl Scripted {
         }
     }
 
-    /// Lets a container fail, whatever its script says.
+    /// Fails a container for this reason, regardless of its script.
     pub fn crash(&mut self, now: Timestamp, guid: InstanceGuid, reason: &str) {
         let Some(scene) = self.containers.get(&guid) else { return };
         if !scene.completed() {
-            self.replace_plan(
+            self.schedule_end(
                 guid,
                 now,
-                RunResult::Failed { reason: cut(reason, REASON_BYTES), exit_status: None },
+                RunResult::Failed { reason: truncate(reason, REASON_BYTES), exit_status: None },
             );
         }
     }
 
-    /// When the next thing happens; none: never, unless somebody does something.
+    /// Returns the time of the next scheduled step, or `None` if no step is scheduled.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Lets everything happen that is due, and announces each state that a container came to. One that is being deleted
-    /// is announced as COMPLETED, and is gone.
+    /// Executes every step that is due, and returns each state that a container entered. A container that is
+    /// being deleted is returned as COMPLETED and removed.
     pub fn advance(&mut self, now: Timestamp) -> Vec<Container> {
         let mut changes = vec![];
         while let Some(((at, number), _)) = self.due.first_key_value()
             && *at <= now
         {
             let key = (*at, *number);
-            let (guid, step) = self.due.remove(&key).expect("the first is there");
+            let (guid, step) = self.due.remove(&key).expect("the first key exists");
             self.scene(guid).due.remove(&key);
             changes.push(self.take_step(key.0, guid, step));
         }
         changes
     }
 
-    /// One step of one container.
+    /// Executes one step of one container.
     fn take_step(&mut self, at: Timestamp, guid: InstanceGuid, step: Step) -> Container {
         match step {
             Step::Create => self.create(at, guid),
-            Step::Run => self.begin_to_run(at, guid),
+            Step::Run => self.enter_running(at, guid),
             Step::End(result) => {
                 let scene = self.scene(guid);
                 scene.container.state = ContainerState::Completed(result.clone());
                 let acted = std::mem::take(&mut scene.acting);
                 if acted {
-                    self.note(guid, at, What::Ended(result));
+                    self.record_event(guid, at, ActionEventKind::Ended(result));
                 }
             }
         }
@@ -371,7 +367,7 @@ impl Scripted {
         scene.container.state = ContainerState::Created;
         scene.acting = true;
         let (start, timeout) = (scene.behaviour.start, scene.start_timeout);
-        self.note(guid, at, What::Started);
+        self.record_event(guid, at, ActionEventKind::Started);
         match start {
             Some(time) => self.plan(guid, at + time, Step::Run),
             None if timeout.is_zero() => {}
@@ -382,7 +378,7 @@ impl Scripted {
         }
     }
 
-    fn begin_to_run(&mut self, at: Timestamp, guid: InstanceGuid) {
+    fn enter_running(&mut self, at: Timestamp, guid: InstanceGuid) {
         let container_ports = std::mem::take(&mut self.scene(guid).container_ports);
         let ports = container_ports.into_iter().map(|container_port| {
             let host_port = self.next_port;
@@ -405,11 +401,11 @@ impl Scripted {
         self.scene(guid).due.insert(key);
     }
 
-    /// Puts an end in the place of all that was planned; an end that comes sooner stays.
-    fn replace_plan(&mut self, guid: InstanceGuid, at: Timestamp, result: RunResult) {
+    /// Replaces all scheduled steps of a container by an end. An earlier scheduled end is kept.
+    fn schedule_end(&mut self, guid: InstanceGuid, at: Timestamp, result: RunResult) {
         let planned = std::mem::take(&mut self.scene(guid).due);
         for key in planned {
-            let (_, step) = self.due.remove(&key).expect("what a container plans is due");
+            let (_, step) = self.due.remove(&key).expect("every step of a container is scheduled");
             match step {
                 Step::End(sooner) if key.0 <= at => return self.plan(guid, key.0, Step::End(sooner)),
                 Step::Create | Step::Run | Step::End(_) => {}
@@ -418,17 +414,17 @@ impl Scripted {
         self.plan(guid, at, Step::End(result));
     }
 
-    fn note(&mut self, guid: InstanceGuid, at: Timestamp, what: What) {
+    fn record_event(&mut self, guid: InstanceGuid, at: Timestamp, what: ActionEventKind) {
         let work = self.scene(guid).container.work.clone();
-        self.happened.push(Happened { instance_guid: guid, work, at, what });
+        self.happened.push(ActionEvent { instance_guid: guid, work, at, what });
     }
 
-    fn scene(&mut self, guid: InstanceGuid) -> &mut Scene {
-        self.containers.get_mut(&guid).expect("only a container that is there has something due")
+    fn scene(&mut self, guid: InstanceGuid) -> &mut ScriptedContainer {
+        self.containers.get_mut(&guid).expect("only an existing container has scheduled steps")
     }
 }
 
-impl Scene {
+impl ScriptedContainer {
     const fn completed(&self) -> bool {
         match self.container.state {
             ContainerState::Completed(_) => true,
@@ -439,7 +435,7 @@ impl Scene {
         }
     }
 
-    /// What comes next in a state, and how long after it was entered.
+    /// Returns the next step after entering a state, and its delay. `None` if no step follows.
     fn next(&self, state: &ContainerState) -> Option<(Duration, Step)> {
         match state {
             ContainerState::Reserved | ContainerState::Initializing => self.behaviour.create.first(),
@@ -449,7 +445,7 @@ impl Scene {
         }
     }
 
-    /// How it ends by itself.
+    /// Returns the result of a container that exits on its own.
     fn end(&self) -> RunResult {
         let exit = self.behaviour.exit;
         let reason = format!("Exited with status {exit}");

@@ -1,4 +1,4 @@
-//! Containers in memory do what their recipe says, when it says.
+//! Scripted containers behave as their recipe specifies.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use schemas::container::{
 use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Position, Timestamp};
-use scripted::{Behaviour, Happened, Scripted, What};
+use scripted::{ActionEvent, ActionEventKind, Behaviour, Scripted};
 
 const T: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -38,7 +38,7 @@ fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
         cpu_weight: 0,
         ports: vec![8080],
         result_file: String::new(),
-        resources: Resources::of_container(16, 16, 0),
+        resources: Resources::for_container(16, 16, 0),
         sandbox: None,
         let_in_at: Position(0),
     }
@@ -56,14 +56,14 @@ fn task(number: u64, args: &[&str]) -> Recipe {
 }
 
 fn cell() -> Scripted {
-    Scripted::new("10.0.0.1", Behaviour::of)
+    Scripted::new("10.0.0.1", Behaviour::from_recipe)
 }
 
 fn states(changes: Vec<Container>) -> Vec<ContainerState> {
     changes.into_iter().map(|container| container.state).collect()
 }
 
-/// Everything that ever happens, with the milliseconds after `T` at which it does.
+/// Executes all scheduled steps. Returns each state with its time in milliseconds after `T`.
 fn story(cell: &mut Scripted) -> Vec<(u128, ContainerState)> {
     let mut story = vec![];
     while let Some(at) = cell.next_due() {
@@ -85,7 +85,7 @@ fn failed(reason: &str) -> ContainerState {
 const STOPPED: ContainerState = ContainerState::Completed(RunResult::Stopped);
 
 #[test]
-fn a_process_without_a_script_runs_at_once_and_for_ever() {
+fn process_without_script_runs_at_once_and_never_exits() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &[]));
     cell.run(T, &lrp(2, &[]));
@@ -98,7 +98,7 @@ fn a_process_without_a_script_runs_at_once_and_for_ever() {
 }
 
 #[test]
-fn times_and_ends_are_as_the_script_says() {
+fn script_sets_times_and_exit_status() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["create=5ms", "start=10ms", "run=2s", "exit=3"]));
     let wanted =
@@ -109,7 +109,7 @@ fn times_and_ends_are_as_the_script_says() {
 }
 
 #[test]
-fn a_task_ends_at_once_with_its_result() {
+fn task_without_run_time_completes_at_once_with_result() {
     let mut cell = cell();
     cell.run(T, &task(1, &["result=a=b"]));
     cell.run(T, &task(2, &["run=20ms", "exit=2"]));
@@ -120,7 +120,7 @@ fn a_task_ends_at_once_with_its_result() {
 }
 
 #[test]
-fn a_stop_waits_for_nobody_but_him_who_ignores_term() {
+fn stop_waits_for_grace_period_only_with_ignore_term() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &[]));
     cell.run(T, &lrp(2, &["ignore-term"]));
@@ -133,7 +133,7 @@ fn a_stop_waits_for_nobody_but_him_who_ignores_term() {
 }
 
 #[test]
-fn one_that_ends_by_itself_before_its_kill_ends_by_itself() {
+fn exit_before_kill_keeps_its_own_result() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["ignore-term", "run=1s", "exit=1"]));
     cell.advance(T);
@@ -142,7 +142,7 @@ fn one_that_ends_by_itself_before_its_kill_ends_by_itself() {
 }
 
 #[test]
-fn one_that_is_never_healthy_fails_in_time() {
+fn never_healthy_container_fails_after_start_timeout() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["never-healthy"]));
     let reason = "Instance never healthy after 5s: Exited with status 1";
@@ -152,7 +152,7 @@ fn one_that_is_never_healthy_fails_in_time() {
 }
 
 #[test]
-fn creation_may_hang_or_fail() {
+fn creation_hangs_or_fails_as_scripted() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["hang-create"]));
     assert_eq!(cell.next_due(), None);
@@ -161,13 +161,13 @@ fn creation_may_hang_or_fail() {
     cell.run(T, &lrp(2, &["fail-create=no disk"]));
     assert_eq!(story(&mut cell), [(0, failed("failed to create container: no disk"))]);
     cell.run(T, &lrp(3, &["start=soon"]));
-    let reason = "failed to create container: scripted: cannot read \"start=soon\"";
+    let reason = "failed to create container: scripted: invalid argument \"start=soon\"";
     assert_eq!(story(&mut cell), [(0, failed(reason))]);
-    assert_eq!(cell.happened(), [], "nothing of them ever ran");
+    assert_eq!(cell.events(), [], "no action ever started");
 }
 
 #[test]
-fn delete_ends_first_and_is_told_once() {
+fn delete_stops_running_container_and_reports_it_once() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["ignore-term"]));
     cell.advance(T);
@@ -182,23 +182,23 @@ fn delete_ends_first_and_is_told_once() {
 }
 
 #[test]
-fn a_crash_needs_no_script() {
+fn crash_overrides_script() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["run=1s"]));
     cell.advance(T);
-    cell.take_happened();
+    cell.take_events();
     let later = T + Duration::from_millis(7);
     cell.crash(later, guid(1), "struck by lightning");
     cell.crash(later, guid(9), "nobody");
     assert_eq!(story(&mut cell), [(7, failed("struck by lightning"))]);
     let ended = RunResult::Failed { reason: "struck by lightning".into(), exit_status: None };
     let work = lrp(1, &[]).work;
-    let wanted = Happened { instance_guid: guid(1), work, at: later, what: What::Ended(ended) };
-    assert_eq!(cell.happened(), [wanted]);
+    let wanted = ActionEvent { instance_guid: guid(1), work, at: later, what: ActionEventKind::Ended(ended) };
+    assert_eq!(cell.events(), [wanted]);
 }
 
 #[test]
-fn the_script_is_found_within_other_actions() {
+fn script_is_found_in_nested_actions() {
     let run = Action::Timeout(Timeout { action: Box::new(scripted(&["exit=4"])), timeout_ms: 1 });
     let mut recipe = task(1, &[]);
     recipe.action = Action::Parallel(Group { actions: vec![run, scripted(&["exit=5"])] });
@@ -237,9 +237,9 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    /// What started ends once or runs still, and in the end a delete leaves nothing.
+    /// Starts and ends of an action alternate, and deleting every container leaves nothing.
     #[test]
-    fn starts_and_ends_take_turns(moves in moves()) {
+    fn starts_and_ends_alternate(moves in moves()) {
         let (mut cell, mut now) = (cell(), T);
         for step in moves {
             match step {
@@ -258,11 +258,11 @@ proptest! {
         prop_assert_eq!(cell.list(), []);
         prop_assert_eq!(cell.next_due(), None);
         for number in 0..4 {
-            let of = cell.happened().iter().filter(|happened| happened.instance_guid == guid(number));
-            let started: Vec<bool> = of.map(|happened| happened.what == What::Started).collect();
+            let of = cell.events().iter().filter(|happened| happened.instance_guid == guid(number));
+            let started: Vec<bool> = of.map(|happened| happened.what == ActionEventKind::Started).collect();
             prop_assert!(started.len().is_multiple_of(2));
             prop_assert!(started.iter().enumerate().all(|(at, started)| *started == (at % 2 == 0)));
         }
-        prop_assert!(cell.happened().is_sorted_by_key(|happened| happened.at));
+        prop_assert!(cell.events().is_sorted_by_key(|happened| happened.at));
     }
 }

@@ -1,9 +1,10 @@
-//! One key.
+//! Encryption key for secrets.
 //!
-//! Sealing is deterministic: the nonce is a keyed hash (HMAC-SHA-256) of the place and the text, so the same secret at the
-//! same place is sealed to the same bytes, by whichever BBS and however often it is sent. That is what lets a repeated request
-//! be recognised and an unchanged file change nothing. Who sees two sealed values of one place learns whether they are the same,
-//! and how long they are; nothing else. A nonce comes twice only for the same text, or by a collision of 96 bits.
+//! Sealing is deterministic: the nonce is a keyed hash (HMAC-SHA-256) of the place and the text. The same
+//! secret at the same place is sealed to the same bytes by every BBS and on every request. A repeated request
+//! is therefore recognised, and an unchanged file changes nothing. An observer of two sealed values of one
+//! place learns whether they are equal and how long they are, and nothing else. A nonce repeats only for the
+//! same text, or by a collision of 96 bits.
 
 use std::fmt;
 
@@ -13,18 +14,18 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use ring::hmac;
 use schemas::Timestamp;
 use schemas::action::Sealed;
-use schemas::secret::Place;
+use schemas::secret::Binding;
 
-/// The length of a key, in bytes.
+/// Length of a key in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
-/// The length of the id of a key, in bytes; it is written in hexadecimal.
+/// Length of a key id in bytes. The id is written in hexadecimal.
 const ID_BYTES: usize = 4;
-/// What the keys for one use each are derived for.
+/// Purposes for which a key's subkeys are derived.
 const SEAL: &[u8] = b"muster secrets: seal";
 const NONCE: &[u8] = b"muster secrets: nonce";
 const ID: &[u8] = b"muster secrets: id";
 
-/// A key: seals, and opens what it sealed.
+/// Key that seals secrets and opens those that it sealed.
 pub struct Key {
     id: String,
     made: Timestamp,
@@ -33,7 +34,7 @@ pub struct Key {
     nonce: hmac::Key,
 }
 
-/// As many bytes as are asked for.
+/// Output length of HKDF in bytes.
 struct Length(usize);
 
 impl ring::hkdf::KeyType for Length {
@@ -42,7 +43,7 @@ impl ring::hkdf::KeyType for Length {
     }
 }
 
-/// Derives bytes for one use of a key. The lengths that are asked for here are all legal.
+/// Derives a subkey for one purpose. The lengths used here are all valid for HKDF.
 fn derive<const N: usize>(key: &Prk, purpose: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     let derived = key.expand(&[purpose], Length(N)).and_then(|okm| okm.fill(&mut bytes));
@@ -51,7 +52,7 @@ fn derive<const N: usize>(key: &Prk, purpose: &[u8]) -> [u8; N] {
 }
 
 impl Key {
-    /// A key of these bytes, which are drawn by chance. Its id is made of them.
+    /// Creates a key from random bytes. Its id is derived from them.
     #[must_use]
     pub fn new(bytes: [u8; KEY_BYTES], made: Timestamp) -> Self {
         let root = Salt::new(HKDF_SHA256, &[]).extract(&bytes);
@@ -65,13 +66,13 @@ impl Key {
         }
     }
 
-    /// Its id: what a sealed value names it by.
+    /// Returns the id by which a sealed value refers to this key.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// When it was made.
+    /// Returns the creation time of the key.
     #[must_use]
     pub const fn made(&self) -> Timestamp {
         self.made
@@ -83,9 +84,9 @@ impl Key {
 
     /// Seals a text for a place.
     #[must_use]
-    pub fn seal(&self, place: &Place, text: &str) -> Sealed {
+    pub fn seal(&self, place: &Binding, text: &str) -> Sealed {
         let bound = place.bytes();
-        let nonce = self.nonce_of(&bound, text);
+        let nonce = self.nonce_for(&bound, text);
         let mut data = nonce.to_vec();
         let mut sealed = text.as_bytes().to_vec();
         let bound = Aad::from(bound);
@@ -96,9 +97,10 @@ impl Key {
         Sealed { key: self.id.clone(), data: BASE64.encode(&data) }
     }
 
-    /// Opens what this key sealed for this place; none: it is something else, or damaged.
+    /// Opens a value that this key sealed for this place. Returns `None` if the value is damaged, or was
+    /// sealed by another key or for another place.
     #[must_use]
-    pub fn open(&self, place: &Place, sealed: &Sealed) -> Option<String> {
+    pub fn open(&self, place: &Binding, sealed: &Sealed) -> Option<String> {
         let data = BASE64.decode(sealed.data.as_bytes()).ok()?;
         let (nonce, sealed) = data.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = sealed.to_vec();
@@ -107,8 +109,8 @@ impl Key {
         String::from_utf8(text.to_vec()).ok()
     }
 
-    /// The first part is told apart from the second by its length.
-    fn nonce_of(&self, bound: &[u8], text: &str) -> [u8; NONCE_LEN] {
+    /// Returns the nonce for a place and a text. The length prefix separates the two inputs.
+    fn nonce_for(&self, bound: &[u8], text: &str) -> [u8; NONCE_LEN] {
         let mut hash = hmac::Context::with_key(&self.nonce);
         hash.update(&(bound.len() as u64).to_be_bytes());
         hash.update(bound);

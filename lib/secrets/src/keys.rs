@@ -1,4 +1,4 @@
-//! The keys of a program.
+//! Secrets keys of a program, reloaded when their file changes.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use schemas::action::{Sealed, Secret};
-use schemas::secret::Place;
+use schemas::secret::Binding;
 
 use crate::ring::{FileError, Ring};
 
-/// The keys of a program: none, or those of a file, which is read again whenever it has changed. So a key that was added seals,
-/// and one that was forgotten is, without a start of the program; and where the file can't be used any more, nothing is sealed
-/// or opened.
+/// Secrets keys of a program: those of a key file, or none. The file is read again whenever it changes, so
+/// added and removed keys take effect without a restart. While the file is unusable, nothing is sealed or
+/// opened.
 #[derive(Clone, Debug, Default)]
-pub struct Keys(Option<Arc<OfFile>>);
+pub struct Keys(Option<Arc<KeyFile>>);
 
 #[derive(Debug)]
-struct OfFile {
+struct KeyFile {
     path: PathBuf,
-    /// The keys, and which file they were read from.
-    read: Mutex<Option<(Stamp, Arc<Ring>)>>,
+    /// Keys, and the version of the file that they were read from.
+    read: Mutex<Option<(FileVersion, Arc<Ring>)>>,
 }
 
-/// What tells one version of a file from another.
+/// Metadata that identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     file: (u64, u64),
     size: u64,
     mode: u32,
@@ -34,8 +34,8 @@ struct Stamp {
     status_changed: (i64, i64),
 }
 
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
+impl FileVersion {
+    fn from_metadata(meta: &Metadata) -> Self {
         Self {
             file: (meta.dev(), meta.ino()),
             size: meta.len(),
@@ -46,120 +46,120 @@ impl Stamp {
     }
 }
 
-/// Why a secret can't be sealed.
+/// Error of sealing a secret. The message is a predicate that follows the name of the value.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// There is no key.
+    /// No key file is configured, or the file contains no key.
     #[error(
-        "is a secret, and there is no key to seal it with: make one by muster secrets init FILE, and start each BBS and rep with \
-         --secrets FILE"
+        "is a secret, but no key is configured to seal it: create one with muster secrets init FILE, and \
+         start each BBS and rep with --secrets FILE"
     )]
     NoKey,
-    /// The file can't be used.
-    #[error("is a secret, and there is no key to seal it with")]
+    /// The key file is unusable.
+    #[error("is a secret, but the key file to seal it with is unusable")]
     File(#[source] FileError),
 }
 
-/// Why a sealed value can't be opened. Who tells it says which value, and who lacks what.
+/// Error of opening a sealed value. The message is a predicate that follows the name of the value.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The key isn't there.
-    #[error("is sealed with key {0}, which is not there")]
+    /// The program does not have the key.
+    #[error("is sealed with key {0}, which is not available")]
     UnknownKey(String),
-    /// It was sealed for another place, or is damaged.
-    #[error("is sealed with key {0} for something else, or is damaged")]
+    /// The value was sealed for another place, or is damaged.
+    #[error("is sealed with key {0} for another place, or is damaged")]
     Foreign(String),
-    /// The file can't be used.
+    /// The key file is unusable.
     #[error("is sealed with key {key}")]
     File {
-        /// The key.
+        /// Id of the key that sealed the value.
         key: String,
-        /// Why it isn't there.
         #[source]
         source: FileError,
     },
 }
 
 impl OpenError {
-    /// The same in one line, as somebody tells it who lacks the key.
+    /// Returns the error in one line. `who` names the program or cluster that lacks the key.
     #[must_use]
-    pub fn told_by(&self, who: &str) -> String {
+    pub fn describe_for(&self, who: &str) -> String {
         match self {
-            Self::UnknownKey(key) => format!("is sealed with key {key}, which {who} doesn't have"),
+            Self::UnknownKey(key) => format!("is sealed with key {key}, which {who} does not have"),
             Self::Foreign(_) => self.to_string(),
             Self::File { key, source } => {
-                format!("is sealed with key {key}, which {who} can't get: {}", chain(source))
+                format!("is sealed with key {key}, which {who} cannot read: {}", chain(source))
             }
         }
     }
 }
 
 impl SealError {
-    /// The same in one line.
+    /// Returns the error and its causes in one line.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn to_line(&self) -> String {
         chain(self)
     }
 }
 
-/// An error with its causes.
+/// Returns an error and its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
 }
 
 impl Keys {
-    /// The keys of a file.
+    /// Returns the keys of a file.
     ///
     /// # Errors
-    /// See [`Ring::read`].
-    pub fn of_file(path: &Path) -> Result<Self, FileError> {
-        let file = OfFile { path: path.to_owned(), read: Mutex::new(None) };
-        file.ring()?;
+    /// Returns the same errors as [`Ring::read`].
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let file = KeyFile { path: path.to_owned(), read: Mutex::new(None) };
+        file.current()?;
         Ok(Self(Some(Arc::new(file))))
     }
 
-    /// Seals a text for a place, with the key that seals.
+    /// Seals a text for a place with the sealing key.
     ///
     /// # Errors
-    /// There is no key, or the file can't be used any more.
-    pub fn seal(&self, place: &Place, text: &str) -> Result<Sealed, SealError> {
-        let ring = self.0.as_ref().ok_or(SealError::NoKey)?.ring().map_err(SealError::File)?;
-        ring.sealing().map(|key| key.seal(place, text)).ok_or(SealError::NoKey)
+    /// Returns an error if the key is missing or the key file is unusable.
+    pub fn seal(&self, place: &Binding, text: &str) -> Result<Sealed, SealError> {
+        let ring = self.0.as_ref().ok_or(SealError::NoKey)?.current().map_err(SealError::File)?;
+        ring.sealing_key().map(|key| key.seal(place, text)).ok_or(SealError::NoKey)
     }
 
-    /// Opens what was sealed for a place.
+    /// Opens a value that was sealed for a place.
     ///
     /// # Errors
-    /// Its key isn't there, it was sealed for another place, or the file can't be used any more.
-    pub fn open(&self, place: &Place, sealed: &Sealed) -> Result<String, OpenError> {
+    /// Returns an error if the key is missing, the value was sealed for another place or is damaged, or the
+    /// key file is unusable.
+    pub fn open(&self, place: &Binding, sealed: &Sealed) -> Result<String, OpenError> {
         let unknown = || OpenError::UnknownKey(sealed.key.clone());
         let file = self.0.as_ref().ok_or_else(unknown)?;
-        let ring = file.ring().map_err(|source| OpenError::File { key: sealed.key.clone(), source })?;
+        let ring = file.current().map_err(|source| OpenError::File { key: sealed.key.clone(), source })?;
         let key = ring.find(&sealed.key).ok_or_else(unknown)?;
         key.open(place, sealed).ok_or_else(|| OpenError::Foreign(sealed.key.clone()))
     }
 
-    /// What a BBS does to the secrets of what is desired before anything is decided: what is open is sealed, and what is sealed
-    /// already must be openable here, else it would never run.
-    pub fn hand(&self) -> impl Fn(&Place, &Secret) -> Result<Secret, String> {
+    /// Returns the function that a BBS applies to the secrets of a desire before it decides. Open secrets are
+    /// sealed. A sealed secret must be openable here, because the work could never run otherwise.
+    pub fn sealer(&self) -> impl Fn(&Binding, &Secret) -> Result<Secret, String> {
         |place, secret| match secret {
             Secret::Plain(_) => Ok(secret.clone()),
             Secret::Open(text) => match self.seal(place, text) {
                 Ok(sealed) => Ok(Secret::Sealed(Box::new(sealed))),
-                Err(error) => Err(error.told()),
+                Err(error) => Err(error.to_line()),
             },
             Secret::Sealed(sealed) => match self.open(place, sealed) {
                 Ok(_) => Ok(secret.clone()),
-                Err(error) => Err(error.told_by("this cluster")),
+                Err(error) => Err(error.describe_for("this cluster")),
             },
         }
     }
 
-    /// The text of a value, whether it is secret or not.
+    /// Returns the text of a value and opens it if it is sealed.
     ///
     /// # Errors
-    /// See [`Keys::open`].
-    pub fn text(&self, place: &Place, secret: &Secret) -> Result<String, OpenError> {
+    /// Returns the same errors as [`Keys::open`].
+    pub fn text(&self, place: &Binding, secret: &Secret) -> Result<String, OpenError> {
         match secret {
             Secret::Plain(text) | Secret::Open(text) => Ok(text.to_string()),
             Secret::Sealed(sealed) => self.open(place, sealed),
@@ -167,18 +167,18 @@ impl Keys {
     }
 }
 
-impl OfFile {
-    /// The keys as they are now.
-    fn ring(&self) -> Result<Arc<Ring>, FileError> {
+impl KeyFile {
+    /// Returns the current keys, after reading the file again if it has changed.
+    fn current(&self) -> Result<Arc<Ring>, FileError> {
         let unreadable = |source: io::Error| FileError::Unreadable { path: self.path.clone(), source };
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(&fs::metadata(&self.path).map_err(unreadable)?);
+        let stamp = FileVersion::from_metadata(&fs::metadata(&self.path).map_err(unreadable)?);
         if let Some((known, ring)) = &*read
             && *known == stamp
         {
             return Ok(Arc::clone(ring));
         }
-        // What was read before is forgotten also where the file has become unusable.
+        // The old keys are dropped even if the file has become unusable.
         *read = None;
         let ring = Arc::new(Ring::read(&self.path)?);
         *read = Some((stamp, Arc::clone(&ring)));

@@ -1,12 +1,13 @@
-//! Keys: what seals secrets before the log has them, and opens them where they are needed (docs/model.md, "Secrets").
+//! Keys that seal secrets before they are written to the log, and open them where they are used
+//! (docs/internals/model/secrets.md, "Secrets").
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
 //! | `key.rs` | one key: sealing and opening, AES-256-GCM by `ring` |
-//! | `ring.rs` | several keys by their ids, the last of which seals; the file that holds them |
-//! | `keys.rs` | the keys of a program: the file, read again when it changes |
+//! | `ring.rs` | several keys by id, of which the last one seals; their file |
+//! | `keys.rs` | keys of a program; reloads the file when it changes |
 //!
-//! Nothing here is shown: neither a key nor what was opened is part of any error or of any `Debug`.
+//! Neither a key nor an opened secret is part of any error or `Debug` output.
 
 mod key;
 mod keys;
@@ -16,5 +17,5 @@ pub use key::Key;
 pub use keys::{Keys, OpenError, SealError};
 pub use ring::{FileError, Ring};
 
-/// What a file of keys is called in the data folder of a local cluster.
-pub const FILE: &str = "secrets.keys";
+/// Name of the key file in the data folder of a local cluster.
+pub const KEY_FILE_NAME: &str = "secrets.keys";

@@ -1,4 +1,4 @@
-//! Several keys, and the file that holds them.
+//! Key ring, and the file that stores it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,77 +11,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
 
-/// Largest file of keys that is read, in bytes: some thousands of them.
-const FILE_BYTES: u64 = 1024 * 1024;
-/// What a file begins with.
-const HEADING: &str = "# The keys by which the secrets of a cluster are sealed: who can read this file can read them.\n\
-                       # The last one seals; each opens what it sealed. Made by muster secrets.\n\n";
-/// Permissions that a file of keys must not give: any to others.
-const OTHERS: u32 = 0o077;
+/// Maximum number of bytes read from a key file, enough for some thousands of keys.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// Comment at the top of a key file.
+const FILE_HEADER: &str = "# Keys that seal the secrets of a cluster. A reader of this file can decrypt them.\n\
+                       # The last key seals. Each key opens what it sealed. Managed by muster secrets.\n\n";
+/// Mode bits that a key file must not have: any access by other users.
+const OTHERS_ACCESS: u32 = 0o077;
 
-/// Why a file of keys can't be used.
+/// Error of reading or writing a key file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It can't be read.
-    #[error("the file of keys {} can't be read", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It can't be written.
-    #[error("the file of keys {} can't be written", path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Others may read it.
+    #[error("cannot read the key file {}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("cannot write the key file {}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
+    /// Other users have access to the file.
     #[error(
-        "the file of keys {0} is open to others (mode {mode:o}): chmod 600 {0}", path.display()
+        "the key file {0} is accessible to other users (mode {mode:o}): chmod 600 {0}", path.display()
     )]
-    Open {
-        /// The file.
+    AccessibleToOthers {
         path: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It is none, or spoiled. What stands in it is not told.
-    #[error("{} is not a file of keys: {why}", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It is there already.
-    #[error("{} is there already, and is left as it is", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Somebody writes it at this moment, or was killed while doing so.
-    #[error("{} is being changed: if nobody does so, remove {}", path.display(), draft.display())]
+    /// The content is not a valid key file. The message quotes no key.
+    #[error("{} is not a valid key file: {why}", path.display())]
+    Malformed { path: PathBuf, why: String },
+    #[error("{} already exists and was not changed", path.display())]
+    Exists { path: PathBuf },
+    /// Another process is changing the file, or was killed while changing it.
+    #[error("{} is being changed by another process: if no muster secrets command is running, \
+             remove {}", path.display(), draft.display())]
     Busy {
-        /// The file.
         path: PathBuf,
-        /// What is written first.
+        /// Temporary file that is written first.
         draft: PathBuf,
     },
 }
 
-/// Keys by their ids. The last one seals.
+/// Key ring: keys by id, of which the last one seals.
 #[derive(Debug, Default)]
 pub struct Ring {
     keys: Vec<Key>,
 }
 
-/// A file of keys.
+/// Serialized form of a key file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredRing {
     key: Vec<StoredKey>,
 }
 
@@ -94,37 +72,37 @@ struct StoredKey {
 }
 
 impl Ring {
-    /// A ring of one key.
+    /// Creates a ring of one key.
     #[must_use]
-    pub fn of(key: Key) -> Self {
+    pub fn from_key(key: Key) -> Self {
         Self { keys: vec![key] }
     }
 
-    /// The key that seals.
+    /// Returns the key that seals, or `None` if the ring is empty.
     #[must_use]
-    pub fn sealing(&self) -> Option<&Key> {
+    pub fn sealing_key(&self) -> Option<&Key> {
         self.keys.last()
     }
 
-    /// The key of an id.
+    /// Returns the key with this id.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Key> {
         self.keys.iter().find(|key| key.id() == id)
     }
 
-    /// Every key, the one that seals last.
+    /// Returns all keys. The last one seals.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// Adds a key that only opens, until it is told to seal; the first one seals.
+    /// Adds a key that only opens until [`Ring::seal_with`] selects it. The first key of a ring seals.
     pub fn add(&mut self, key: Key) {
         let before_last = self.keys.len().saturating_sub(1);
         self.keys.insert(before_last, key);
     }
 
-    /// Has a key seal from now on. False: it isn't there.
+    /// Makes a key the one that seals. Returns `false` if the ring does not contain it.
     pub fn seal_with(&mut self, id: &str) -> bool {
         let taken = self.take(id);
         let there = taken.is_some();
@@ -132,16 +110,16 @@ impl Ring {
         there
     }
 
-    /// Takes a key out; what it sealed is never opened again.
+    /// Removes and returns a key. Values that it sealed can't be opened afterwards.
     pub fn take(&mut self, id: &str) -> Option<Key> {
         let at = self.keys.iter().position(|key| key.id() == id)?;
         Some(self.keys.remove(at))
     }
 
-    /// Reads a file of keys.
+    /// Reads a key file.
     ///
     /// # Errors
-    /// It can't be read, others can read it, or it is none.
+    /// Returns an error if the file can't be read, other users have access to it, or it is malformed.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::read_owned(path).map(|(ring, _)| ring)
     }
@@ -151,30 +129,30 @@ impl Ring {
         let file = File::open(path).map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
         let mode = meta.mode() & 0o777;
-        if meta.is_file() && mode & OTHERS != 0 {
-            return Err(FileError::Open { path: path.to_owned(), mode });
+        if meta.is_file() && mode & OTHERS_ACCESS != 0 {
+            return Err(FileError::AccessibleToOthers { path: path.to_owned(), mode });
         }
         let mut text = String::new();
-        file.take(FILE_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(unreadable)?;
         let ring = Self::parse(&text).map_err(|why| FileError::Malformed { path: path.to_owned(), why })?;
-        Ok((ring, Owner::of(&meta)))
+        Ok((ring, Owner::from_metadata(&meta)))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let stored: Stored = toml::from_str(text).map_err(|error| {
-            // The words of the error may quote what stands there.
+        let stored: StoredRing = toml::from_str(text).map_err(|error| {
+            // The parser's message may quote the content, so only the line number is reported.
             let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
-            format!("line {} is wrong", before.matches('\n').count() + 1)
+            format!("line {} is invalid", before.matches('\n').count() + 1)
         })?;
         let mut ring = Self::default();
-        // In the order of the file: who is last seals.
+        // The order of the file is kept, because the last key seals.
         for StoredKey { id, made, bytes } in stored.key {
             let bytes = BASE64.decode(bytes.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
             let key = bytes.map(|bytes| Key::new(bytes, Timestamp::from_seconds(made)));
             match key.filter(|key| key.id() == id) {
                 None => return Err(format!("key {id:?} is damaged")),
                 Some(key) if ring.find(key.id()).is_some() => {
-                    return Err(format!("key {} is there twice", key.id()));
+                    return Err(format!("duplicate key {}", key.id()));
                 }
                 Some(key) => ring.keys.push(key),
             }
@@ -188,18 +166,18 @@ impl Ring {
             made: key.made().seconds(),
             bytes: BASE64.encode(key.bytes()),
         };
-        let stored = Stored { key: self.keys.iter().map(key).collect() };
-        format!("{HEADING}{}", toml::to_string(&stored).expect("text and numbers are TOML"))
+        let stored = StoredRing { key: self.keys.iter().map(key).collect() };
+        format!("{FILE_HEADER}{}", toml::to_string(&stored).expect("text and numbers are TOML"))
     }
 
-    /// Writes a new file of keys that only its owner may read.
+    /// Writes a new key file that only its owner may read.
     ///
     /// # Errors
-    /// It can't be written, or is there already.
+    /// Returns an error if the file already exists or can't be written.
     pub fn create(&self, path: &Path) -> Result<(), FileError> {
         let mut draft = Draft::begin(path)?;
         draft.write(self)?;
-        // A link is made only where there is nothing: what somebody else made meanwhile is not replaced.
+        // A hard link never replaces an existing file, so a file created by another process is kept.
         match fs::hard_link(&draft.path, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(FileError::Exists { path: path.to_owned() })
@@ -208,37 +186,38 @@ impl Ring {
         }
     }
 
-    /// Changes a file of keys, whole or not at all; it keeps its owner. Of several that change it at the same time one
-    /// does and the others are refused, so that no key of one is lost by another. If `change` fails, nothing is changed.
+    /// Changes a key file atomically and keeps its owner. Of several concurrent changes only one succeeds and
+    /// the others are refused, so that no key is lost. If `change` fails, the file is not changed.
     ///
     /// # Errors
-    /// It can't be read or written, somebody else changes it, or what `change` says.
+    /// Returns an error if the file can't be read or written, or another process is changing it. Also returns
+    /// the error of `change`.
     pub fn change<T, E: From<FileError>>(
         path: &Path,
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
-        // What is a link stays one.
+        // The target of a link is changed, and the link is kept.
         let path = &fs::canonicalize(path)
             .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
-        // It is read when nobody else can change it any more.
+        // The file is read while the draft exists, because no other process can change the file then.
         let mut draft = Draft::begin(path)?;
         let (mut ring, owner) = Self::read_owned(path)?;
         let changed = change(&mut ring)?;
         draft.write(&ring)?;
-        draft.give_to(owner)?;
-        draft.take_place()?;
+        draft.set_owner(owner)?;
+        draft.commit()?;
         Ok(changed)
     }
 }
 
-/// What is written before it takes the place of a file of keys. While it is there nobody else changes that; what isn't put in
-/// its place is removed.
+/// Temporary file that replaces a key file. Other changes of the key file are refused while the draft exists.
+/// Dropping a draft that has not replaced the file removes it.
 struct Draft<'a> {
-    of: &'a Path,
+    target: &'a Path,
     path: PathBuf,
     file: File,
-    /// Whether it still stands under its own name, and not in the place of the file.
-    stands: bool,
+    /// The draft still exists under its own name and has not replaced the file.
+    pending: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -247,7 +226,7 @@ impl<'a> Draft<'a> {
         name.push(".new");
         let path = of.with_file_name(name);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(file) => Ok(Self { of, path, file, stands: true }),
+            Ok(file) => Ok(Self { target: of, path, file, pending: true }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(FileError::Busy { path: of.to_owned(), draft: path })
             }
@@ -257,37 +236,39 @@ impl<'a> Draft<'a> {
 
     fn write(&mut self, ring: &Ring) -> Result<(), FileError> {
         let written = self.file.write_all(ring.text().as_bytes()).and_then(|()| self.file.sync_all());
-        written.map_err(|source| unwritable(self.of, source))
+        written.map_err(|source| unwritable(self.target, source))
     }
 
-    /// Whoever reads the file now reads it afterwards, also if it is root who changes it.
-    fn give_to(&self, owner: Owner) -> Result<(), FileError> {
-        let own = |meta: fs::Metadata| Owner::of(&meta) == owner;
+    /// Gives the draft the owner of the key file, so that the same user can read the file after root has
+    /// changed it.
+    fn set_owner(&self, owner: Owner) -> Result<(), FileError> {
+        let own = |meta: fs::Metadata| Owner::from_metadata(&meta) == owner;
         let given = self.file.metadata().and_then(|meta| {
             if own(meta) { Ok(()) } else { fchown(&self.file, Some(owner.user), Some(owner.group)) }
         });
-        given.map_err(|source| unwritable(self.of, source))
+        given.map_err(|source| unwritable(self.target, source))
     }
 
-    fn take_place(mut self) -> Result<(), FileError> {
-        let unwritable = |source| unwritable(self.of, source);
-        fs::rename(&self.path, self.of).map_err(unwritable)?;
-        // Somebody else's draft may stand there from now on.
-        self.stands = false;
-        sync_folder(self.of).map_err(unwritable)
+    fn commit(mut self) -> Result<(), FileError> {
+        let unwritable = |source| unwritable(self.target, source);
+        fs::rename(&self.path, self.target).map_err(unwritable)?;
+        // From now on, a file with this name may be the draft of another process.
+        self.pending = false;
+        sync_folder(self.target).map_err(unwritable)
     }
 }
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        if self.stands {
-            // What went wrong before is told; what is left is in the way of the next change, which says so.
+        if self.pending {
+            // An earlier error is already reported. If the draft can't be removed, the next change reports it
+            // as `Busy`.
             fs::remove_file(&self.path).ok();
         }
     }
 }
 
-/// Whose a file is.
+/// Owner and group of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     user: u32,
@@ -295,7 +276,7 @@ struct Owner {
 }
 
 impl Owner {
-    fn of(meta: &fs::Metadata) -> Self {
+    fn from_metadata(meta: &fs::Metadata) -> Self {
         Self { user: meta.uid(), group: meta.gid() }
     }
 }
@@ -304,7 +285,7 @@ fn unwritable(path: &Path, source: io::Error) -> FileError {
     FileError::Unwritable { path: path.to_owned(), source }
 }
 
-/// What was renamed is there after a crash, too.
+/// Syncs the folder that contains a path, so that a new name in it survives a crash.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

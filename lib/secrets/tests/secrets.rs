@@ -1,4 +1,4 @@
-//! Keys, their file, and what they seal.
+//! Keys, key files and sealed values.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::fs;
@@ -9,7 +9,7 @@ use proptest::prelude::{any, proptest};
 use schemas::Timestamp;
 use schemas::action::{Sealed, Secret};
 use schemas::names::{Domain, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::secret::{Owner, Place, Purpose};
+use schemas::secret::{Binding, Owner, Purpose};
 use secrets::{FileError, Key, Keys, OpenError, Ring, SealError};
 
 const MARKER: &str = "a-very-secret-text";
@@ -22,19 +22,19 @@ fn process(guid: &str) -> Owner {
     Owner::Process(ProcessGuid::new(guid).unwrap())
 }
 
-fn place(domain: &str, owner: Owner, variable: &str) -> Place {
-    Place { domain: Domain::new(domain).unwrap(), owner, purpose: Purpose::Variable(variable.to_owned()) }
+fn place(domain: &str, owner: Owner, variable: &str) -> Binding {
+    Binding { domain: Domain::new(domain).unwrap(), owner, purpose: Purpose::Variable(variable.to_owned()) }
 }
 
-fn web() -> Place {
+fn web() -> Binding {
     place("shop", process("web"), "TOKEN")
 }
 
-/// A file of one key in a folder of its own.
+/// Creates a file of one key in a temporary folder.
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("muster.keys");
-    Ring::of(key(1)).create(&path).unwrap();
+    Ring::from_key(key(1)).create(&path).unwrap();
     (folder, path)
 }
 
@@ -52,7 +52,7 @@ fn mode(path: &Path) -> u32 {
 
 proptest! {
     #[test]
-    fn what_is_sealed_is_opened_and_has_the_length_that_it_tells(bytes in any::<[u8; 32]>(), text in any::<String>()) {
+    fn sealed_text_opens_and_reports_its_length(bytes in any::<[u8; 32]>(), text in any::<String>()) {
         let key = Key::new(bytes, Timestamp(0));
         let sealed = key.seal(&web(), &text);
         assert_eq!(sealed.text_bytes(), text.len());
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_was_changed_is_opened(at in 0_usize..60, bit in 0_u8..8) {
+    fn altered_value_is_not_opened(at in 0_usize..60, bit in 0_u8..8) {
         let sealed = key(1).seal(&web(), MARKER);
         let mut data = data_encoding::BASE64.decode(sealed.data.as_bytes()).unwrap();
         let at = at % data.len();
@@ -71,7 +71,7 @@ proptest! {
 }
 
 #[test]
-fn the_same_is_sealed_alike_and_anything_else_is_not() {
+fn sealing_is_deterministic_per_place_text_and_key() {
     let (one, sealed) = (key(1), key(1).seal(&web(), MARKER));
     assert_eq!(one.seal(&web(), MARKER), sealed);
     assert_ne!(one.seal(&web(), "another").data, sealed.data);
@@ -84,7 +84,7 @@ fn the_same_is_sealed_alike_and_anything_else_is_not() {
         place("shop", process("web"), "TOKEN2"),
         place("shop", periodic, "TOKEN"),
         place("shop", task, "TOKEN"),
-        Place { purpose: Purpose::CallbackUrl, ..web() },
+        Binding { purpose: Purpose::CallbackUrl, ..web() },
     ];
     for other in others {
         assert_ne!(one.seal(&other, MARKER).data, sealed.data, "{other:?}");
@@ -95,9 +95,9 @@ fn the_same_is_sealed_alike_and_anything_else_is_not() {
     assert_eq!(launched, Owner::Periodic(PeriodicGuid::new("web").unwrap()));
 }
 
-/// What a key seals must never change: it stands in logs.
+/// The result of sealing must never change, because logs contain sealed values.
 #[test]
-fn a_sealed_value_of_long_ago_is_opened() {
+fn sealed_format_is_stable() {
     let sealed = Sealed {
         key: "aa0edabc".into(),
         data: "adMZguAODzng/1sFRw2rbaxcskhJ+zrUgc2bjH9NRYh1+Rob3HRJyuGzYv23cA==".into(),
@@ -106,9 +106,9 @@ fn a_sealed_value_of_long_ago_is_opened() {
 }
 
 #[test]
-fn a_file_is_read_again_when_it_changes() {
+fn key_file_is_reloaded_when_it_changes() {
     let (_folder, path) = file();
-    let keys = Keys::of_file(&path).unwrap();
+    let keys = Keys::from_file(&path).unwrap();
     let old = keys.seal(&web(), MARKER).unwrap();
     change(&path, |ring| ring.add(key(2)));
     assert_eq!(keys.seal(&web(), MARKER).unwrap(), old, "a new key only opens");
@@ -124,8 +124,8 @@ fn a_file_is_read_again_when_it_changes() {
     let gone = keys.open(&web(), &old).unwrap_err();
     assert!(matches!(&gone, OpenError::UnknownKey(id) if id == key(1).id()));
     assert_eq!(
-        gone.told_by("this cell"),
-        format!("is sealed with key {}, which this cell doesn't have", old.key)
+        gone.describe_for("this cell"),
+        format!("is sealed with key {}, which this cell does not have", old.key)
     );
     assert_eq!(keys.text(&web(), &Secret::Sealed(new.clone().into())).unwrap(), MARKER);
     fs::remove_file(&path).unwrap();
@@ -134,9 +134,9 @@ fn a_file_is_read_again_when_it_changes() {
 }
 
 #[test]
-fn without_keys_nothing_is_sealed_or_opened() {
+fn without_keys_secrets_are_refused() {
     let none = Keys::default();
-    let refused = none.seal(&web(), MARKER).unwrap_err().told();
+    let refused = none.seal(&web(), MARKER).unwrap_err().to_line();
     assert!(refused.contains("muster secrets init FILE"), "{refused}");
     let sealed = key(1).seal(&web(), MARKER);
     assert!(matches!(none.open(&web(), &sealed), Err(OpenError::UnknownKey(_))));
@@ -144,15 +144,15 @@ fn without_keys_nothing_is_sealed_or_opened() {
 }
 
 #[test]
-fn a_file_is_its_owners_alone_and_is_made_once() {
+fn key_file_is_private_and_created_once() {
     let (folder, path) = file();
     assert_eq!(mode(&path), 0o600);
-    assert!(matches!(Ring::of(key(2)).create(&path), Err(FileError::Exists { .. })));
-    assert_eq!(Ring::read(&path).unwrap().sealing().map(Key::id), Some(key(1).id()));
+    assert!(matches!(Ring::from_key(key(2)).create(&path), Err(FileError::Exists { .. })));
+    assert_eq!(Ring::read(&path).unwrap().sealing_key().map(Key::id), Some(key(1).id()));
     for open in [0o640, 0o604, 0o622] {
         fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
-        let refused = Keys::of_file(&path).unwrap_err();
-        assert!(matches!(refused, FileError::Open { mode, .. } if mode == open));
+        let refused = Keys::from_file(&path).unwrap_err();
+        assert!(matches!(refused, FileError::AccessibleToOthers { mode, .. } if mode == open));
         assert!(refused.to_string().contains("chmod 600"), "{refused}");
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -164,7 +164,7 @@ fn a_file_is_its_owners_alone_and_is_made_once() {
 }
 
 #[test]
-fn a_file_is_changed_by_one_at_a_time_whole_or_not_at_all() {
+fn concurrent_change_is_refused_and_failed_change_is_discarded() {
     let (folder, path) = file();
     let draft = folder.path().join("muster.keys.new");
     let whole = fs::read(&path).unwrap();
@@ -175,18 +175,23 @@ fn a_file_is_changed_by_one_at_a_time_whole_or_not_at_all() {
         Err::<(), _>(refused)
     });
     assert!(busy.is_err());
-    assert_eq!((fs::read(&path).unwrap(), draft.exists()), (whole, false), "what failed changed nothing");
+    assert_eq!(
+        (fs::read(&path).unwrap(), draft.exists()),
+        (whole, false),
+        "a failed change leaves the file \
+        unchanged"
+    );
     change(&path, |ring| ring.add(key(2)));
     assert_eq!((Ring::read(&path).unwrap().keys().len(), draft.exists()), (2, false));
 }
 
-/// Who may give a file to somebody else gives it back to whom it belonged.
+/// A process that may change the owner of a file keeps the original owner.
 #[test]
-fn a_file_keeps_its_owner() {
+fn changed_file_keeps_its_owner() {
     let (_folder, path) = file();
     let nobody = 65_534;
     if std::os::unix::fs::chown(&path, Some(nobody), Some(nobody)).is_err() {
-        // Only root may.
+        // Only root may change the owner of a file.
         return;
     }
     change(&path, |ring| ring.add(key(2)));
@@ -195,18 +200,18 @@ fn a_file_keeps_its_owner() {
 }
 
 #[test]
-fn a_spoiled_file_is_refused_without_a_word_of_it() {
+fn malformed_file_is_refused_without_quoting_keys() {
     let (_folder, path) = file();
     let whole = fs::read_to_string(&path).unwrap();
     let bytes = whole.split("bytes = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     let other = data_encoding::BASE64.encode(&[9; 32]);
     let spoiled = [
-        (whole.replace("[[key]]", "[[key"), "line 4 is wrong"),
-        (whole.replace("made = 1", "made = \"1\""), "line 6 is wrong"),
+        (whole.replace("[[key]]", "[[key"), "line 4 is invalid"),
+        (whole.replace("made = 1", "made = \"1\""), "line 6 is invalid"),
         (whole.replace(bytes, &bytes[..20]), "is damaged"),
         (whole.replace(bytes, &other), "is damaged"),
-        (format!("{whole}{}", &whole[whole.find("[[key]]").unwrap()..]), "is there twice"),
-        (format!("{bytes}\n"), "line 1 is wrong"),
+        (format!("{whole}{}", &whole[whole.find("[[key]]").unwrap()..]), "duplicate key"),
+        (format!("{bytes}\n"), "line 1 is invalid"),
     ];
     for (text, problem) in spoiled {
         fs::write(&path, &text).unwrap();
@@ -218,9 +223,9 @@ fn a_spoiled_file_is_refused_without_a_word_of_it() {
 }
 
 #[test]
-fn no_key_is_part_of_what_is_shown() {
+fn debug_output_contains_no_key() {
     let (_folder, path) = file();
-    let keys = Keys::of_file(&path).unwrap();
+    let keys = Keys::from_file(&path).unwrap();
     keys.seal(&web(), MARKER).unwrap();
     let shown = format!("{keys:?} {:?} {:?}", key(1), Secret::Open(MARKER.into()));
     assert!(shown.contains(key(1).id()), "{shown}");

@@ -1,4 +1,5 @@
-//! What ended, as rows: of each index and of each domain the newest, as many as the process says, or else whoever answers.
+//! Rows of ended containers and tasks: the newest of each index and of each domain. A process sets the number
+//! of rows per index. If it does not, the answering service uses its own limit.
 
 use std::iter::Peekable;
 
@@ -11,15 +12,16 @@ use schemas::subject::Position;
 use schemas::task::Outcome;
 use schemas::{BadField, Timestamp};
 
-use super::{Field, Observed, begin, in_domain, of_process, page};
-use crate::ended::{OfDomain, OfIndex, When};
+use super::{Field, Observed, begin, in_domain, is_process, page};
+use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};
 use crate::world::World;
 
-/// The containers of instances that ended and pass the filter, by process and index, each index's in the order in which they
-/// ended.
+/// Returns the ended containers that pass the filter, by process and index. The containers of an index are in
+/// the order of their ends.
 ///
 /// # Errors
-/// What of the filter can't be, as for every list; an index without a process.
+/// `InvalidRequest` if the filter or its cursor is invalid, or has an index without a process. `Expired` if
+/// the position of the cursor is no longer held.
 pub fn ended_instances(
     world: &World,
     filter: &Filter,
@@ -28,7 +30,7 @@ pub fn ended_instances(
     let can = [Field::Domain, Field::Process, Field::Cell, Field::Index];
     let after = begin(world, filter, &can, instance_key)?;
     if filter.index.is_some() && filter.process_guid.is_none() {
-        let problem = "is one of a process: say which, as process_guid".to_owned();
+        let problem = "requires process_guid".to_owned();
         return Err(Refusal::invalid(vec![BadField { field: "index".into(), problem }]));
     }
     let first = after.as_ref().map(|after| (&after.process, after.index));
@@ -39,18 +41,20 @@ pub fn ended_instances(
         let at = filter.index.is_none_or(|index| key.index <= index);
         filter.process_guid.as_ref().is_none_or(|guid| key.process == *guid && at)
     });
-    let indices = Groups {
+    let indices = GroupByKey {
         rest: all.peekable(),
-        same: |one: &OfIndex, other: &OfIndex| one.process == other.process && one.index == other.index,
+        same: |one: &EndedInstanceKey, other: &EndedInstanceKey| {
+            one.process == other.process && one.index == other.index
+        },
     };
     let rows = indices
         .flat_map(|group| {
             let limit = group.first().and_then(|(key, _)| history.limit_of(&key.process));
-            newest(group, limit.unwrap_or(observed.history_limit) as usize)
+            take_newest(group, limit.unwrap_or(observed.history_limit) as usize)
         })
         .filter(|(key, ended)| {
             after.as_ref().is_none_or(|after| *key > after)
-                && of_process(&key.process, filter)
+                && is_process(&key.process, filter)
                 && filter.cell_id.as_ref().is_none_or(|cell| ended.by.cell_id == *cell)
         })
         .filter(|(_, ended)| in_domain(&ended.domain, filter))
@@ -60,7 +64,7 @@ pub fn ended_instances(
     }))
 }
 
-pub(crate) fn ended_instance_row(key: &OfIndex, ended: &EndedInstance) -> EndedInstanceRow {
+pub(crate) fn ended_instance_row(key: &EndedInstanceKey, ended: &EndedInstance) -> EndedInstanceRow {
     EndedInstanceRow {
         process_guid: key.process.clone(),
         index: key.index,
@@ -82,7 +86,8 @@ pub(crate) fn ended_instance_row(key: &OfIndex, ended: &EndedInstance) -> EndedI
     }
 }
 
-/// The tasks that ended and pass the filter, by domain, each domain's in the order in which they were deleted.
+/// Returns the ended tasks that pass the filter, by domain. The tasks of a domain are in the order of their
+/// deletion.
 ///
 /// # Errors
 /// See [`ended_instances`].
@@ -95,11 +100,13 @@ pub fn ended_tasks(
     let first = after.as_ref().map(|after| &after.domain);
     let all = world.history.tasks_from(first.max(filter.domain.as_ref()));
     let all = all.take_while(|(key, _)| in_domain(&key.domain, filter));
-    let domains =
-        Groups { rest: all.peekable(), same: |one: &OfDomain, other: &OfDomain| one.domain == other.domain };
+    let domains = GroupByKey {
+        rest: all.peekable(),
+        same: |one: &EndedTaskKey, other: &EndedTaskKey| one.domain == other.domain,
+    };
     let shown = observed.history_limit as usize * TASKS_PER_HISTORY;
     let rows = domains
-        .flat_map(|group| newest(group, shown))
+        .flat_map(|group| take_newest(group, shown))
         .filter(|(key, ended)| {
             let on = |cell: &CellId| ended.by.as_ref().is_some_and(|by| by.cell_id == *cell);
             after.as_ref().is_none_or(|after| *key > after) && filter.cell_id.as_ref().is_none_or(on)
@@ -108,7 +115,7 @@ pub fn ended_tasks(
     Ok(page(world, rows, filter, observed, |row| format!("{}/{}/{}", row.domain, row.position, row.nth)))
 }
 
-pub(crate) fn ended_task_row(key: &OfDomain, ended: &EndedTask) -> EndedTaskRow {
+pub(crate) fn ended_task_row(key: &EndedTaskKey, ended: &EndedTask) -> EndedTaskRow {
     let (failed, failure_reason, result) = match &ended.outcome {
         Outcome::Succeeded { result } => (false, None, Some(result.clone())),
         Outcome::Failed { reason } => (true, Some(reason.clone()), None),
@@ -137,18 +144,18 @@ fn duration_ms(from: Option<Timestamp>, to: Timestamp) -> Option<u64> {
     from.map(|from| u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
 }
 
-fn newest<T>(group: Vec<T>, most: usize) -> impl Iterator<Item = T> {
+fn take_newest<T>(group: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     let old = group.len().saturating_sub(most);
     group.into_iter().skip(old)
 }
 
-/// What belongs together of things in order.
-struct Groups<I: Iterator, F> {
+/// Iterator over groups of adjacent items with the same key.
+struct GroupByKey<I: Iterator, F> {
     rest: Peekable<I>,
     same: F,
 }
 
-impl<'a, K: 'a, V: 'a, I, F> Iterator for Groups<I, F>
+impl<'a, K: 'a, V: 'a, I, F> Iterator for GroupByKey<I, F>
 where
     I: Iterator<Item = (&'a K, &'a V)>,
     F: Fn(&K, &K) -> bool,
@@ -165,22 +172,22 @@ where
     }
 }
 
-fn instance_key(key: &str) -> Option<OfIndex> {
+fn instance_key(key: &str) -> Option<EndedInstanceKey> {
     let mut parts = key.split('/');
     let process = ProcessGuid::new(parts.next()?).ok()?;
     let index = parts.next()?.parse().ok()?;
     let when = when(&mut parts)?;
-    Some(OfIndex { process, index, when })
+    Some(EndedInstanceKey { process, index, when })
 }
 
-fn task_key(key: &str) -> Option<OfDomain> {
+fn task_key(key: &str) -> Option<EndedTaskKey> {
     let mut parts = key.split('/');
     let domain = Domain::new(parts.next()?).ok()?;
-    Some(OfDomain { domain, when: when(&mut parts)? })
+    Some(EndedTaskKey { domain, when: when(&mut parts)? })
 }
 
-fn when<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Option<When> {
+fn when<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Option<EndOrder> {
     let position = Position(parts.next()?.parse().ok()?);
     let nth = parts.next()?.parse().ok()?;
-    parts.next().is_none().then_some(When { position, nth })
+    parts.next().is_none().then_some(EndOrder { position, nth })
 }

@@ -1,28 +1,28 @@
-//! What of a row is hidden from who may not read the environment of its domain.
+//! Redaction of rows for clients that may not read the environment of their domain.
 
 use schemas::query::{LrpRow, ParameterisedRow, PeriodicRow, TaskRow};
-use schemas::sight::Sight;
+use schemas::sight::ReadScope;
 
-pub(super) fn of_lrp(sight: &Sight, row: &mut LrpRow) {
+pub(super) fn redact_lrp(sight: &ReadScope, row: &mut LrpRow) {
     for definition in row.definitions.values_mut() {
-        sight.of_definition(&row.domain, definition);
+        sight.redact_definition(&row.domain, definition);
     }
 }
 
-pub(super) fn of_task(sight: &Sight, row: &mut TaskRow) {
+pub(super) fn redact_task(sight: &ReadScope, row: &mut TaskRow) {
     if let Some(definition) = &mut row.definition {
-        sight.of_task(&row.domain, definition);
+        sight.redact_task(&row.domain, definition);
     }
 }
 
-pub(super) fn of_periodic(sight: &Sight, row: &mut PeriodicRow) {
+pub(super) fn redact_periodic(sight: &ReadScope, row: &mut PeriodicRow) {
     if let Some(definition) = &mut row.definition {
-        sight.of_task(&row.domain, definition);
+        sight.redact_task(&row.domain, definition);
     }
 }
 
-pub(super) fn of_parameterised(sight: &Sight, row: &mut ParameterisedRow) {
+pub(super) fn redact_parameterised(sight: &ReadScope, row: &mut ParameterisedRow) {
     if let Some(definition) = &mut row.definition {
-        sight.of_task(&row.domain, definition);
+        sight.redact_task(&row.domain, definition);
     }
 }

@@ -1,4 +1,4 @@
-//! Queries: what is true at one position, as rows. Pure reads of the World.
+//! Queries: the state at one position as rows. They are pure reads of the World.
 
 mod ended;
 mod hidden;
@@ -19,10 +19,10 @@ use schemas::names::{
 use schemas::process::{Process, Slot};
 use schemas::query::{
     AsOf, CellRow, ClusterRow, Cursor, DomainRow, DomainUseRow, EvaluationRow, EvaluationSubject, Filter,
-    InstancePresence, InstanceRow, LogRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow,
-    TaskRow,
+    InstancePresence, InstanceRow, LogRow, LrpRow, MalformedEntries, Page, Services, Show, ShowAnswer,
+    StatusRow, TaskRow,
 };
-use schemas::sight::Sight;
+use schemas::sight::ReadScope;
 use schemas::task::Task;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
@@ -32,44 +32,45 @@ pub(crate) use self::parameterised::parameterised_row;
 pub use self::parameterised::{parameterised, parameterised_one};
 pub(crate) use self::periodic::periodic_row;
 pub use self::periodic::{periodic, periodics};
-pub(crate) use self::rows::{Which, cell_row, lrp_row, slot_rows, task_row};
+pub(crate) use self::rows::{RecordSelection, cell_row, lrp_row, slot_rows, task_row};
 use self::rows::{cluster_row, evaluations_from, instance_rows};
 use crate::index::WorkRef;
 use crate::world::World;
 
-/// What rows show that the log doesn't hold: known to the BBS that answers.
+/// State that rows show but the log does not contain. The BBS that answers the query observes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Who answers: cursors name it, since it holds the picture that their pages are of.
+    /// BBS that answers the query. Cursors name it, because it holds the World snapshot of their pages.
     pub bbs: ServiceId,
-    /// What its clock shows.
+    /// Current time of that BBS's clock.
     pub now: Timestamp,
-    /// Whether what is acknowledged survives a power cut, as far as it can see.
+    /// Durability guarantee of acknowledged entries, as far as the BBS can determine it.
     pub durability: String,
-    /// What the journal holds that is not an entry.
-    pub set_aside: MalformedEntries,
-    /// Who beats, BBSs and auctioneers.
+    /// Journal messages that are not valid entries.
+    pub malformed_entries: MalformedEntries,
+    /// BBSs and auctioneers whose heartbeats arrive.
     pub services: Services,
-    /// How many ended containers are shown of each index, where its process doesn't say it.
+    /// Number of ended containers to show for each index, unless the process sets its own limit.
     pub history_limit: u32,
-    /// How often somebody asked of an evaluation what its status doesn't allow, since it started.
+    /// Number of transitions of evaluations that were refused since the BBS started, because the status does
+    /// not allow them.
     pub refused_transitions: u64,
-    /// The stream that holds the log; `None` if it is not a stream or was not read yet.
+    /// Stream that holds the log. `None` if the log is not in a stream, or the stream was not read yet.
     pub log: Option<LogRow>,
-    /// How long ago each cell was heard; those of which it heard nothing yet are missing.
+    /// Time since the last heartbeat of each cell. Cells without a heartbeat so far are missing.
     pub heard: BTreeMap<CellId, Duration>,
 }
 
 impl Observed {
-    /// What this BBS knows of the past, besides the log, when it shows a moment of it: nothing. Heartbeats and beats are
-    /// of now alone, and what is fresh is judged at that moment.
+    /// Returns the observations for a query about a past time. Heartbeats are known only for the present, so
+    /// they are left out. Freshness is evaluated at `now`, which is the past time.
     #[must_use]
-    pub fn of_past(&self, now: Timestamp, set_aside: MalformedEntries) -> Self {
+    pub fn for_past(&self, now: Timestamp, set_aside: MalformedEntries) -> Self {
         Self {
             bbs: self.bbs.clone(),
             now,
             durability: self.durability.clone(),
-            set_aside,
+            malformed_entries: set_aside,
             services: Services::default(),
             history_limit: self.history_limit,
             refused_transitions: 0,
@@ -79,53 +80,49 @@ impl Observed {
     }
 }
 
-/// What can be asked that has rows as its answer.
+/// Query that is answered with rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The DesiredLRPs.
+    /// DesiredLRPs.
     Lrps(Filter),
-    /// One of them.
+    /// One DesiredLRP.
     Lrp(Show),
-    /// The ActualLRPs.
+    /// ActualLRPs.
     Instances(Filter),
-    /// Those of one index.
+    /// ActualLRPs of one index.
     Instance(Show),
-    /// The containers of instances that ended.
+    /// Ended containers of instances.
     EndedInstances(Filter),
-    /// The tasks.
     Tasks(Filter),
-    /// One of them.
+    /// One task.
     Task(Show),
-    /// The tasks that ended.
+    /// Ended tasks.
     EndedTasks(Filter),
-    /// The periodic tasks.
+    /// Periodic tasks.
     Periodics(Filter),
-    /// One of them.
+    /// One periodic task.
     Periodic(Show),
-    /// The parameterised tasks.
+    /// Parameterised tasks.
     Parameterised(Filter),
-    /// One of them.
+    /// One parameterised task.
     ParameterisedOne(Show),
-    /// The domains.
     Domains(Filter),
     /// Usage and quotas of one domain.
     DomainUse(Show),
-    /// The cells.
     Cells(Filter),
-    /// One of them.
+    /// One cell.
     Cell(Show),
-    /// The evaluations.
     Evaluations(Filter),
-    /// One of them.
+    /// One evaluation.
     Evaluation(Show),
-    /// The cluster.
+    /// Properties and counts of the cluster.
     Cluster(Filter),
-    /// How it is.
+    /// Health of the cluster.
     Status(Filter),
 }
 
 impl Query {
-    /// What it narrows its list by; none: it shows one thing.
+    /// Returns the filter of a list query, or `None` if the query shows one thing.
     #[must_use]
     pub const fn filter(&self) -> Option<&Filter> {
         match self {
@@ -152,19 +149,19 @@ impl Query {
         }
     }
 
-    /// The position that its answer must stand at.
+    /// Returns the minimum position of the answer, or `None` if any position is sufficient.
     #[must_use]
     pub const fn at_least(&self) -> Option<Position> {
-        self.terms().0
+        self.position_bounds().0
     }
 
-    /// As of which moment of the past it is asked; none: of now.
+    /// Returns the past position or time that the query is about, or `None` for the present.
     #[must_use]
     pub const fn as_of(&self) -> Option<AsOf> {
-        self.terms().1
+        self.position_bounds().1
     }
 
-    const fn terms(&self) -> (Option<Position>, Option<AsOf>) {
+    const fn position_bounds(&self) -> (Option<Position>, Option<AsOf>) {
         match self {
             Self::Lrps(filter)
             | Self::Instances(filter)
@@ -189,39 +186,50 @@ impl Query {
         }
     }
 
-    /// The answer to somebody who may read everything, as JSON text of a [`Page`] or of [`One`].
+    /// Answers the query for a client that may read everything, as JSON text of a [`Page`] or of [`ShowAnswer`].
     ///
     /// # Errors
-    /// What is wrong with the question, or that there is no such thing.
+    /// Returns the refusal of an invalid query. Also refuses if the requested thing does not exist.
     pub fn answer(&self, world: &World, observed: &Observed) -> Result<String, Refusal> {
-        self.answer_to(&Sight::Everything, world, observed)
+        self.answer_to(&ReadScope::Everything, world, observed)
     }
 
-    /// The answer to somebody, without the values of the environment that he may not read.
+    /// Answers the query for a client with this read scope. Environment values outside of it are removed.
     ///
     /// # Errors
     /// See [`Query::answer`].
-    pub fn answer_to(&self, sight: &Sight, world: &World, observed: &Observed) -> Result<String, Refusal> {
+    pub fn answer_to(
+        &self,
+        sight: &ReadScope,
+        world: &World,
+        observed: &Observed,
+    ) -> Result<String, Refusal> {
         match self {
-            Self::Lrps(filter) => page_to(lrps(world, filter, observed), |row| hidden::of_lrp(sight, row)),
-            Self::Lrp(show) => one_to(lrp(world, show), |row| hidden::of_lrp(sight, row)),
+            Self::Lrps(filter) => {
+                redacted_page(lrps(world, filter, observed), |row| hidden::redact_lrp(sight, row))
+            }
+            Self::Lrp(show) => redacted_row(lrp(world, show), |row| hidden::redact_lrp(sight, row)),
             Self::Instances(filter) => instances(world, filter, observed).and_then(|page| json(&page)),
             Self::Instance(show) => instance(world, show).and_then(|row| json(&row)),
-            Self::Tasks(filter) => page_to(tasks(world, filter, observed), |row| hidden::of_task(sight, row)),
+            Self::Tasks(filter) => {
+                redacted_page(tasks(world, filter, observed), |row| hidden::redact_task(sight, row))
+            }
             Self::EndedInstances(filter) => {
                 ended_instances(world, filter, observed).and_then(|page| json(&page))
             }
             Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| json(&page)),
-            Self::Task(show) => one_to(task(world, show), |row| hidden::of_task(sight, row)),
+            Self::Task(show) => redacted_row(task(world, show), |row| hidden::redact_task(sight, row)),
             Self::Periodics(filter) => {
-                page_to(periodics(world, filter, observed), |row| hidden::of_periodic(sight, row))
+                redacted_page(periodics(world, filter, observed), |row| hidden::redact_periodic(sight, row))
             }
-            Self::Periodic(show) => one_to(periodic(world, show), |row| hidden::of_periodic(sight, row)),
-            Self::Parameterised(filter) => {
-                page_to(parameterised(world, filter, observed), |row| hidden::of_parameterised(sight, row))
+            Self::Periodic(show) => {
+                redacted_row(periodic(world, show), |row| hidden::redact_periodic(sight, row))
             }
+            Self::Parameterised(filter) => redacted_page(parameterised(world, filter, observed), |row| {
+                hidden::redact_parameterised(sight, row)
+            }),
             Self::ParameterisedOne(show) => {
-                one_to(parameterised_one(world, show), |row| hidden::of_parameterised(sight, row))
+                redacted_row(parameterised_one(world, show), |row| hidden::redact_parameterised(sight, row))
             }
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
             Self::DomainUse(show) => domain_use(world, show).and_then(|row| json(&row)),
@@ -241,8 +249,8 @@ impl Query {
     }
 }
 
-/// A page as somebody may see it.
-fn page_to<T: serde::Serialize>(
+/// Redacts the rows of a page and serializes it.
+fn redacted_page<T: serde::Serialize>(
     page: Result<Page<T>, Refusal>,
     hide: impl FnMut(&mut T),
 ) -> Result<String, Refusal> {
@@ -251,9 +259,9 @@ fn page_to<T: serde::Serialize>(
     json(&page)
 }
 
-/// One thing as somebody may see it.
-fn one_to<T: serde::Serialize>(
-    one: Result<One<T>, Refusal>,
+/// Redacts one row and serializes it.
+fn redacted_row<T: serde::Serialize>(
+    one: Result<ShowAnswer<T>, Refusal>,
     mut hide: impl FnMut(&mut T),
 ) -> Result<String, Refusal> {
     let mut one = one?;
@@ -265,10 +273,11 @@ fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
     serde_json::to_string(rows).map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
 }
 
-/// The DesiredLRPs that pass the filter, in order of their guids.
+/// Returns the DesiredLRPs that pass the filter, in order of their guids.
 ///
 /// # Errors
-/// What of the filter can't be, as for every list.
+/// `InvalidRequest` if the filter or its cursor is invalid. `Expired` if the World snapshot at the position
+/// of the cursor is no longer held.
 pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<LrpRow>, Refusal> {
     let can = [Field::Domain, Field::Process, Field::Processes, Field::Cell, Field::Definitions];
     let after = begin(world, filter, &can, |key| ProcessGuid::new(key).ok())?;
@@ -282,37 +291,38 @@ pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<
     };
     let rows = processes
         .filter(|process| !process.is_gone() && in_domain(&process.domain, filter))
-        .filter(|process| of_process(&process.guid, filter))
+        .filter(|process| is_process(&process.guid, filter))
         .filter(on)
         .map(|process| lrp_row(process, filter.definitions));
     Ok(page(world, rows, filter, observed, |row| row.process_guid.to_string()))
 }
 
-/// Whether an instance of a process, or an evacuating twin, is on a cell.
+/// Returns `true` if an instance or an evacuating instance of a process is on a cell.
 fn is_on(process: &Process, cell: &CellId) -> bool {
     process.slots.iter().flat_map(Slot::holders).any(|by| by.cell_id == *cell)
 }
 
-/// One DesiredLRP with its definition.
+/// Returns one DesiredLRP with its definitions.
 ///
 /// # Errors
-/// `ResourceNotFound`.
-pub fn lrp(world: &World, show: &Show) -> Result<One<LrpRow>, Refusal> {
+/// `ResourceNotFound` if there is no such process.
+pub fn lrp(world: &World, show: &Show) -> Result<ShowAnswer<LrpRow>, Refusal> {
     let found = ProcessGuid::new(&show.id).ok().and_then(|guid| world.process(&guid));
     let found = found.filter(|process| !process.is_gone());
     let row = found.map(|process| lrp_row(process, true));
     one(world, row, format!("process {}", show.id))
 }
 
-/// The ActualLRPs that pass the filter, in order of process, index and definition. Of one that is being evacuated the record
-/// that counts, or both: then the evacuating twin follows its instance.
+/// Returns the ActualLRPs that pass the filter, in order of process, index and definition. An index that is
+/// being evacuated has two records. The filter selects either the record that counts or both. If it selects
+/// both, the evacuating instance comes second.
 ///
 /// # Errors
 /// See [`lrps`].
 pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<InstanceRow>, Refusal> {
     let can = [Field::Domain, Field::Process, Field::Cell, Field::All];
     let after = begin(world, filter, &can, instance_key)?;
-    let which = if filter.all { Which::Both } else { Which::Counting };
+    let which = if filter.all { RecordSelection::Both } else { RecordSelection::Effective };
     let rows: Box<dyn Iterator<Item = InstanceRow>> = match (&filter.process_guid, &filter.cell_id) {
         (Some(guid), _) => {
             let process = world.process(guid).into_iter();
@@ -347,7 +357,11 @@ fn instance_key(key: &str) -> Option<(ActualLrpKey, InstancePresence)> {
     parts.next().is_none().then_some((ActualLrpKey::new(guid, place), presence))
 }
 
-fn on_cell<'a>(world: &'a World, cell: &'a CellId, which: Which) -> impl Iterator<Item = InstanceRow> + 'a {
+fn on_cell<'a>(
+    world: &'a World,
+    cell: &'a CellId,
+    which: RecordSelection,
+) -> impl Iterator<Item = InstanceRow> + 'a {
     let slots = world.on_cell(cell).filter_map(|work| match work {
         WorkRef::Lrp(key) => world.process(&key.process_guid).zip(Some(&key.place)),
         WorkRef::Task(_) => None,
@@ -358,21 +372,23 @@ fn on_cell<'a>(world: &'a World, cell: &'a CellId, which: Which) -> impl Iterato
     })
 }
 
-/// The ActualLRPs of a place, `PROCESS/INDEX@DEFINITION` (of the active one, if that is left open), or of a container,
-/// by its guid.
+/// Returns the ActualLRPs of a slot, `PROCESS/INDEX@DEFINITION`, or of a container, by its guid. If the slot
+/// names no definition, [`Process::find`] selects one.
 ///
 /// # Errors
-/// `ResourceNotFound`.
-pub fn instance(world: &World, show: &Show) -> Result<One<Vec<InstanceRow>>, Refusal> {
+/// `ResourceNotFound` if there is no such instance.
+pub fn instance(world: &World, show: &Show) -> Result<ShowAnswer<Vec<InstanceRow>>, Refusal> {
     let rows: Vec<InstanceRow> = match (show.id.split_once('/'), show.id.parse::<InstanceGuid>()) {
         (Some((guid, place)), _) => {
             let process = ProcessGuid::new(guid).ok().and_then(|guid| world.process(&guid));
             let slot = process.and_then(|process| find(process, place));
-            let rows = process.zip(slot).map(|(process, slot)| slot_rows(process, slot, Which::Both));
+            let rows =
+                process.zip(slot).map(|(process, slot)| slot_rows(process, slot, RecordSelection::Both));
             rows.into_iter().flatten().collect()
         }
         (None, Ok(guid)) => {
-            let all = world.processes_from(None).flat_map(|process| instance_rows(process, Which::Both));
+            let all =
+                world.processes_from(None).flat_map(|process| instance_rows(process, RecordSelection::Both));
             all.filter(|row| row.instance_guid == Some(guid)).collect()
         }
         (None, Err(_)) => vec![],
@@ -389,7 +405,7 @@ fn find<'a>(process: &'a Process, place: &str) -> Option<&'a Slot> {
     process.find(index.parse().ok()?, id.as_ref())
 }
 
-/// The tasks that pass the filter, in order of their guids.
+/// Returns the tasks that pass the filter, in order of their guids.
 ///
 /// # Errors
 /// See [`lrps`].
@@ -407,16 +423,16 @@ pub fn tasks(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
     Ok(page(world, rows, filter, observed, |row| row.task_guid.to_string()))
 }
 
-/// One task with its definition.
+/// Returns one task with its definition.
 ///
 /// # Errors
-/// `ResourceNotFound`.
-pub fn task(world: &World, show: &Show) -> Result<One<TaskRow>, Refusal> {
+/// `ResourceNotFound` if there is no such task.
+pub fn task(world: &World, show: &Show) -> Result<ShowAnswer<TaskRow>, Refusal> {
     let found = TaskGuid::new(&show.id).ok().and_then(|guid| world.task(&guid));
     one(world, found.and_then(|task| task_row(task, true)), format!("task {}", show.id))
 }
 
-/// The domains that were ever refreshed.
+/// Returns the domains that were ever refreshed.
 ///
 /// # Errors
 /// See [`lrps`].
@@ -439,16 +455,16 @@ pub fn domains(world: &World, filter: &Filter, observed: &Observed) -> Result<Pa
 ///
 /// # Errors
 /// `InvalidRequest` if the id is not a valid name.
-pub fn domain_use(world: &World, show: &Show) -> Result<One<DomainUseRow>, Refusal> {
+pub fn domain_use(world: &World, show: &Show) -> Result<ShowAnswer<DomainUseRow>, Refusal> {
     let bad =
         |error: BadName| Refusal::invalid(vec![BadField { field: "id".into(), problem: error.to_string() }]);
     let domain = Domain::new(&show.id).map_err(bad)?;
     let (used, quotas) = (world.usage(&domain), world.quotas(&domain));
     let limited = world.limited(&domain).is_some();
-    Ok(One { position: world.position(), row: DomainUseRow { domain, used, quotas, limited } })
+    Ok(ShowAnswer { position: world.position(), row: DomainUseRow { domain, used, quotas, limited } })
 }
 
-/// The cells that were ever seen.
+/// Returns the known cells that pass the filter, in order of their ids.
 ///
 /// # Errors
 /// See [`lrps`].
@@ -462,18 +478,19 @@ pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
     Ok(page(world, rows, filter, observed, |row| row.cell_id.to_string()))
 }
 
-/// One cell.
+/// Returns one cell.
 ///
 /// # Errors
-/// `ResourceNotFound`.
-pub fn cell(world: &World, show: &Show, observed: &Observed) -> Result<One<CellRow>, Refusal> {
+/// `ResourceNotFound` if there is no such cell.
+pub fn cell(world: &World, show: &Show, observed: &Observed) -> Result<ShowAnswer<CellRow>, Refusal> {
     let id = CellId::new(&show.id).ok();
     let heard = id.as_ref().and_then(|id| observed.heard.get(id).copied());
     let row = id.as_ref().and_then(|id| world.cell(id).map(|cell| cell_row(world, id, cell, heard)));
     one(world, row, format!("cell {}", show.id))
 }
 
-/// The evaluations that are kept, of processes first, each thing's in the order in which they were made.
+/// Returns the recorded evaluations that pass the filter, those of processes first. The evaluations of a
+/// process or task are in the order of their creation.
 ///
 /// # Errors
 /// See [`lrps`].
@@ -496,7 +513,7 @@ pub fn evaluations(
         })
         .filter(|row| in_domain(&row.domain, filter))
         .filter(|row| match &row.subject {
-            EvaluationSubject::Process(guid) => of_process(guid, filter),
+            EvaluationSubject::Process(guid) => is_process(guid, filter),
             EvaluationSubject::Task(_) => filter.process_guid.is_none(),
         });
     Ok(page(world, rows, filter, observed, |row| match &row.subject {
@@ -517,30 +534,34 @@ fn evaluation_key(key: &str) -> Option<(EvaluationSubject, EvaluationId)> {
     parts.next().is_none().then_some((subject, id))
 }
 
-/// One evaluation by its id.
+/// Returns one evaluation by its id.
 ///
 /// # Errors
-/// `ResourceNotFound`: no such one, or it is no longer kept.
-pub fn evaluation(world: &World, show: &Show, observed: &Observed) -> Result<One<EvaluationRow>, Refusal> {
+/// `ResourceNotFound` if it does not exist or is no longer recorded.
+pub fn evaluation(
+    world: &World,
+    show: &Show,
+    observed: &Observed,
+) -> Result<ShowAnswer<EvaluationRow>, Refusal> {
     let row =
         evaluations_from(world, None, observed.now).find(|row| row.evaluation.id.to_string() == show.id);
     let row = row.map(|row| EvaluationRow { turn: turn::of_evaluation(world, &row), ..row });
     one(world, row, format!("evaluation {}", show.id))
 }
 
-/// The cluster.
+/// Returns properties and counts of the cluster.
 ///
 /// # Errors
 /// `ResourceNotFound` before it is founded.
-pub fn cluster(world: &World, observed: &Observed) -> Result<One<ClusterRow>, Refusal> {
+pub fn cluster(world: &World, observed: &Observed) -> Result<ShowAnswer<ClusterRow>, Refusal> {
     one(world, cluster_row(world, observed), "the cluster".into())
 }
 
-/// How the cluster is.
+/// Returns the health of the cluster with its findings.
 ///
 /// # Errors
 /// `ResourceNotFound` before it is founded.
-pub fn status(world: &World, observed: &Observed) -> Result<One<StatusRow>, Refusal> {
+pub fn status(world: &World, observed: &Observed) -> Result<ShowAnswer<StatusRow>, Refusal> {
     one(world, status::status_row(world, observed), "the cluster".into())
 }
 
@@ -548,15 +569,15 @@ fn in_domain(domain: &Domain, filter: &Filter) -> bool {
     filter.domain.as_ref().is_none_or(|wanted| wanted == domain)
 }
 
-fn of_process(guid: &ProcessGuid, filter: &Filter) -> bool {
+fn is_process(guid: &ProcessGuid, filter: &Filter) -> bool {
     filter.process_guid.as_ref().is_none_or(|wanted| wanted == guid)
 }
 
-fn one<T>(world: &World, row: Option<T>, what: String) -> Result<One<T>, Refusal> {
-    row.map(|row| One { position: world.position(), row }).ok_or_else(|| Refusal::not_found(what))
+fn one<T>(world: &World, row: Option<T>, what: String) -> Result<ShowAnswer<T>, Refusal> {
+    row.map(|row| ShowAnswer { position: world.position(), row }).ok_or_else(|| Refusal::not_found(what))
 }
 
-/// A page ends at its limit of rows, or of bytes as JSON.
+/// Collects rows into a page, up to its limit of rows and of bytes as JSON.
 fn page<T: serde::Serialize>(
     world: &World,
     rows: impl Iterator<Item = T>,
@@ -581,7 +602,7 @@ fn page<T: serde::Serialize>(
     page
 }
 
-/// What a list can be narrowed by.
+/// Field of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Domain,
@@ -594,7 +615,7 @@ enum Field {
 }
 
 impl Field {
-    const EVERY: [Self; 7] =
+    const ALL: [Self; 7] =
         [Self::Domain, Self::Process, Self::Processes, Self::Cell, Self::Index, Self::All, Self::Definitions];
 
     const fn name(self) -> &'static str {
@@ -622,7 +643,8 @@ impl Field {
     }
 }
 
-/// Checks a filter against what the list can do, and says behind which row the page begins.
+/// Validates a filter against the fields that the query supports. Returns the key of the last row of the
+/// previous page, or `None` for the first page.
 fn begin<K>(
     world: &World,
     filter: &Filter,
@@ -630,14 +652,14 @@ fn begin<K>(
     key: impl Fn(&str) -> Option<K>,
 ) -> Result<Option<K>, Refusal> {
     let mut bad = vec![];
-    for field in Field::EVERY.into_iter().filter(|field| field.is_set(filter) && !can.contains(field)) {
+    for field in Field::ALL.into_iter().filter(|field| field.is_set(filter) && !can.contains(field)) {
         let others = can.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ");
         let others = if others.is_empty() { "it has none".to_owned() } else { format!("use {others}") };
         let problem = format!("is not a filter of this query: {others}");
         bad.push(BadField { field: field.name().into(), problem });
     }
     if let Some(limit) = filter.limit.filter(|limit| !(1..=PAGE_ROWS).contains(limit)) {
-        let problem = format!("{limit} is not a number of rows: use 1 to {PAGE_ROWS}");
+        let problem = format!("{limit} is out of range: expected 1 to {PAGE_ROWS}");
         bad.push(BadField { field: "limit".into(), problem });
     }
     let guids = filter.process_guids.len();
@@ -654,16 +676,16 @@ fn begin<K>(
     }
     let Some(text) = &filter.cursor else { return Ok(None) };
     let cursor = Cursor::parse(text)?;
-    let key = key(&cursor.key).ok_or_else(|| Cursor::bad(text))?;
+    let key = key(&cursor.key).ok_or_else(|| Cursor::invalid(text))?;
     if cursor.position != world.position() {
-        return Err(expired(&cursor));
+        return Err(expired_cursor(&cursor));
     }
     Ok(Some(key))
 }
 
-/// What a cursor is answered whose position is no longer held.
+/// Returns the refusal of a cursor if the World snapshot at its position is no longer held.
 #[must_use]
-pub fn expired(cursor: &Cursor) -> Refusal {
-    let why = format!("position {} is no longer held here: list again from the beginning", cursor.position);
+pub fn expired_cursor(cursor: &Cursor) -> Refusal {
+    let why = format!("position {} is no longer available: list again from the beginning", cursor.position);
     Refusal::new(Code::Expired, why)
 }

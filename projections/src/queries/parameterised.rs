@@ -1,18 +1,18 @@
-//! Parameterised tasks, as rows.
+//! Rows of parameterised tasks.
 
 use schemas::Refusal;
 use schemas::names::{ParameterisedGuid, TaskGuid};
-use schemas::parameterised::{Dispatched, Parameterised, Waiting};
-use schemas::query::{Filter, One, Page, ParameterisedRow, Show};
+use schemas::parameterised::{DispatchSummary, Parameterised, QueuedDispatch};
+use schemas::query::{Filter, Page, ParameterisedRow, Show, ShowAnswer};
 use schemas::task::Task;
 
 use super::{Field, Observed, begin, in_domain, one, page};
 use crate::world::World;
 
-/// So many of the tasks that run a row names, and so many of the dispatches that wait a row of a list.
-const NAMED: usize = 16;
+/// Maximum number of running tasks in a row, and of waiting dispatches in a row of a list.
+const MAX_NAMED: usize = 16;
 
-/// The parameterised tasks that pass the filter, in order of their guids.
+/// Returns the parameterised tasks that pass the filter, in order of their guids.
 ///
 /// # Errors
 /// See [`super::lrps`].
@@ -26,15 +26,15 @@ pub fn parameterised(
     let rows = world
         .parameterised_from(after.as_ref())
         .filter(|known| in_domain(&known.domain, filter))
-        .filter_map(|known| parameterised_row(world, known, filter.definitions, NAMED));
+        .filter_map(|known| parameterised_row(world, known, filter.definitions, MAX_NAMED));
     Ok(page(world, rows, filter, observed, |row| row.parameterised_guid.to_string()))
 }
 
-/// One parameterised task with everything that waits, and what its tasks run.
+/// Returns one parameterised task with the definition of its tasks and all waiting dispatches.
 ///
 /// # Errors
-/// `ResourceNotFound`.
-pub fn parameterised_one(world: &World, show: &Show) -> Result<One<ParameterisedRow>, Refusal> {
+/// `ResourceNotFound` if there is no such parameterised task.
+pub fn parameterised_one(world: &World, show: &Show) -> Result<ShowAnswer<ParameterisedRow>, Refusal> {
     let found = ParameterisedGuid::new(&show.id).ok().and_then(|guid| world.parameterised(&guid));
     let row = found.and_then(|known| parameterised_row(world, known, true, usize::MAX));
     one(world, row, format!("parameterised task {}", show.id))
@@ -48,14 +48,14 @@ pub(crate) fn parameterised_row(
 ) -> Option<ParameterisedRow> {
     let desired = known.desired.as_ref()?;
     let running: Vec<TaskGuid> = world
-        .dispatched_of(&known.guid)
+        .dispatched_by(&known.guid)
         .filter(|task| Task::is_live(task))
         .map(|task| task.guid.clone())
         .collect();
-    let waits = |waiting: &Waiting| {
-        let Waiting { number, at, dispatch, .. } = waiting;
-        let task_guid = known.guid.dispatch(*number).ok()?;
-        Some(Dispatched { number: *number, task_guid, key: dispatch.key.clone(), at: *at })
+    let waits = |waiting: &QueuedDispatch| {
+        let QueuedDispatch { number, at, dispatch, .. } = waiting;
+        let task_guid = known.guid.dispatched_task_guid(*number).ok()?;
+        Some(DispatchSummary { number: *number, task_guid, key: dispatch.key.clone(), at: *at })
     };
     Some(ParameterisedRow {
         parameterised_guid: known.guid.clone(),
@@ -71,7 +71,7 @@ pub(crate) fn parameterised_row(
         waiting: known.queue.len() as u64,
         queued: known.queue.iter().take(queued).filter_map(|waiting| waits(waiting)).collect(),
         running: running.len() as u64,
-        tasks: running.into_iter().take(NAMED).collect(),
+        tasks: running.into_iter().take(MAX_NAMED).collect(),
         last: known.last.clone(),
         dispatched: known.dispatched,
         launched: known.launched,

@@ -1,18 +1,18 @@
-//! Periodic tasks, as rows.
+//! Rows of periodic tasks.
 
 use schemas::Refusal;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::periodic::Periodic;
-use schemas::query::{Filter, One, Page, PeriodicRow, PeriodicState, Show};
+use schemas::query::{Filter, Page, PeriodicRow, PeriodicState, Show, ShowAnswer};
 use schemas::task::Task;
 
 use super::{Field, Observed, begin, in_domain, one, page};
 use crate::world::World;
 
-/// So many of the tasks that it launched and that still run a row names.
+/// Maximum number of running launched tasks in a row.
 const RUNNING: usize = 16;
 
-/// The periodic tasks that pass the filter, in order of their guids.
+/// Returns the periodic tasks that pass the filter, in order of their guids.
 ///
 /// # Errors
 /// See [`super::lrps`].
@@ -26,11 +26,11 @@ pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<
     Ok(page(world, rows, filter, observed, |row| row.periodic_guid.to_string()))
 }
 
-/// One periodic task with the definition of what it launches.
+/// Returns one periodic task with the definition of its tasks.
 ///
 /// # Errors
-/// `ResourceNotFound`.
-pub fn periodic(world: &World, show: &Show) -> Result<One<PeriodicRow>, Refusal> {
+/// `ResourceNotFound` if there is no such periodic task.
+pub fn periodic(world: &World, show: &Show) -> Result<ShowAnswer<PeriodicRow>, Refusal> {
     let found = PeriodicGuid::new(&show.id).ok().and_then(|guid| world.periodic(&guid));
     one(world, found.and_then(|known| periodic_row(world, known, true)), format!("periodic task {}", show.id))
 }

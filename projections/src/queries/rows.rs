@@ -1,4 +1,4 @@
-//! Rows from the World: what each says of the thing that it shows.
+//! Conversion of the records of the projected state (World) to rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,39 +64,43 @@ pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
     }
 }
 
-/// Which records of an index that is being evacuated are shown.
+/// Selection of records at an index that is being evacuated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// The one that counts: the EVACUATING one while the other is UNCLAIMED or CLAIMED, since nobody else serves yet;
-    /// else the other.
-    Counting,
-    /// Both.
+pub(crate) enum RecordSelection {
+    /// Only the record that counts. While the regular instance is UNCLAIMED or CLAIMED, the evacuating
+    /// instance counts, because only the evacuating instance serves then. Otherwise the regular instance
+    /// counts.
+    Effective,
+    /// Both records.
     Both,
 }
 
-pub(super) fn instance_rows(process: &Process, which: Which) -> impl Iterator<Item = InstanceRow> + '_ {
+pub(super) fn instance_rows(
+    process: &Process,
+    which: RecordSelection,
+) -> impl Iterator<Item = InstanceRow> + '_ {
     process.slots.iter().flat_map(move |slot| slot_rows(process, slot, which))
 }
 
 pub(crate) fn slot_rows(
     process: &Process,
     slot: &Slot,
-    which: Which,
+    which: RecordSelection,
 ) -> impl Iterator<Item = InstanceRow> + use<> {
     let evacuating_counts = match slot.actual.as_ref().map(|lrp| &lrp.state) {
         None | Some(State::Unclaimed { .. } | State::Claimed { .. }) => true,
         Some(State::Running { .. } | State::Crashed { .. }) => false,
     };
-    let both = which == Which::Both;
+    let both = which == RecordSelection::Both;
     let ordinary = slot.actual.as_ref().filter(|_| both || !evacuating_counts || slot.evacuating.is_none());
     let tag = ModificationTag { epoch: process.epoch, index: slot.version };
     let ordinary = ordinary.map(|lrp| instance_row(process, &slot.place, lrp, tag));
     let twin = slot.evacuating.as_ref().filter(|_| both || evacuating_counts);
-    let twin = twin.map(|twin| twin_row(process, &slot.place, twin, tag));
+    let twin = twin.map(|twin| evacuating_row(process, &slot.place, twin, tag));
     ordinary.into_iter().chain(twin)
 }
 
-fn twin_row(process: &Process, place: &Place, twin: &Evacuating, tag: ModificationTag) -> InstanceRow {
+fn evacuating_row(process: &Process, place: &Place, twin: &Evacuating, tag: ModificationTag) -> InstanceRow {
     InstanceRow {
         process_guid: process.guid.clone(),
         index: place.index,
@@ -152,7 +156,7 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual, tag: Modificatio
         crash_reason: Some(lrp.crash_reason.to_string()).filter(|reason| !reason.is_empty()),
         crashed_in: lrp.crashed_in.as_deref().cloned(),
         restart_at: lrp.restart_at(),
-        declined: lrp.declined(),
+        declined: lrp.no_restart_reason(),
         attempts: lrp.counted.as_ref().map(|counted| counted.attempts),
         definition_id: place.definition_id.clone(),
         since: lrp.since,
@@ -200,7 +204,7 @@ pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Du
     CellRow {
         cell_id: id.clone(),
         presence: cell.presence.clone(),
-        state: CellState::of(cell, heard),
+        state: CellState::from_cell(cell, heard),
         evacuation_wanted: cell.evacuation_wanted,
         cordoned: cell.cordoned,
         ordinal: world.ordinal(id),
@@ -214,7 +218,7 @@ pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Du
     }
 }
 
-/// The evaluations of a subject and of all behind it, processes first.
+/// Returns the evaluations of a subject and of all subjects after it, those of processes first.
 pub(super) fn evaluations_from<'a>(
     world: &'a World,
     start: Option<&'a EvaluationSubject>,
@@ -225,7 +229,7 @@ pub(super) fn evaluations_from<'a>(
         move |subject: EvaluationSubject, domain: &Domain, evaluation: Evaluation, left: u32| EvaluationRow {
             subject,
             domain: domain.clone(),
-            state: EvaluationState::of(&evaluation, now, leads),
+            state: EvaluationState::from_evaluation(&evaluation, now, leads),
             evaluation,
             left,
             turn: None,
@@ -263,12 +267,12 @@ pub(super) fn evaluations_from<'a>(
     of_processes.chain(of_tasks)
 }
 
-/// The cluster; none before it is founded.
+/// Returns the row of the cluster, or `None` before it is founded.
 pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterRow> {
     let mut cells: BTreeMap<CellState, u32> = BTreeMap::new();
     let mut zones = vec![];
     for (id, cell) in world.cells() {
-        let state = CellState::of(cell, observed.heard.get(id).copied());
+        let state = CellState::from_cell(cell, observed.heard.get(id).copied());
         *cells.entry(state).or_default() += 1;
         if cell.present {
             zones.push(cell.presence.zone.clone());
@@ -289,11 +293,11 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
         cells,
         zones,
         lrps: counts.processes,
-        instances: InstanceState::ALL.map(|state| (state, counts.instances.of(state))).into(),
-        tasks: TaskState::ALL.map(|state| (state, counts.tasks.of(state))).into(),
+        instances: InstanceState::ALL.map(|state| (state, counts.instances.in_state(state))).into(),
+        tasks: TaskState::ALL.map(|state| (state, counts.tasks.in_state(state))).into(),
         found_by_convergence: world.found_by_convergence(),
         refused_transitions: observed.refused_transitions,
         durability: observed.durability.clone(),
-        set_aside: observed.set_aside.clone(),
+        set_aside: observed.malformed_entries.clone(),
     })
 }

@@ -1,4 +1,4 @@
-//! How the cluster is: counts that take a look at everything, and what isn't as it ought to be.
+//! Health of the cluster: counts that need a scan over all records, and findings about problems.
 
 use std::collections::BTreeSet;
 
@@ -16,22 +16,22 @@ use schemas::query::{
 use schemas::task::{CallbackVerdict, Task};
 
 use super::Observed;
-use super::rows::{Which, cell_row, cluster_row, slot_rows};
-use crate::figures::{WAITS_LONG, is_unplaced, waits_long};
+use super::rows::{RecordSelection, cell_row, cluster_row, slot_rows};
+use crate::figures::{LONG_WAIT, is_unplaced, is_waiting_long};
 use crate::world::World;
 
-/// A service so many entries behind the newest position known is told of.
-const BEHIND: u64 = 1_000;
-/// Share of the stream's limit from which the log is nearly full, in percent.
-const NEARLY_FULL: u64 = 80;
+/// Minimum lag at which a service is reported, in entries behind the newest known position.
+const REPORTED_LAG: u64 = 1_000;
+/// Minimum share of the stream's limit at which the log is reported as nearly full, in percent.
+const NEARLY_FULL_PERCENT: u64 = 80;
 
-/// What is wrong with those who decide and place, as far as they can be heard.
+/// Returns the problems of BBSs and auctioneers, as far as their heartbeats show them.
 pub(super) fn problems(services: &Services) -> Vec<Finding> {
-    let mut found: Vec<Finding> = of_appends(services).into_iter().collect();
+    let mut found: Vec<Finding> = append_finding(services).into_iter().collect();
     let of = |role: Role| services.rows.iter().filter(move |row| row.role == role);
     if services.complete {
         if !of(Role::Bbs).any(|row| row.leads) {
-            let why = "no BBS that beats leads: commands are not taken until one does";
+            let why = "no BBS leads: no command is accepted until one does";
             found.push(Finding::new(FindingCode::NoBbsLeads, why));
         }
         if of(Role::Auctioneer).next().is_none() {
@@ -42,21 +42,21 @@ pub(super) fn problems(services: &Services) -> Vec<Finding> {
             found.push(Finding::new(FindingCode::NoAuctioneerLeads, why));
         }
     }
-    for ServiceRow { id, lag, .. } in services.rows.iter().filter(|row| row.lag >= BEHIND) {
+    for ServiceRow { id, lag, .. } in services.rows.iter().filter(|row| row.lag >= REPORTED_LAG) {
         found.push(Finding::new(FindingCode::ServiceBehind, format!("{id} is {lag} entries behind the log")));
     }
-    found.extend(of_clocks(&services.clocks));
+    found.extend(clock_findings(&services.clocks));
     let versions: BTreeSet<&str> = services.rows.iter().map(|row| row.program.version.as_str()).collect();
     if versions.len() > 1 {
         let all = versions.into_iter().collect::<Vec<_>>().join(", ");
-        let why = format!("BBSs and auctioneers of several versions run: {all}");
+        let why = format!("BBSs and auctioneers run different versions: {all}");
         found.push(Finding::new(FindingCode::VersionsDiffer, why));
     }
     found
 }
 
-/// Clocks that differ from the others, and a log that is ahead of them.
-fn of_clocks(clocks: &ClocksRow) -> Vec<Finding> {
+/// Reports clocks that differ from the others, and a log that is ahead of the clocks.
+fn clock_findings(clocks: &ClocksRow) -> Vec<Finding> {
     let seconds = |millis: u64| format!("{}.{:01} s", millis / 1_000, millis % 1_000 / 100);
     let mut found = vec![];
     for ClockOff { of, ahead_ms } in &clocks.off {
@@ -69,8 +69,8 @@ fn of_clocks(clocks: &ClocksRow) -> Vec<Finding> {
     }
     if clocks.log_ahead_ms > 0 {
         let why = format!(
-            "the log is {} ahead of the clocks: they were ahead and are right again; ages and times of new decisions are ahead, \
-             too, and come back slowly",
+            "the log is {} ahead of the clocks, because clocks were ahead before: times of new decisions are \
+             ahead as well, and converge slowly",
             seconds(clocks.log_ahead_ms)
         );
         found.push(Finding::new(FindingCode::LogAhead, why));
@@ -78,9 +78,9 @@ fn of_clocks(clocks: &ClocksRow) -> Vec<Finding> {
     found
 }
 
-/// The trouble with appending that counts: that of the leader, or of a BBS that cannot lead because of it. A BBS that stands by while
-/// another one appends well has no trouble that counts.
-fn of_appends(services: &Services) -> Option<Finding> {
+/// Reports the append problem of the leader, or of a BBS that cannot lead because of it. Problems of standbys
+/// are ignored while a leader exists.
+fn append_finding(services: &Services) -> Option<Finding> {
     let mut bbss = services.rows.iter().filter(|row| row.role == Role::Bbs);
     let counts = match bbss.clone().find(|row| row.leads) {
         Some(leader) => leader.append_trouble.as_ref(),
@@ -88,18 +88,18 @@ fn of_appends(services: &Services) -> Option<Finding> {
     };
     let AppendTrouble { since, fails, reason } = counts?;
     Some(if *fails {
-        let why = format!("the log takes no entries since {since}: {reason}; commands are refused");
+        let why = format!("the log has accepted no entries since {since}: {reason}; commands are refused");
         Finding::new(FindingCode::AppendsFail, why)
     } else {
         Finding::new(
             FindingCode::AppendsSlow,
-            format!("appends to the log take long since {since}: {reason}"),
+            format!("appends to the log have been slow since {since}: {reason}"),
         )
     })
 }
 
-/// What is wrong with the stream that holds the log.
-fn of_log(log: &LogRow) -> Vec<Finding> {
+/// Returns the problems of the stream that holds the log.
+fn log_findings(log: &LogRow) -> Vec<Finding> {
     let LogRow { replicas, replicas_in_sync, behind, entries: _, bytes, max_bytes, unreadable, hazards } =
         log;
     let mut found = vec![];
@@ -110,21 +110,23 @@ fn of_log(log: &LogRow) -> Vec<Finding> {
     if replicas_in_sync < replicas {
         let names = if behind.is_empty() { String::new() } else { format!(": {}", behind.join(", ")) };
         let why = format!(
-            "{replicas_in_sync} of {replicas} replicas of the log have every entry{names}; do not stop another NATS server"
+            "{replicas_in_sync} of {replicas} replicas of the log have every entry{names}; do not stop \
+             another NATS server"
         );
         found.push(Finding::new(FindingCode::ReplicasBehind, why));
     }
-    if let Some(most) = max_bytes.filter(|most| bytes.saturating_mul(100) >= most.saturating_mul(NEARLY_FULL))
+    if let Some(most) =
+        max_bytes.filter(|most| bytes.saturating_mul(100) >= most.saturating_mul(NEARLY_FULL_PERCENT))
     {
         let why = format!(
-            "the log has {bytes} of at most {most} bytes (max_bytes); at the limit no command is taken"
+            "the log has {bytes} of at most {most} bytes (max_bytes); at the limit no command is accepted"
         );
         found.push(Finding::new(FindingCode::LogNearlyFull, why));
     }
     found
 }
 
-/// How the cluster is; none before it is founded.
+/// Returns the health of the cluster, or `None` before it is founded.
 pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow> {
     let cluster = cluster_row(world, observed)?;
     let mut row = StatusRow {
@@ -146,8 +148,8 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
         row.instances_wanted += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
         row.evaluations_blocked += blocked(&process.evaluations);
         for slot in process.slots.iter() {
-            look_at(process, slot, &mut row, &mut claimed);
-            let waits = slot.actual.as_ref().is_some_and(|lrp| waits_long(lrp, observed.now));
+            add_slot(process, slot, &mut row, &mut claimed);
+            let waits = slot.actual.as_ref().is_some_and(|lrp| is_waiting_long(lrp, observed.now));
             waiting += u64::from(waits);
         }
     }
@@ -158,26 +160,28 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     for task in world.tasks_from(None) {
         row.evaluations_blocked += blocked(&task.evaluations);
         row.tasks_unplaced += u64::from(is_unplaced(task));
-        row.callbacks_repeated += u64::from(is_called_again(task));
+        row.callbacks_repeated += u64::from(is_callback_retried(task));
     }
     let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
     row.cells = cells.filter(|row| row.state != CellState::Present).collect();
-    let of_log = row.log.as_ref().map(of_log).unwrap_or_default();
-    let found: Vec<Finding> = of_log.into_iter().chain(of_cells(&row)).chain(of_work(&row)).collect();
+    let of_log = row.log.as_ref().map(log_findings).unwrap_or_default();
+    let found: Vec<Finding> =
+        of_log.into_iter().chain(cell_findings(&row)).chain(work_findings(&row)).collect();
     if waiting > 0 {
-        let minutes = WAITS_LONG.as_secs() / 60;
+        let minutes = LONG_WAIT.as_secs() / 60;
         let many = if waiting == 1 { "instance has" } else { "instances have" };
         let why = format!("{waiting} {many} waited for placement for {minutes} minutes or longer");
         row.findings.push(Finding::new(FindingCode::InstancesWaiting, why));
     }
     row.cells.truncate(STATUS_NAMED);
     row.findings.extend(found);
-    row.judge();
+    row.update_health();
     Some(row)
 }
 
-/// Counts a place, and keeps it if it is among the worst, or starts.
-fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Vec<(Timestamp, String)>) {
+/// Adds a slot to the counts. If the instance is in a bad state, adds it to the worst instances; if it is
+/// CLAIMED, adds it to the starting ones.
+fn add_slot(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Vec<(Timestamp, String)>) {
     let Some(lrp) = &slot.actual else { return };
     let is_bad = match &lrp.state {
         State::Unclaimed { placement_error } => {
@@ -193,10 +197,10 @@ fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Ve
         }
         State::Running { .. } => false,
     };
-    // Both kinds are to be seen, however many there are of the other.
+    // Each bad state has its own limit, so that many instances in one state do not hide those in another.
     let same = |known: &&InstanceRow| known.state == InstanceState::from(&lrp.state);
     if is_bad && row.worst.iter().filter(same).count() < STATUS_NAMED {
-        row.worst.extend(slot_rows(process, slot, Which::Both).take(1));
+        row.worst.extend(slot_rows(process, slot, RecordSelection::Both).take(1));
     }
 }
 
@@ -208,17 +212,17 @@ fn blocked(evaluations: &Evaluations) -> u64 {
     evaluations.iter().filter(is_blocked).count() as u64
 }
 
-fn is_called_again(task: &Task) -> bool {
+fn is_callback_retried(task: &Task) -> bool {
     let callback = task.completed().and_then(|done| done.callback.as_ref());
     callback.is_some_and(|callback| callback.last.verdict() == CallbackVerdict::Repeat)
 }
 
-fn of_cells(row: &StatusRow) -> Vec<Finding> {
+fn cell_findings(row: &StatusRow) -> Vec<Finding> {
     let mut found = vec![];
     for CellRow { cell_id, state, gone, unhealthy, .. } in &row.cells {
         let finding = match (state, gone.as_deref()) {
             (CellState::Present, _) => continue,
-            // Its rep left when all was moved away: that was meant.
+            // The rep left after its evacuation, as intended.
             (CellState::Absent, Some(EVACUATED)) => continue,
             (CellState::Absent, why) => {
                 let why = why.unwrap_or("no reason is known");
@@ -226,12 +230,12 @@ fn of_cells(row: &StatusRow) -> Vec<Finding> {
                 Finding::new(FindingCode::CellLost, format!("cell {cell_id} is ABSENT: {why}; {forget}"))
             }
             (CellState::Silent, _) => {
-                let why = format!("cell {cell_id} is SILENT: no heartbeat came for a while");
+                let why = format!("cell {cell_id} is SILENT: no recent heartbeat");
                 Finding::new(FindingCode::CellSilent, why)
             }
             (CellState::Unhealthy, _) => {
                 let why = unhealthy.as_deref().unwrap_or("its self-test fails");
-                let why = format!("cell {cell_id} is UNHEALTHY and takes no work: {why}");
+                let why = format!("cell {cell_id} is UNHEALTHY and accepts no work: {why}");
                 Finding::new(FindingCode::CellUnhealthy, why)
             }
             (CellState::Evacuating, _) => {
@@ -243,30 +247,35 @@ fn of_cells(row: &StatusRow) -> Vec<Finding> {
     found
 }
 
-fn of_work(row: &StatusRow) -> Vec<Finding> {
+fn work_findings(row: &StatusRow) -> Vec<Finding> {
     let cluster: &ClusterRow = &row.cluster;
     let of = |state: InstanceState| cluster.instances.get(&state).copied().unwrap_or_default();
     let waiting = cluster.tasks.get(&TaskState::Pending).copied().unwrap_or_default();
     let takes_work = cluster.cells.get(&CellState::Present).copied().unwrap_or_default() > 0;
     let mut found = vec![];
     if !takes_work && row.instances_wanted + waiting > 0 {
-        found.push(Finding::new(FindingCode::NoCell, "no cell takes work: start one: muster rep"));
+        found.push(Finding::new(FindingCode::NoCell, "no cell accepts work: start one: muster rep"));
     }
     let numbers = [
         (FindingCode::InstancesCrashed, of(InstanceState::Crashed), "instance", "crashed"),
-        (FindingCode::InstancesUnplaced, row.instances_unplaced, "instance", "not placed: no cell takes it"),
-        (FindingCode::TasksUnplaced, row.tasks_unplaced, "task", "not placed: no cell takes it"),
+        (
+            FindingCode::InstancesUnplaced,
+            row.instances_unplaced,
+            "instance",
+            "not placed: no cell can take it",
+        ),
+        (FindingCode::TasksUnplaced, row.tasks_unplaced, "task", "not placed: no cell can take it"),
         (
             FindingCode::CallbacksRepeated,
             row.callbacks_repeated,
             "completed task",
-            "whose owner is called again",
+            "waiting for a callback retry",
         ),
         (
             FindingCode::MalformedEntries,
             cluster.set_aside.count,
             "message",
-            "of the journal set aside: no valid entry",
+            "of the journal quarantined: not a valid entry",
         ),
     ];
     for (code, number, what, how) in numbers {

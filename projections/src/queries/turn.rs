@@ -1,16 +1,17 @@
-//! Where work stands among all that waits for a cell: by the order in which auctions take it, and not by a queue of its own.
+//! Queue position of work that waits for a cell. It is computed from the order in which auctions place work,
+//! since no queue is stored.
 
 use schemas::actual::Actual;
 use schemas::process::{Process, Slot};
-use schemas::query::{EvaluationRow, EvaluationSubject, Turn};
+use schemas::query::{EvaluationRow, EvaluationSubject, QueuePosition};
 use schemas::rank::Rank;
 
 use crate::world::World;
 
-/// The turn of what an evaluation stands for; none: nothing of it waits for a cell.
-pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<Turn> {
-    let first = first_of(world, row)?;
-    let mut turn = Turn { before: 0, waiting: 0 };
+/// Returns the queue position of an evaluation's work, or `None` if none of it waits for a cell.
+pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<QueuePosition> {
+    let first = min_rank(world, row)?;
+    let mut turn = QueuePosition { before: 0, waiting: 0 };
     for rank in waiting(world) {
         turn.waiting += 1;
         turn.before += u32::from(rank < first);
@@ -18,30 +19,31 @@ pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<Turn> 
     Some(turn)
 }
 
-/// All that waits for a cell. Those who answer queries have no index of it: whatever has none that waits is passed over.
+/// Returns the ranks of all work that waits for a cell. World snapshots have no index of waiting work, so
+/// this scans the processes with UNCLAIMED instances, and all tasks.
 fn waiting(world: &World) -> impl Iterator<Item = Rank> {
     let processes = world.processes_from(None).filter(|process| process.unclaimed > 0);
     let places = processes.flat_map(|process| process.slots.iter().map(move |slot| (process, &slot.place)));
-    let of_processes = places.filter_map(|(process, place)| Rank::of_place(process, place));
-    of_processes.chain(world.tasks_from(None).filter_map(Rank::of_task))
+    let of_processes = places.filter_map(|(process, place)| Rank::for_instance(process, place));
+    of_processes.chain(world.tasks_from(None).filter_map(Rank::for_task))
 }
 
-/// What of it has its turn first.
-fn first_of(world: &World, row: &EvaluationRow) -> Option<Rank> {
+/// Returns the smallest rank of the evaluation's work.
+fn min_rank(world: &World, row: &EvaluationRow) -> Option<Rank> {
     let id = row.evaluation.id;
     match &row.subject {
-        EvaluationSubject::Process(guid) => first_of_process(world.process(guid)?, row),
+        EvaluationSubject::Process(guid) => min_process_rank(world.process(guid)?, row),
         EvaluationSubject::Task(guid) => {
             let task = world.task(guid)?;
-            task.open_evaluation().filter(|open| open.id == id).and_then(|_| Rank::of_task(task))
+            task.open_evaluation().filter(|open| open.id == id).and_then(|_| Rank::for_task(task))
         }
     }
 }
 
-fn first_of_process(process: &Process, row: &EvaluationRow) -> Option<Rank> {
+fn min_process_rank(process: &Process, row: &EvaluationRow) -> Option<Rank> {
     let duty = row.evaluation.duty()?;
     process.open_evaluation(duty).filter(|open| open.id == row.evaluation.id)?;
     let waits = |slot: &&Slot| slot.actual.as_ref().and_then(Actual::duty) == Some(duty);
     let waiting = process.slots.iter().filter(waits);
-    waiting.filter_map(|slot| Rank::of_place(process, &slot.place)).min()
+    waiting.filter_map(|slot| Rank::for_instance(process, &slot.place)).min()
 }

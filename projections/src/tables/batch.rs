@@ -1,4 +1,4 @@
-//! What several entries do to the tables, as a database writes it at once.
+//! Combined changes of several entries to the tables, as a database writes them in one transaction.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,26 @@ use schemas::{Entry, Position, Timestamp};
 use super::value::{Value, number, text};
 use super::{EventRow, Row, Step, Steps, Table};
 
-/// A moment of the log: a position, and when its last decision was made.
+/// Point in the log: a position and the time of its last decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// The position.
     pub position: Position,
-    /// When.
+    /// Time of the last decision. Never decreases from one moment to the next.
     pub at: Timestamp,
 }
 
-/// A row, and between which moments it held: from the first one on, and no more at the second.
+/// A row and the interval in which it is valid: from `from` inclusive to `to` exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// The row.
     pub row: Row,
-    /// From when on.
+    /// Moment of the entry that opened the row.
     pub from: Moment,
-    /// Until when; none: it holds still.
+    /// Moment of the entry that ended the row. `None` if the row is current.
     pub to: Option<Moment>,
 }
 
 impl Moment {
-    /// As it stands in two columns.
+    /// Returns the values of the two columns that store a moment.
     #[must_use]
     pub fn values(self) -> [Value; 2] {
         [number(self.position.0), Value::Time(self.at)]
@@ -36,7 +34,7 @@ impl Moment {
 }
 
 impl Interval {
-    /// A value for each column of a history.
+    /// Returns a value for each column of a history table.
     #[must_use]
     pub fn values(&self) -> Vec<Value> {
         let to = self.to.map_or([Value::Null, Value::Null], Moment::values);
@@ -44,57 +42,57 @@ impl Interval {
     }
 }
 
-/// What changes of one row.
+/// Changes of one row.
 #[derive(Clone, Debug, Default)]
 struct Changes {
-    /// When the row ends that was there before.
+    /// Moment at which the row that existed before the batch ends.
     ends: Option<Moment>,
     intervals: Vec<Interval>,
 }
 
-/// A message of the journal that is no entry.
+/// Journal message that is not a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
-    /// Where it stands.
+pub struct MalformedMessage {
     pub position: Position,
-    /// On which subject.
     pub subject: String,
-    /// Why it is none.
+    /// Reason why the message is not a valid entry.
     pub why: String,
 }
 
-impl SetAside {
-    /// A value for each of its columns.
+impl MalformedMessage {
+    /// Returns a value for each column.
     #[must_use]
     pub fn values(&self) -> Vec<Value> {
         vec![number(self.position.0), text(&self.subject), text(&self.why)]
     }
 }
 
-/// What several entries do. A row that comes and goes in between is written once, as the past that it is.
+/// Combined changes of several entries. A row that opens and ends within the batch is written once, as an
+/// ended row.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     changes: BTreeMap<(Table, Vec<Value>), Changes>,
-    /// Their events.
+    /// Events of the entries.
     pub events: Vec<EventRow>,
-    /// What among them is no entry.
-    pub set_aside: Vec<SetAside>,
-    /// Where the last of them stands.
+    /// Messages of the batch that are not valid entries.
+    pub malformed: Vec<MalformedMessage>,
+    /// Moment of the last entry.
     pub end: Moment,
-    /// A checksum of the entry there.
+    /// Checksum of the entry at `end`.
     pub checksum: u64,
     rows: usize,
     bytes: usize,
 }
 
 impl Batch {
-    /// What comes behind a moment.
+    /// Creates an empty batch after a moment.
     #[must_use]
     pub fn behind(end: Moment) -> Self {
         Self { end, ..Self::default() }
     }
 
-    /// Takes in what an entry does. Times of the log go forward here, whoever decided.
+    /// Adds the changes of an entry. Times never decrease within the tables, regardless of the clock of the
+    /// deciding BBS.
     pub fn take(&mut self, steps: Steps) {
         let Steps { position, at, steps, events } = steps;
         self.end = Moment { position, at: self.end.at.max(at.unwrap_or_default()) };
@@ -107,25 +105,25 @@ impl Batch {
         }
     }
 
-    /// Takes in what is no entry.
-    pub fn put_aside(&mut self, aside: SetAside) {
+    /// Adds a message that is not a valid entry.
+    pub fn add_malformed(&mut self, aside: MalformedMessage) {
         self.count(&aside.values());
-        self.set_aside.push(aside);
+        self.malformed.push(aside);
     }
 
-    /// Passes an entry that a database has already.
+    /// Skips an entry that the database already has.
     pub fn pass(&mut self, position: Position, entry: &Entry) {
         let at = entry.decisions.iter().map(|decision| decision.at).max();
         self.end = Moment { position, at: self.end.at.max(at.unwrap_or_default()) };
     }
 
-    /// How many rows it writes, all in all.
+    /// Returns the number of rows to write.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many bytes their values take, about.
+    /// Returns the approximate size of the values, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -146,7 +144,7 @@ impl Batch {
         self.count(opens.as_ref().map_or(&name.1, |row| &row.values));
         let changes = self.changes.entry(name).or_default();
         if ends {
-            // What has ended already, ends no later.
+            // If a row ends several times in the batch, the first end counts.
             let to = changes.intervals.last_mut().map_or(&mut changes.ends, |last| &mut last.to);
             to.get_or_insert(self.end);
         }
@@ -155,36 +153,37 @@ impl Batch {
         }
     }
 
-    /// The rows of a table that were there before and end, by their keys. Those of a record that was renewed or cleared may
-    /// not have been there.
+    /// Returns the keys of a table's rows that existed before the batch and end in it. A row of a renewed or
+    /// cleared record may not have existed.
     pub fn ends(&self, table: Table) -> impl Iterator<Item = (&[Value], Moment)> {
-        self.of(table).filter_map(|(key, changes)| Some((key, changes.ends?)))
+        self.table_changes(table).filter_map(|(key, changes)| Some((key, changes.ends?)))
     }
 
-    /// The same as a database ends them: for each the key, and the position and the time at which it ends.
+    /// Returns the ended rows as parameters of a statement: the key, then the position and the time of the
+    /// end.
     pub fn end_values(&self, table: Table) -> impl Iterator<Item = Vec<Value>> {
         self.ends(table).map(|(key, end)| key.iter().cloned().chain(end.values()).collect())
     }
 
-    /// The rows of a table that come.
+    /// Returns the rows that open in a table.
     pub fn intervals(&self, table: Table) -> impl Iterator<Item = &Interval> {
-        self.of(table).flat_map(|(_, changes)| &changes.intervals)
+        self.table_changes(table).flat_map(|(_, changes)| &changes.intervals)
     }
 
-    fn of(&self, table: Table) -> impl Iterator<Item = (&[Value], &Changes)> {
+    fn table_changes(&self, table: Table) -> impl Iterator<Item = (&[Value], &Changes)> {
         let all = self.changes.range((table, vec![])..);
         let of = all.take_while(move |((of, _), _)| *of == table);
         of.map(|((_, key), changes)| (key.as_slice(), changes))
     }
 
-    /// Whether there is nothing to be written but the position.
+    /// Returns `true` if there is nothing to write but the position.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.events.is_empty() && self.set_aside.is_empty()
+        self.changes.is_empty() && self.events.is_empty() && self.malformed.is_empty()
     }
 }
 
-/// Bytes that a value takes, with its text.
+/// Returns the size of a value including its text, in bytes.
 fn size(value: &Value) -> usize {
     size_of::<Value>() + value.as_text().map_or(0, str::len)
 }
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_between_is_written_once() {
+    fn row_within_batch_is_written_once_as_ended() {
         let mut batch = Batch::behind(Moment::default());
         batch.take(steps(3, vec![Step::Open(row(1))]));
         assert_eq!(written(&batch), (vec![], vec![(3, None)]));
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_ends() {
+    fn existing_row_ends_once() {
         let mut batch = Batch::behind(Moment::default());
         batch.take(steps(5, vec![Step::Replace(row(2))]));
         batch.take(steps(7, vec![Step::Close(row(2))]));
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_renewed_ends_what_may_be_there() {
+    fn renewed_row_ends_previous_one() {
         let mut batch = Batch::behind(Moment::default());
         batch.take(steps(5, vec![Step::Renew(row(1))]));
         assert_eq!(written(&batch), (vec![5], vec![(5, None)]));
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_is_counted() {
+    fn rows_and_bytes_are_counted() {
         let mut batch = Batch::behind(Moment::default());
         let values = |bytes| vec![Value::Json("x".repeat(bytes)), Value::Null];
         let event = EventRow { position: Position(3), nth: 0, values: values(1_000) };
@@ -258,8 +257,12 @@ mod tests {
         assert_eq!(batch.rows(), 3);
         let before = batch.bytes();
         assert!((1_000..1_500).contains(&before), "{before}");
-        batch.put_aside(SetAside { position: Position(4), subject: "s".into(), why: "y".repeat(2_000) });
-        assert_eq!((batch.rows(), batch.set_aside.len()), (4, 1));
+        batch.add_malformed(MalformedMessage {
+            position: Position(4),
+            subject: "s".into(),
+            why: "y".repeat(2_000),
+        });
+        assert_eq!((batch.rows(), batch.malformed.len()), (4, 1));
         assert!((2_000..2_500).contains(&(batch.bytes() - before)), "{}", batch.bytes());
     }
 }

@@ -1,9 +1,9 @@
-//! The tables and their columns: for each column its name, its kind, what it says, and how it comes from a row.
+//! The tables and their columns. Each column has a name, a kind, a comment and a conversion from a row.
 
 use schemas::cluster::Cluster;
 use schemas::container::Epoch;
 use schemas::definition::Definition;
-use schemas::evaluation::{Canceled, Status};
+use schemas::evaluation::{CancelReason, Status};
 use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::query::{
     CellRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EvaluationSubject, InstanceRow,
@@ -12,53 +12,47 @@ use schemas::query::{
 
 use super::Row;
 use super::value::Kind::{Boolean, Integer, Json, Text, Time};
-use super::value::{Kind, Value, json, maybe, number, text, word};
+use super::value::{Kind, Value, json, number, optional, text, word};
 
-/// A table.
+/// Table of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
-    /// What is desired of processes.
+    /// Desired state of processes.
     DesiredLrps,
-    /// What their instances run.
+    /// Definitions of the instances of processes.
     Definitions,
-    /// Their instances.
+    /// Instances of processes.
     ActualLrps,
-    /// The containers of instances that ended.
+    /// Ended containers of instances.
     EndedInstances,
-    /// How one definition replaces another.
+    /// Replacements of one definition by another.
     Rollouts,
     /// Attempts to place work.
     Evaluations,
-    /// Tasks.
     Tasks,
-    /// Tasks that completed and are deleted.
+    /// Completed tasks that were deleted.
     EndedTasks,
-    /// What launches tasks at times.
     PeriodicTasks,
-    /// What tasks are dispatched of.
     ParameterisedTasks,
-    /// Domains.
     Domains,
-    /// Cells.
     Cells,
-    /// The cluster.
+    /// The cluster, in one row.
     Clusters,
 }
 
-/// A column, as a database makes it.
+/// Definition of a column in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Its name.
+pub struct ColumnSpec {
     pub name: &'static str,
-    /// The kind of its values.
+    /// Kind of the values.
     pub kind: Kind,
-    /// What it says.
+    /// Description, stored as a comment in the database.
     pub comment: &'static str,
 }
 
-/// A column of rows of one kind.
+/// Column with its conversion from rows of one type.
 pub(super) struct Column<R> {
-    shape: Shape,
+    shape: ColumnSpec,
     pub(super) value: fn(&R) -> Value,
 }
 
@@ -69,11 +63,11 @@ impl<R> Column<R> {
         comment: &'static str,
         value: fn(&R) -> Value,
     ) -> Self {
-        Self { shape: Shape { name, kind, comment }, value }
+        Self { shape: ColumnSpec { name, kind, comment }, value }
     }
 }
 
-pub(super) fn shapes<R>(columns: &[Column<R>]) -> Vec<Shape> {
+pub(super) fn specs<R>(columns: &[Column<R>]) -> Vec<ColumnSpec> {
     columns.iter().map(|column| column.shape).collect()
 }
 
@@ -82,7 +76,7 @@ fn row<R>(table: Table, columns: &[Column<R>], from: &R) -> Row {
 }
 
 impl Table {
-    /// Every one of them.
+    /// Every table.
     pub const ALL: [Self; 13] = [
         Self::DesiredLrps,
         Self::Definitions,
@@ -99,52 +93,52 @@ impl Table {
         Self::Clusters,
     ];
 
-    /// Its name, how many of its first columns name a row, and what it holds.
-    const fn described(self) -> (&'static str, usize, &'static str) {
+    /// Returns the name, the number of key columns, which come first, and the description.
+    const fn description(self) -> (&'static str, usize, &'static str) {
         match self {
-            Self::DesiredLrps => ("desired_lrps", 1, "The processes that somebody desires."),
-            Self::Definitions => ("definitions", 2, "What the instances of desired processes run."),
+            Self::DesiredLrps => ("desired_lrps", 1, "Desired processes."),
+            Self::Definitions => ("definitions", 2, "Definitions of the instances of desired processes."),
             Self::ActualLrps => (
                 "actual_lrps",
                 4,
-                "The instances of processes: one row for each record, with the evacuating twins.",
+                "Instances of processes: one row for each record, including evacuating instances.",
             ),
-            Self::EndedInstances => ("ended_instances", 1, "The containers of instances that ended."),
+            Self::EndedInstances => ("ended_instances", 1, "Ended containers of instances."),
             Self::Rollouts => {
-                ("rollouts", 3, "How the instances of a process come to run another definition.")
+                ("rollouts", 3, "Replacements of one definition by another in the instances of a process.")
             }
-            Self::Evaluations => {
-                ("evaluations", 1, "Attempts to place work, each with its cause and what came of it.")
+            Self::Evaluations => ("evaluations", 1, "Attempts to place work, with cause and outcome."),
+            Self::Tasks => ("tasks", 1, "Tasks that have not been deleted."),
+            Self::EndedTasks => ("ended_tasks", 2, "Completed tasks that were deleted."),
+            Self::PeriodicTasks => ("periodic_tasks", 1, "Periodic tasks, which launch tasks on a schedule."),
+            Self::ParameterisedTasks => {
+                ("parameterised_tasks", 1, "Parameterised tasks, from which tasks are dispatched.")
             }
-            Self::Tasks => ("tasks", 1, "Tasks that are not deleted."),
-            Self::EndedTasks => ("ended_tasks", 2, "Tasks that completed and are deleted."),
-            Self::PeriodicTasks => ("periodic_tasks", 1, "What launches tasks at the times that it says."),
-            Self::ParameterisedTasks => ("parameterised_tasks", 1, "What tasks are dispatched of."),
-            Self::Domains => ("domains", 1, "The domains that were ever refreshed."),
-            Self::Cells => ("cells", 1, "The cells that are known, there or not."),
-            Self::Clusters => ("clusters", 1, "The cluster: one row."),
+            Self::Domains => ("domains", 1, "Domains that were ever refreshed."),
+            Self::Cells => ("cells", 1, "Known cells, present or absent."),
+            Self::Clusters => ("clusters", 1, "The cluster, in one row."),
         }
     }
 
-    /// Its name.
+    /// Returns the name of the table.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.described().0
+        self.description().0
     }
 
-    /// How many of its columns, the first ones, name a row.
+    /// Returns the number of key columns. They are the first columns.
     #[must_use]
     pub const fn key_columns(self) -> usize {
-        self.described().1
+        self.description().1
     }
 
-    /// What it holds.
+    /// Returns the description of the table.
     #[must_use]
     pub const fn comment(self) -> &'static str {
-        self.described().2
+        self.description().2
     }
 
-    /// Whether it tells what came of something: its rows stay when the World forgets them.
+    /// Returns `true` if the table records outcomes. Its rows stay when the World forgets them.
     #[must_use]
     pub const fn is_record(self) -> bool {
         match self {
@@ -161,517 +155,541 @@ impl Table {
         }
     }
 
-    /// Its columns.
+    /// Returns the columns of the table.
     #[must_use]
-    pub fn columns(self) -> Vec<Shape> {
+    pub fn columns(self) -> Vec<ColumnSpec> {
         match self {
-            Self::DesiredLrps => shapes(&DESIRED_LRPS),
-            Self::Definitions => shapes(&definitions()),
-            Self::ActualLrps => shapes(&ACTUAL_LRPS),
-            Self::EndedInstances => shapes(&ENDED_INSTANCES),
-            Self::Rollouts => shapes(&rollouts()),
-            Self::Evaluations => shapes(&EVALUATIONS),
-            Self::Tasks => shapes(&TASKS),
-            Self::EndedTasks => shapes(&ENDED_TASKS),
-            Self::PeriodicTasks => shapes(&PERIODIC_TASKS),
-            Self::ParameterisedTasks => shapes(&PARAMETERISED_TASKS),
-            Self::Domains => shapes(&DOMAINS),
-            Self::Cells => shapes(&CELLS),
-            Self::Clusters => shapes(&CLUSTERS),
+            Self::DesiredLrps => specs(&DESIRED_LRPS),
+            Self::Definitions => specs(&definitions()),
+            Self::ActualLrps => specs(&ACTUAL_LRPS),
+            Self::EndedInstances => specs(&ENDED_INSTANCES),
+            Self::Rollouts => specs(&rollouts()),
+            Self::Evaluations => specs(&EVALUATIONS),
+            Self::Tasks => specs(&TASKS),
+            Self::EndedTasks => specs(&ENDED_TASKS),
+            Self::PeriodicTasks => specs(&PERIODIC_TASKS),
+            Self::ParameterisedTasks => specs(&PARAMETERISED_TASKS),
+            Self::Domains => specs(&DOMAINS),
+            Self::Cells => specs(&CELLS),
+            Self::Clusters => specs(&CLUSTERS),
         }
     }
 }
 
 const DESIRED_LRPS: [Column<LrpRow>; 13] = [
-    Column::new("process_guid", Text, "Its name.", |lrp| text(&lrp.process_guid)),
-    Column::new("domain", Text, "Its domain.", |lrp| text(&lrp.domain)),
-    Column::new("epoch", Time, "Which life of the name; also when it was desired.", |lrp| {
-        Value::Time(lrp.epoch.0)
+    Column::new("process_guid", Text, "Name of the process.", |lrp| text(&lrp.process_guid)),
+    Column::new("domain", Text, "Domain of the process.", |lrp| text(&lrp.domain)),
+    Column::new("epoch", Time, "Epoch: time at which it was desired.", |lrp| Value::Time(lrp.epoch.0)),
+    Column::new(
+        "mode",
+        Text,
+        "replicated: a number of instances; global: one instance on each cell.",
+        |lrp| optional(lrp.mode, |mode| word(&mode)),
+    ),
+    Column::new("instances", Integer, "Number of desired instances.", |lrp| number(lrp.instances)),
+    Column::new("priority", Integer, "Priority of its placement.", |lrp| {
+        optional(lrp.priority, |priority| number(u8::from(priority)))
     }),
-    Column::new("mode", Text, "replicated: so many instances; global: one on each cell.", |lrp| {
-        maybe(lrp.mode, |mode| word(&mode))
+    Column::new("indices", Json, "Desired indices, as ranges.", |lrp| json(&lrp.indices)),
+    Column::new("definition_id", Text, "Active definition: every instance should run it.", |lrp| {
+        optional(lrp.definition_id.as_ref(), text)
     }),
-    Column::new("instances", Integer, "Desired instances.", |lrp| number(lrp.instances)),
-    Column::new("priority", Integer, "How urgent it is.", |lrp| {
-        maybe(lrp.priority, |priority| number(u8::from(priority)))
-    }),
-    Column::new("indices", Json, "The indices at which one is desired, as ranges.", |lrp| json(&lrp.indices)),
-    Column::new("definition_id", Text, "The definition that every instance shall run.", |lrp| {
-        maybe(lrp.definition_id.as_ref(), text)
-    }),
-    Column::new("healthy_definition_id", Text, "The definition that is known to work.", |lrp| {
-        maybe(lrp.healthy_definition_id.as_ref(), text)
+    Column::new("healthy_definition_id", Text, "Healthy definition, which is known to work.", |lrp| {
+        optional(lrp.healthy_definition_id.as_ref(), text)
     }),
     Column::new(
         "definition_ids",
         Json,
-        "Every definition that it has, in the order in which they came.",
+        "Definitions of the process, in the order of their addition.",
         |lrp| json(&lrp.definition_ids),
     ),
     Column::new("routes", Json, "Routing data.", |lrp| json(&lrp.routes)),
-    Column::new("annotation", Text, "The consumer's own text.", |lrp| text(&lrp.annotation)),
-    Column::new("policies", Json, "How its instances are replaced, restarted and kept in mind.", |lrp| {
-        maybe(lrp.policies.as_ref(), json)
+    Column::new("annotation", Text, "Annotation of the consumer.", |lrp| text(&lrp.annotation)),
+    Column::new("policies", Json, "Policies for updates, restarts and history.", |lrp| {
+        optional(lrp.policies.as_ref(), json)
     }),
 ];
 
-/// A definition, and whose it is.
-pub(super) struct Defined<'a> {
+/// Definition with the process that it belongs to.
+pub(super) struct DefinitionSource<'a> {
     pub(super) process_guid: &'a ProcessGuid,
     pub(super) domain: &'a Domain,
     pub(super) definition_id: &'a DefinitionId,
     pub(super) definition: &'a Definition,
 }
 
-const fn definitions<'a>() -> [Column<Defined<'a>>; 10] {
+const fn definitions<'a>() -> [Column<DefinitionSource<'a>>; 10] {
     [
-        Column::new("process_guid", Text, "Its process.", |of| text(of.process_guid)),
-        Column::new("definition_id", Text, "Its name.", |of| text(of.definition_id)),
-        Column::new("domain", Text, "The domain of its process.", |of| text(of.domain)),
-        Column::new("memory_mb", Integer, "Memory that an instance takes, in MiB.", |of| {
+        Column::new("process_guid", Text, "Process of the definition.", |of| text(of.process_guid)),
+        Column::new("definition_id", Text, "Name of the definition.", |of| text(of.definition_id)),
+        Column::new("domain", Text, "Domain of the process.", |of| text(of.domain)),
+        Column::new("memory_mb", Integer, "Memory of an instance, in MiB.", |of| {
             number(of.definition.memory_mb)
         }),
-        Column::new("disk_mb", Integer, "Disk that an instance takes, in MiB.", |of| {
-            number(of.definition.disk_mb)
-        }),
-        Column::new("cpu_weight", Integer, "Its weight where processors are short.", |of| {
+        Column::new("disk_mb", Integer, "Disk of an instance, in MiB.", |of| number(of.definition.disk_mb)),
+        Column::new("cpu_weight", Integer, "CPU weight of an instance.", |of| {
             number(of.definition.cpu_weight)
         }),
         Column::new(
             "start_timeout_ms",
             Integer,
-            "How long an instance may take to become RUNNING, in milliseconds; 0: as long as it takes.",
+            "Maximum time until an instance is RUNNING, in milliseconds; 0 for no limit.",
             |of| number(of.definition.start_timeout_ms),
         ),
         Column::new(
             "grace_period_ms",
             Integer,
-            "How long an instance may take to stop, in milliseconds.",
+            "Maximum time for an instance to stop, in milliseconds.",
             |of| number(of.definition.grace_period_ms),
         ),
-        Column::new("constraint", Json, "Which cells may take it.", |of| json(&of.definition.constraint)),
-        Column::new("ports", Json, "The ports on which an instance listens.", |of| {
-            json(&of.definition.ports)
+        Column::new("constraint", Json, "Constraint on the cells that may run it.", |of| {
+            json(&of.definition.constraint)
         }),
+        Column::new("ports", Json, "Ports on which an instance listens.", |of| json(&of.definition.ports)),
     ]
 }
 
 const ACTUAL_LRPS: [Column<InstanceRow>; 21] = [
-    Column::new("process_guid", Text, "Its process.", |row| text(&row.process_guid)),
-    Column::new("definition_id", Text, "The definition that it runs.", |row| text(&row.definition_id)),
-    Column::new("index", Integer, "Its index.", |row| number(row.index)),
+    Column::new("process_guid", Text, "Process of the instance.", |row| text(&row.process_guid)),
+    Column::new("definition_id", Text, "Definition of the instance.", |row| text(&row.definition_id)),
+    Column::new("index", Integer, "Index of the instance.", |row| number(row.index)),
     Column::new(
         "presence",
         Text,
-        "ORDINARY, or EVACUATING for the twin that runs on an evacuating cell.",
+        "ORDINARY, or EVACUATING for an instance on an evacuating cell that waits for its replacement.",
         |row| text(row.presence),
     ),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("epoch", Time, "Which life of the process.", |row| Value::Time(row.epoch.0)),
+    Column::new("domain", Text, "Domain of the process.", |row| text(&row.domain)),
+    Column::new("epoch", Time, "Epoch of the process.", |row| Value::Time(row.epoch.0)),
     Column::new("state", Text, "UNCLAIMED, CLAIMED, RUNNING or CRASHED.", |row| text(row.state)),
-    Column::new("instance_guid", Text, "Its container, if it has one.", |row| maybe(row.instance_guid, text)),
-    Column::new("cell_id", Text, "Its cell, if it is on one.", |row| maybe(row.cell_id.as_ref(), text)),
-    Column::new("stopping", Boolean, "Whether it was asked to stop.", |row| Value::Boolean(row.stopping)),
-    Column::new("address", Text, "The address of its host; only while it runs.", |row| {
-        maybe(row.address.as_ref(), text)
+    Column::new("instance_guid", Text, "Container; null without a container.", |row| {
+        optional(row.instance_guid, text)
+    }),
+    Column::new("cell_id", Text, "Cell; null if it is on no cell.", |row| {
+        optional(row.cell_id.as_ref(), text)
+    }),
+    Column::new("stopping", Boolean, "True if a stop was requested.", |row| Value::Boolean(row.stopping)),
+    Column::new("address", Text, "Address of its host, while it runs.", |row| {
+        optional(row.address.as_ref(), text)
     }),
     Column::new(
         "ports",
         Json,
-        "Its ports and those of the host that lead to them; only while it runs.",
+        "Container ports and the host ports that lead to them, while it runs.",
         |row| json(&row.ports),
     ),
     Column::new(
         "isolation",
         Text,
-        "How its container is kept apart: full, none, or degraded with what is lacking; only while it runs.",
-        |row| maybe(row.isolation, text),
+        "Isolation of its container: full, none, or degraded with the missing layers, while it runs.",
+        |row| optional(row.isolation, text),
     ),
-    Column::new("placement_error", Text, "Why it could not be placed; only while it is UNCLAIMED.", |row| {
-        maybe(row.placement_error.as_ref(), text)
+    Column::new(
+        "placement_error",
+        Text,
+        "Reason why it could not be placed, while it is UNCLAIMED.",
+        |row| optional(row.placement_error.as_ref(), text),
+    ),
+    Column::new("crash_count", Integer, "Counted crashes.", |row| number(row.crash_count)),
+    Column::new("crash_reason", Text, "Reason of the last crash.", |row| {
+        optional(row.crash_reason.as_ref(), text)
     }),
-    Column::new("crash_count", Integer, "Crashes counted.", |row| number(row.crash_count)),
-    Column::new("crash_reason", Text, "Why it last crashed.", |row| maybe(row.crash_reason.as_ref(), text)),
-    Column::new("crashed_in", Text, "The container that crashed last.", |row| {
-        maybe(row.crashed_in.as_ref(), |by| text(by.instance_guid))
+    Column::new("crashed_in", Text, "Container of the last crash.", |row| {
+        optional(row.crashed_in.as_ref(), |by| text(by.instance_guid))
     }),
-    Column::new("restart_at", Time, "When it is restarted; only while it is CRASHED.", |row| {
-        maybe(row.restart_at, Value::Time)
+    Column::new("restart_at", Time, "Time of its restart, while it is CRASHED.", |row| {
+        optional(row.restart_at, Value::Time)
     }),
-    Column::new("declined", Text, "Why it is not restarted; only while it is CRASHED.", |row| {
-        maybe(row.declined.as_ref(), word)
+    Column::new("declined", Text, "Reason why it is not restarted, while it is CRASHED.", |row| {
+        optional(row.declined.as_ref(), word)
     }),
-    Column::new("since", Time, "When its state was entered.", |row| Value::Time(row.since)),
+    Column::new("since", Time, "Start time of its state.", |row| Value::Time(row.since)),
     Column::new(
         "modification_index",
         Integer,
-        "Version of the process by the last decision that changed it; with epoch its modification tag.",
+        "Version of the process after the last decision that changed it; with the epoch, its modification \
+         tag.",
         |row| number(row.modification_tag.index),
     ),
 ];
 
 const ENDED_INSTANCES: [Column<EndedInstanceRow>; 15] = [
-    Column::new("instance_guid", Text, "The container.", |row| text(row.instance_guid)),
-    Column::new("process_guid", Text, "Its process.", |row| text(&row.process_guid)),
-    Column::new("definition_id", Text, "The definition that it ran.", |row| text(&row.definition_id)),
-    Column::new("index", Integer, "Its index.", |row| number(row.index)),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("epoch", Time, "Which life of the process it belonged to.", |row| Value::Time(row.epoch.0)),
-    Column::new("cell_id", Text, "Its cell.", |row| text(&row.cell_id)),
-    Column::new("started_at", Time, "Since when it was RUNNING; null: it never was.", |row| {
-        maybe(row.started_at, Value::Time)
+    Column::new("instance_guid", Text, "Container.", |row| text(row.instance_guid)),
+    Column::new("process_guid", Text, "Process of the instance.", |row| text(&row.process_guid)),
+    Column::new("definition_id", Text, "Definition of the instance.", |row| text(&row.definition_id)),
+    Column::new("index", Integer, "Index of the instance.", |row| number(row.index)),
+    Column::new("domain", Text, "Domain of the process.", |row| text(&row.domain)),
+    Column::new("epoch", Time, "Epoch of the process.", |row| Value::Time(row.epoch.0)),
+    Column::new("cell_id", Text, "Cell of the container.", |row| text(&row.cell_id)),
+    Column::new("started_at", Time, "Time at which it became RUNNING; null if it never did.", |row| {
+        optional(row.started_at, Value::Time)
     }),
-    Column::new("ended_at", Time, "When it ended, as far as the log says.", |row| Value::Time(row.ended_at)),
-    Column::new("duration_ms", Integer, "How long it was RUNNING, in milliseconds.", |row| {
-        maybe(row.duration_ms, number)
+    Column::new("ended_at", Time, "Time of its end, according to the log.", |row| Value::Time(row.ended_at)),
+    Column::new("duration_ms", Integer, "Time for which it was RUNNING, in milliseconds.", |row| {
+        optional(row.duration_ms, number)
     }),
     Column::new(
         "how",
         Text,
-        "How it ended: crashed, stopped, crashed_stopping, cell_lost, evacuated, evacuation_expired or displaced.",
+        "Kind of end: crashed, stopped, crashed_stopping, cell_lost, evacuated, evacuation_expired or \
+         displaced.",
         |row| word(&row.how),
     ),
-    Column::new("stop", Text, "Why it was asked to stop, if it was.", |row| maybe(row.stop.as_ref(), word)),
-    Column::new("reason", Text, "Why it crashed, if it did.", |row| maybe(row.reason.as_ref(), text)),
-    Column::new(
-        "exit_status",
-        Integer,
-        "The status that its action exited with, if that is why it crashed.",
-        |row| maybe(row.exit_status, number),
-    ),
-    Column::new("crash_count", Integer, "Crashes counted, with this one; 0 if it didn't crash.", |row| {
-        number(row.crash_count)
+    Column::new("stop", Text, "Reason of the stop request, if there was one.", |row| {
+        optional(row.stop.as_ref(), word)
     }),
+    Column::new("reason", Text, "Reason of the crash, if it crashed.", |row| {
+        optional(row.reason.as_ref(), text)
+    }),
+    Column::new("exit_status", Integer, "Exit status of its action, if that caused the crash.", |row| {
+        optional(row.exit_status, number)
+    }),
+    Column::new(
+        "crash_count",
+        Integer,
+        "Counted crashes including this one; 0 if it did not crash.",
+        |row| number(row.crash_count),
+    ),
 ];
 
-/// A rollout, and whose it is.
-pub(super) struct Rolled<'a> {
+/// Rollout with the process that it belongs to.
+pub(super) struct RolloutSource<'a> {
     pub(super) process_guid: &'a ProcessGuid,
     pub(super) epoch: Epoch,
     pub(super) domain: &'a Domain,
     pub(super) row: &'a RolloutRow,
 }
 
-const fn rollouts<'a>() -> [Column<Rolled<'a>>; 16] {
+const fn rollouts<'a>() -> [Column<RolloutSource<'a>>; 16] {
     [
-        Column::new("process_guid", Text, "Its process.", |of| text(of.process_guid)),
-        Column::new("epoch", Time, "Which life of the process.", |of| Value::Time(of.epoch.0)),
-        Column::new("number", Integer, "Counts the rollouts of that life, from 1.", |of| {
+        Column::new("process_guid", Text, "Process of the rollout.", |of| text(of.process_guid)),
+        Column::new("epoch", Time, "Epoch of the process.", |of| Value::Time(of.epoch.0)),
+        Column::new("number", Integer, "Number of the rollout in the epoch, from 1.", |of| {
             number(of.row.number)
         }),
-        Column::new("domain", Text, "The domain of its process.", |of| text(of.domain)),
-        Column::new("kind", Text, "Forward or back.", |of| word(&of.row.kind)),
+        Column::new("domain", Text, "Domain of the process.", |of| text(of.domain)),
+        Column::new("kind", Text, "Direction: forward or back.", |of| word(&of.row.kind)),
         Column::new(
             "status",
             Text,
             "updating, paused, completed, rollback_started, rollback_paused or rollback_completed.",
             |of| text(&of.row.status),
         ),
-        Column::new("reason", Text, "Why it stands there.", |of| maybe(of.row.reason.as_ref(), text)),
-        Column::new("target", Text, "The definition that every index shall run.", |of| text(&of.row.target)),
-        Column::new("rollback_to", Text, "Where a rollback goes.", |of| {
-            maybe(of.row.rollback_to.as_ref(), text)
+        Column::new("reason", Text, "Reason of its state.", |of| optional(of.row.reason.as_ref(), text)),
+        Column::new("target", Text, "Definition that every index should run.", |of| text(&of.row.target)),
+        Column::new("rollback_to", Text, "Definition that a rollback returns to.", |of| {
+            optional(of.row.rollback_to.as_ref(), text)
         }),
-        Column::new("total", Integer, "How many indices were to be replaced.", |of| number(of.row.total)),
-        Column::new("replaced", Integer, "How many were.", |of| number(of.row.replaced)),
-        Column::new("in_replacement", Json, "The indices that are being replaced, as ranges.", |of| {
+        Column::new("total", Integer, "Number of indices to replace.", |of| number(of.row.total)),
+        Column::new("replaced", Integer, "Number of replaced indices.", |of| number(of.row.replaced)),
+        Column::new("in_replacement", Json, "Indices that are being replaced, as ranges.", |of| {
             json(&of.row.in_replacement)
         }),
-        Column::new("stalled", Json, "The indices that were given up for now, as ranges.", |of| {
+        Column::new("stalled", Json, "Indices that are given up for now, as ranges.", |of| {
             json(&of.row.stalled)
         }),
-        Column::new("failed", Json, "The indices of which an instance failed, as ranges.", |of| {
-            json(&of.row.failed)
-        }),
-        Column::new("started_at", Time, "When it began.", |of| Value::Time(of.row.started_at)),
-        Column::new("since", Time, "Since when it stands where it stands.", |of| Value::Time(of.row.since)),
+        Column::new("failed", Json, "Indices with a failed instance, as ranges.", |of| json(&of.row.failed)),
+        Column::new("started_at", Time, "Start time.", |of| Value::Time(of.row.started_at)),
+        Column::new("since", Time, "Start time of its state.", |of| Value::Time(of.row.since)),
     ]
 }
 
 const EVALUATIONS: [Column<EvaluationRow>; 24] = [
-    Column::new("evaluation_id", Text, "Its name.", |row| text(row.evaluation.id)),
-    Column::new("process_guid", Text, "Its process, if it is one's.", |row| match &row.subject {
+    Column::new("evaluation_id", Text, "Id of the evaluation.", |row| text(row.evaluation.id)),
+    Column::new("process_guid", Text, "Process; null for a task.", |row| match &row.subject {
         EvaluationSubject::Process(guid) => text(guid),
         EvaluationSubject::Task(_) => Value::Null,
     }),
-    Column::new("task_guid", Text, "Its task, if it is one's.", |row| match &row.subject {
+    Column::new("task_guid", Text, "Task; null for a process.", |row| match &row.subject {
         EvaluationSubject::Task(guid) => text(guid),
         EvaluationSubject::Process(_) => Value::Null,
     }),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("trigger", Text, "What made the work: desire, scale, crash...", |row| {
+    Column::new("domain", Text, "Domain of the process or task.", |row| text(&row.domain)),
+    Column::new("trigger", Text, "Cause of the work, such as desire, scale or crash.", |row| {
         word(&row.evaluation.trigger)
     }),
     Column::new("status", Text, "pending, blocked, complete, failed or canceled.", |row| {
         text(status(&row.evaluation.status).0)
     }),
-    Column::new("reason", Text, "Why it is blocked, failed or canceled.", |row| {
-        maybe(status(&row.evaluation.status).1, text)
+    Column::new("reason", Text, "Reason why it is blocked, failed or canceled.", |row| {
+        optional(status(&row.evaluation.status).1, text)
     }),
-    Column::new("wait_until", Time, "When it may be scheduled; only while it waits for that.", |row| {
-        maybe(row.evaluation.wait.until(), Value::Time)
+    Column::new("wait_until", Time, "Earliest time of its scheduling, while it is delayed.", |row| {
+        optional(row.evaluation.wait.until(), Value::Time)
     }),
-    Column::new("decision", Text, "The decision that created it.", |row| text(row.evaluation.decision)),
-    Column::new("correlation", Text, "The first command of the chain that led to it.", |row| {
+    Column::new("decision", Text, "Decision that created it.", |row| text(row.evaluation.decision)),
+    Column::new("correlation", Text, "First decision of the causal chain.", |row| {
         text(row.evaluation.correlation)
     }),
-    Column::new("caused_by", Text, "The decision that brought it about.", |row| {
-        maybe(row.evaluation.caused_by, text)
+    Column::new("caused_by", Text, "Decision that caused it.", |row| {
+        optional(row.evaluation.caused_by, text)
     }),
-    Column::new("created_at", Time, "When it was created.", |row| Value::Time(row.evaluation.created_at)),
-    Column::new("since", Time, "When its status last changed.", |row| Value::Time(row.evaluation.since)),
-    Column::new("previous", Text, "The evaluation whose work it goes on with.", |row| {
-        maybe(row.evaluation.previous, text)
+    Column::new("created_at", Time, "Time of its creation.", |row| Value::Time(row.evaluation.created_at)),
+    Column::new("since", Time, "Time of the last change of its status.", |row| {
+        Value::Time(row.evaluation.since)
     }),
-    Column::new("next", Text, "The evaluation that follows it.", |row| maybe(row.evaluation.next, text)),
-    Column::new("blocked", Text, "The evaluation that waits for room with what it could not place.", |row| {
-        maybe(row.evaluation.blocked, text)
+    Column::new("previous", Text, "Evaluation whose work it continues.", |row| {
+        optional(row.evaluation.previous, text)
     }),
-    Column::new("placed", Integer, "How much it placed.", |row| number(row.evaluation.placed)),
-    Column::new("queued", Integer, "How much of it found no place and waits for room.", |row| {
-        number(row.evaluation.queued)
+    Column::new("next", Text, "Evaluation that follows it.", |row| optional(row.evaluation.next, text)),
+    Column::new("blocked", Text, "Blocked evaluation with the work that it could not place.", |row| {
+        optional(row.evaluation.blocked, text)
     }),
-    Column::new("rejected", Integer, "How much of it found no place and doesn't wait.", |row| {
-        number(row.evaluation.rejected)
+    Column::new("placed", Integer, "Number of placed instances and tasks.", |row| {
+        number(row.evaluation.placed)
     }),
-    Column::new("stopped", Integer, "How many instances it asked to stop.", |row| {
+    Column::new(
+        "queued",
+        Integer,
+        "Number of instances and tasks that could not be placed and wait for room.",
+        |row| number(row.evaluation.queued),
+    ),
+    Column::new(
+        "rejected",
+        Integer,
+        "Number of instances and tasks that could not be placed and do not wait.",
+        |row| number(row.evaluation.rejected),
+    ),
+    Column::new("stopped", Integer, "Number of instances that it asked to stop.", |row| {
         number(row.evaluation.stopped)
     }),
-    Column::new("delivery", Integer, "How often it was given to the auctioneer.", |row| {
+    Column::new("delivery", Integer, "Number of deliveries to the auctioneer.", |row| {
         number(row.evaluation.delivery)
     }),
-    Column::new("follow_ups", Integer, "How many follow-ups there were before it in its chain.", |row| {
+    Column::new("follow_ups", Integer, "Number of earlier follow-ups in its chain.", |row| {
         number(row.evaluation.follow_ups)
     }),
-    Column::new("joins", Integer, "How many further causes joined it.", |row| number(row.evaluation.joins)),
-    Column::new("eligibility", Json, "Which kinds of cells were tried when it found no place.", |row| {
-        maybe(row.evaluation.eligibility.as_ref(), json)
+    Column::new("joins", Integer, "Number of further causes that joined it.", |row| {
+        number(row.evaluation.joins)
     }),
+    Column::new(
+        "eligibility",
+        Json,
+        "Classes of cells that were tried when it could not be placed.",
+        |row| optional(row.evaluation.eligibility.as_ref(), json),
+    ),
 ];
 
-/// A status in one word, and its reason.
+/// Returns a status as one word, and its reason.
 fn status(status: &Status) -> (&'static str, Option<&str>) {
     match status {
         Status::Pending => ("pending", None),
         Status::Blocked { reason } => ("blocked", Some(reason)),
         Status::Complete => ("complete", None),
         Status::Failed { reason } => ("failed", Some(reason)),
-        Status::Canceled { why: Canceled::NothingLeft } => ("canceled", Some("nothing_left")),
-        Status::Canceled { why: Canceled::Superseded } => ("canceled", Some("superseded")),
+        Status::Canceled { why: CancelReason::NothingLeft } => ("canceled", Some("nothing_left")),
+        Status::Canceled { why: CancelReason::Superseded } => ("canceled", Some("superseded")),
     }
 }
 
 const TASKS: [Column<TaskRow>; 18] = [
-    Column::new("task_guid", Text, "Its name.", |row| text(&row.task_guid)),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("epoch", Time, "Which life of the name; also when it was created.", |row| {
-        Value::Time(row.epoch.0)
-    }),
+    Column::new("task_guid", Text, "Name of the task.", |row| text(&row.task_guid)),
+    Column::new("domain", Text, "Domain of the task.", |row| text(&row.domain)),
+    Column::new("epoch", Time, "Epoch: time at which it was created.", |row| Value::Time(row.epoch.0)),
     Column::new("state", Text, "PENDING, RUNNING, COMPLETED or RESOLVING.", |row| text(row.state)),
-    Column::new("instance_guid", Text, "The container that runs or ran it.", |row| {
-        maybe(row.instance_guid, text)
+    Column::new("instance_guid", Text, "Container that runs or ran it.", |row| {
+        optional(row.instance_guid, text)
     }),
-    Column::new("cell_id", Text, "Its cell.", |row| maybe(row.cell_id.as_ref(), text)),
-    Column::new("failed", Boolean, "Whether it failed; only when it is complete.", |row| {
-        maybe(row.failed, Value::Boolean)
+    Column::new("cell_id", Text, "Cell of the container.", |row| optional(row.cell_id.as_ref(), text)),
+    Column::new("failed", Boolean, "True if it failed; null before it is completed.", |row| {
+        optional(row.failed, Value::Boolean)
     }),
-    Column::new("failure_reason", Text, "Why it failed.", |row| maybe(row.failure_reason.as_ref(), text)),
-    Column::new("result", Text, "The content of its result file; only when it succeeded.", |row| {
-        maybe(row.result.as_ref(), text)
+    Column::new("failure_reason", Text, "Reason of the failure.", |row| {
+        optional(row.failure_reason.as_ref(), text)
     }),
-    Column::new("placement_error", Text, "Why it could not be placed yet.", |row| {
-        maybe(row.placement_error.as_ref(), text)
+    Column::new("result", Text, "Content of its result file, if it succeeded.", |row| {
+        optional(row.result.as_ref(), text)
     }),
-    Column::new("callback", Json, "How often its owner was called, and what came of the last call.", |row| {
-        maybe(row.callback.as_ref(), json)
+    Column::new("placement_error", Text, "Reason why it could not be placed yet.", |row| {
+        optional(row.placement_error.as_ref(), text)
     }),
-    Column::new("first_completed_at", Time, "When it first completed.", |row| {
-        maybe(row.first_completed_at, Value::Time)
+    Column::new("callback", Json, "Number of completion callbacks, and the result of the last one.", |row| {
+        optional(row.callback.as_ref(), json)
     }),
-    Column::new("since", Time, "When its state was entered.", |row| Value::Time(row.since)),
-    Column::new("annotation", Text, "The consumer's own text.", |row| text(&row.annotation)),
-    Column::new("priority", Integer, "How urgent it is.", |row| number(u8::from(row.priority))),
-    Column::new("memory_mb", Integer, "Memory that it takes, in MiB.", |row| {
-        maybe(row.definition.as_ref(), |of| number(of.memory_mb))
+    Column::new("first_completed_at", Time, "Time of its first completion.", |row| {
+        optional(row.first_completed_at, Value::Time)
     }),
-    Column::new("disk_mb", Integer, "Disk that it takes, in MiB.", |row| {
-        maybe(row.definition.as_ref(), |of| number(of.disk_mb))
+    Column::new("since", Time, "Start time of its state.", |row| Value::Time(row.since)),
+    Column::new("annotation", Text, "Annotation of the consumer.", |row| text(&row.annotation)),
+    Column::new("priority", Integer, "Priority of its placement.", |row| number(u8::from(row.priority))),
+    Column::new("memory_mb", Integer, "Memory of the task, in MiB.", |row| {
+        optional(row.definition.as_ref(), |of| number(of.memory_mb))
     }),
-    Column::new("constraint", Json, "Which cells may take it.", |row| {
-        maybe(row.definition.as_ref(), |of| json(&of.constraint))
+    Column::new("disk_mb", Integer, "Disk of the task, in MiB.", |row| {
+        optional(row.definition.as_ref(), |of| number(of.disk_mb))
+    }),
+    Column::new("constraint", Json, "Constraint on the cells that may run it.", |row| {
+        optional(row.definition.as_ref(), |of| json(&of.constraint))
     }),
 ];
 
 const ENDED_TASKS: [Column<EndedTaskRow>; 14] = [
-    Column::new("task_guid", Text, "Its name.", |row| text(&row.task_guid)),
-    Column::new("epoch", Time, "Which life of the name; also when it was created.", |row| {
-        Value::Time(row.epoch.0)
+    Column::new("task_guid", Text, "Name of the task.", |row| text(&row.task_guid)),
+    Column::new("epoch", Time, "Epoch: time at which it was created.", |row| Value::Time(row.epoch.0)),
+    Column::new("domain", Text, "Domain of the task.", |row| text(&row.domain)),
+    Column::new("instance_guid", Text, "Container that ran it; null if none did.", |row| {
+        optional(row.instance_guid, text)
     }),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("instance_guid", Text, "The container that ran it, if one did.", |row| {
-        maybe(row.instance_guid, text)
+    Column::new("cell_id", Text, "Cell of the container.", |row| optional(row.cell_id.as_ref(), text)),
+    Column::new("failed", Boolean, "True if it failed.", |row| Value::Boolean(row.failed)),
+    Column::new("failure_reason", Text, "Reason of the failure.", |row| {
+        optional(row.failure_reason.as_ref(), text)
     }),
-    Column::new("cell_id", Text, "Its cell.", |row| maybe(row.cell_id.as_ref(), text)),
-    Column::new("failed", Boolean, "Whether it failed.", |row| Value::Boolean(row.failed)),
-    Column::new("failure_reason", Text, "Why it failed.", |row| maybe(row.failure_reason.as_ref(), text)),
     Column::new(
         "result",
         Text,
-        "The content of its result file, of a long one the beginning; only when it succeeded.",
-        |row| maybe(row.result.as_ref(), text),
+        "Content of its result file, truncated if it is long; null if it failed.",
+        |row| optional(row.result.as_ref(), text),
     ),
-    Column::new("callback", Json, "How often its owner was called, and what came of the last call.", |row| {
-        maybe(row.callback.as_ref(), json)
+    Column::new("callback", Json, "Number of completion callbacks, and the result of the last one.", |row| {
+        optional(row.callback.as_ref(), json)
     }),
-    Column::new("started_at", Time, "Since when it ran; null: it never did.", |row| {
-        maybe(row.started_at, Value::Time)
+    Column::new("started_at", Time, "Start time; null if it never ran.", |row| {
+        optional(row.started_at, Value::Time)
     }),
-    Column::new("first_completed_at", Time, "When it first completed.", |row| {
+    Column::new("first_completed_at", Time, "Time of its first completion.", |row| {
         Value::Time(row.first_completed_at)
     }),
-    Column::new("duration_ms", Integer, "How long it ran, in milliseconds.", |row| {
-        maybe(row.duration_ms, number)
+    Column::new("duration_ms", Integer, "Run time, in milliseconds.", |row| {
+        optional(row.duration_ms, number)
     }),
-    Column::new("deleted_at", Time, "When it was deleted.", |row| Value::Time(row.deleted_at)),
-    Column::new("resolved", Boolean, "Whether it was resolved; else nobody did in time.", |row| {
-        Value::Boolean(row.resolved)
-    }),
+    Column::new("deleted_at", Time, "Time of its deletion.", |row| Value::Time(row.deleted_at)),
+    Column::new(
+        "resolved",
+        Boolean,
+        "True if it was resolved; false if it was deleted without having been resolved in time.",
+        |row| Value::Boolean(row.resolved),
+    ),
 ];
 
 const PERIODIC_TASKS: [Column<PeriodicRow>; 12] = [
-    Column::new("periodic_guid", Text, "Its name.", |row| text(&row.periodic_guid)),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("epoch", Time, "Which life of the name; also when it was desired.", |row| {
-        Value::Time(row.epoch.0)
-    }),
+    Column::new("periodic_guid", Text, "Name of the periodic task.", |row| text(&row.periodic_guid)),
+    Column::new("domain", Text, "Domain of the periodic task.", |row| text(&row.domain)),
+    Column::new("epoch", Time, "Epoch: time at which it was desired.", |row| Value::Time(row.epoch.0)),
     Column::new("state", Text, "ACTIVE or PAUSED.", |row| text(row.state.as_str())),
-    Column::new(
-        "cron",
-        Text,
-        "When it is due: minute, hour, day of the month, month, day of the week.",
-        |row| text(&row.cron),
-    ),
-    Column::new("time_zone", Text, "The time zone in which that is meant.", |row| text(&row.time_zone)),
-    Column::new("overlap", Text, "What becomes of a launch that is due while an earlier one runs.", |row| {
+    Column::new("cron", Text, "Schedule: minute, hour, day of the month, month, day of the week.", |row| {
+        text(&row.cron)
+    }),
+    Column::new("time_zone", Text, "Time zone of the schedule.", |row| text(&row.time_zone)),
+    Column::new("overlap", Text, "Treatment of a launch that is due while an earlier one runs.", |row| {
         word(&row.overlap)
     }),
-    Column::new("next", Time, "When it is next due; null while it is paused.", |row| {
-        maybe(row.next, Value::Time)
+    Column::new("next", Time, "Time of the next launch; null while it is paused.", |row| {
+        optional(row.next, Value::Time)
     }),
-    Column::new(
-        "queued",
-        Time,
-        "When the launch was due that waits until nothing of it runs any more.",
-        |row| maybe(row.queued, Value::Time),
-    ),
-    Column::new("launched", Integer, "How many tasks it launched in this life.", |row| number(row.launched)),
-    Column::new("skipped", Integer, "How many launches it skipped in this life.", |row| number(row.skipped)),
-    Column::new("since", Time, "When it was desired, updated, paused or resumed.", |row| {
+    Column::new("queued", Time, "Due time of a launch that waits for the end of an earlier one.", |row| {
+        optional(row.queued, Value::Time)
+    }),
+    Column::new("launched", Integer, "Number of tasks launched in this epoch.", |row| number(row.launched)),
+    Column::new("skipped", Integer, "Number of launches skipped in this epoch.", |row| number(row.skipped)),
+    Column::new("since", Time, "Time at which it was desired, updated, paused or resumed.", |row| {
         Value::Time(row.since)
     }),
 ];
 
 const PARAMETERISED_TASKS: [Column<ParameterisedRow>; 13] = [
-    Column::new("parameterised_guid", Text, "Its name.", |row| text(&row.parameterised_guid)),
-    Column::new("domain", Text, "Its domain.", |row| text(&row.domain)),
-    Column::new("epoch", Time, "Which life of the name; also when it was desired.", |row| {
-        Value::Time(row.epoch.0)
+    Column::new("parameterised_guid", Text, "Name of the parameterised task.", |row| {
+        text(&row.parameterised_guid)
     }),
-    Column::new("payload", Text, "Whether a dispatch has a payload.", |row| word(&row.payload)),
-    Column::new("required_parameters", Json, "The parameters that a dispatch must give.", |row| {
+    Column::new("domain", Text, "Domain of the parameterised task.", |row| text(&row.domain)),
+    Column::new("epoch", Time, "Epoch: time at which it was desired.", |row| Value::Time(row.epoch.0)),
+    Column::new("payload", Text, "Payload of a dispatch: required, optional or forbidden.", |row| {
+        word(&row.payload)
+    }),
+    Column::new("required_parameters", Json, "Parameters that a dispatch must set.", |row| {
         json(&row.required_parameters)
     }),
-    Column::new("optional_parameters", Json, "The parameters that it may give.", |row| {
+    Column::new("optional_parameters", Json, "Parameters that a dispatch may set.", |row| {
         json(&row.optional_parameters)
     }),
     Column::new(
         "concurrency",
         Integer,
-        "How many of its tasks may be PENDING or RUNNING at once; null: any number.",
-        |row| maybe(row.concurrency, number),
+        "Maximum number of its tasks that are PENDING or RUNNING at once; null for no limit.",
+        |row| optional(row.concurrency, number),
     ),
-    Column::new("overflow", Text, "What becomes of a dispatch beyond that.", |row| word(&row.overflow)),
-    Column::new("waiting", Integer, "How many dispatches wait.", |row| number(row.waiting)),
-    Column::new("dispatched", Integer, "How many dispatches there were in this life.", |row| {
-        number(row.dispatched)
-    }),
-    Column::new("launched", Integer, "How many of them became tasks.", |row| number(row.launched)),
-    Column::new("withdrawn", Integer, "How many of them were withdrawn.", |row| number(row.withdrawn)),
-    Column::new("since", Time, "When it was desired or updated.", |row| Value::Time(row.since)),
+    Column::new("overflow", Text, "Treatment of a dispatch beyond that limit.", |row| word(&row.overflow)),
+    Column::new("waiting", Integer, "Number of waiting dispatches.", |row| number(row.waiting)),
+    Column::new("dispatched", Integer, "Number of dispatches in this epoch.", |row| number(row.dispatched)),
+    Column::new("launched", Integer, "Number of dispatches that became tasks.", |row| number(row.launched)),
+    Column::new("withdrawn", Integer, "Number of withdrawn dispatches.", |row| number(row.withdrawn)),
+    Column::new("since", Time, "Time at which it was desired or updated.", |row| Value::Time(row.since)),
 ];
 
 const DOMAINS: [Column<DomainRow>; 3] = [
-    Column::new("domain", Text, "Its name.", |row| text(&row.domain)),
-    Column::new("refreshed_at", Time, "When it was last refreshed.", |row| Value::Time(row.refreshed_at)),
-    Column::new("expires_at", Time, "When it stops being fresh; null: never.", |row| {
-        maybe(row.expires_at, Value::Time)
+    Column::new("domain", Text, "Name of the domain.", |row| text(&row.domain)),
+    Column::new("refreshed_at", Time, "Time of the last refresh.", |row| Value::Time(row.refreshed_at)),
+    Column::new("expires_at", Time, "Time until which it is fresh; null if it never expires.", |row| {
+        optional(row.expires_at, Value::Time)
     }),
 ];
 
 const CELLS: [Column<CellRow>; 15] = [
-    Column::new("cell_id", Text, "Its name.", |row| text(&row.cell_id)),
+    Column::new("cell_id", Text, "Name of the cell.", |row| text(&row.cell_id)),
     Column::new("state", Text, "PRESENT, EVACUATING, UNHEALTHY or ABSENT.", |row| text(row.state)),
-    Column::new("zone", Text, "Its zone.", |row| text(&row.presence.zone)),
-    Column::new("stack", Text, "What it offers.", |row| text(&row.presence.stack)),
-    Column::new("placement_tags", Json, "Work must ask for all of these to be placed there.", |row| {
-        json(&row.presence.placement_tags)
+    Column::new("zone", Text, "Zone of the cell.", |row| text(&row.presence.zone)),
+    Column::new("stack", Text, "Stack that it offers.", |row| text(&row.presence.stack)),
+    Column::new(
+        "placement_tags",
+        Json,
+        "Placement tags: only work that requires all of them is placed there.",
+        |row| json(&row.presence.placement_tags),
+    ),
+    Column::new("attributes", Json, "Further attributes that its rep reports.", |row| {
+        json(&row.presence.attributes)
     }),
-    Column::new("attributes", Json, "What else its rep says of it.", |row| json(&row.presence.attributes)),
-    Column::new("memory_mb", Integer, "Memory that it has in all, in MiB.", |row| {
-        number(row.presence.total.memory_mb)
-    }),
-    Column::new("disk_mb", Integer, "Disk that it has in all, in MiB.", |row| {
-        number(row.presence.total.disk_mb)
-    }),
-    Column::new("containers", Integer, "Containers that it takes in all.", |row| {
+    Column::new("memory_mb", Integer, "Total memory, in MiB.", |row| number(row.presence.total.memory_mb)),
+    Column::new("disk_mb", Integer, "Total disk, in MiB.", |row| number(row.presence.total.disk_mb)),
+    Column::new("containers", Integer, "Maximum number of containers.", |row| {
         number(row.presence.total.containers)
     }),
-    Column::new("ports", Integer, "Ports of the host that it can give in all.", |row| {
-        number(row.presence.total.ports)
-    }),
-    Column::new("evacuation_wanted", Boolean, "Whether an operator wants it evacuated.", |row| {
+    Column::new("ports", Integer, "Maximum number of host ports.", |row| number(row.presence.total.ports)),
+    Column::new("evacuation_wanted", Boolean, "True if an operator requested its evacuation.", |row| {
         Value::Boolean(row.evacuation_wanted)
     }),
-    Column::new("cordoned", Boolean, "Whether an operator wants no new work on it.", |row| {
+    Column::new("cordoned", Boolean, "True if an operator cordoned it: it gets no new work.", |row| {
         Value::Boolean(row.cordoned)
     }),
-    Column::new("ordinal", Integer, "The index of what global processes run on it.", |row| {
-        maybe(row.ordinal, number)
+    Column::new("ordinal", Integer, "Ordinal: the index of global processes on it.", |row| {
+        optional(row.ordinal, number)
     }),
-    Column::new("gone", Text, "Why it is ABSENT, if it is.", |row| maybe(row.gone.as_ref(), text)),
-    Column::new("since", Time, "Since when its state holds.", |row| Value::Time(row.since)),
+    Column::new("gone", Text, "Reason why it is ABSENT.", |row| optional(row.gone.as_ref(), text)),
+    Column::new("since", Time, "Start time of its state.", |row| Value::Time(row.since)),
 ];
 
 const CLUSTERS: [Column<Cluster>; 10] = [
-    Column::new("cluster_id", Text, "Its id.", |of| text(of.id)),
-    Column::new("shards", Integer, "Its shards.", |of| number(of.shards)),
-    Column::new("format", Integer, "The format level at which everybody writes.", |of| number(of.format)),
-    Column::new("bbs", Text, "Who decides.", |of| maybe(of.bbs.as_ref(), |leader| text(&leader.id))),
-    Column::new("bbs_term", Integer, "The term of that.", |of| {
-        maybe(of.bbs.as_ref(), |leader| number(leader.term))
+    Column::new("cluster_id", Text, "Id of the cluster.", |of| text(of.id)),
+    Column::new("shards", Integer, "Number of shards.", |of| number(of.shards)),
+    Column::new("format", Integer, "Format level of new entries.", |of| number(of.format)),
+    Column::new("bbs", Text, "Leading BBS.", |of| optional(of.bbs.as_ref(), |leader| text(&leader.id))),
+    Column::new("bbs_term", Integer, "Term of the leading BBS.", |of| {
+        optional(of.bbs.as_ref(), |leader| number(leader.term))
     }),
-    Column::new("bbs_since", Time, "Since when.", |of| {
-        maybe(of.bbs.as_ref(), |leader| Value::Time(leader.since))
+    Column::new("bbs_since", Time, "Time of its election.", |of| {
+        optional(of.bbs.as_ref(), |leader| Value::Time(leader.since))
     }),
-    Column::new("auctioneer", Text, "Who places.", |of| {
-        maybe(of.auctioneer.as_ref(), |leader| text(&leader.id))
+    Column::new("auctioneer", Text, "Leading auctioneer.", |of| {
+        optional(of.auctioneer.as_ref(), |leader| text(&leader.id))
     }),
-    Column::new("auctioneer_term", Integer, "The term of that.", |of| {
-        maybe(of.auctioneer.as_ref(), |leader| number(leader.term))
+    Column::new("auctioneer_term", Integer, "Term of the leading auctioneer.", |of| {
+        optional(of.auctioneer.as_ref(), |leader| number(leader.term))
     }),
-    Column::new("auctioneer_since", Time, "Since when.", |of| {
-        maybe(of.auctioneer.as_ref(), |leader| Value::Time(leader.since))
+    Column::new("auctioneer_since", Time, "Time of its election.", |of| {
+        optional(of.auctioneer.as_ref(), |leader| Value::Time(leader.since))
     }),
-    Column::new("preemption", Boolean, "Whether what is less urgent may be stopped for what waits.", |of| {
-        Value::Boolean(of.preemption)
-    }),
+    Column::new(
+        "preemption",
+        Boolean,
+        "True if less urgent work may be stopped for waiting work (preemption).",
+        |of| Value::Boolean(of.preemption),
+    ),
 ];
 
 pub(super) fn desired_lrp(of: &LrpRow) -> Row {
     row(Table::DesiredLrps, &DESIRED_LRPS, of)
 }
 
-pub(super) fn definition(of: &Defined<'_>) -> Row {
+pub(super) fn definition(of: &DefinitionSource<'_>) -> Row {
     row(Table::Definitions, &definitions(), of)
 }
 
@@ -683,12 +701,12 @@ pub(super) fn ended_instance(of: &EndedInstanceRow) -> Row {
     row(Table::EndedInstances, &ENDED_INSTANCES, of)
 }
 
-/// What names the row of a container that ended.
+/// Returns the key of an ended container's row.
 pub(super) fn ended_instance_key(container: InstanceGuid) -> Vec<Value> {
     vec![text(container)]
 }
 
-pub(super) fn rollout(of: &Rolled<'_>) -> Row {
+pub(super) fn rollout(of: &RolloutSource<'_>) -> Row {
     row(Table::Rollouts, &rollouts(), of)
 }
 

@@ -1,18 +1,17 @@
-//! What databases say differently.
+//! Differences between the SQL of the supported databases.
 
 use super::{Kind, Table};
 
-/// A database's way to say things.
+/// SQL dialect of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `SQLite`. Times are text, true and false are 1 and 0.
+    /// `SQLite`. Times are text; booleans are 1 and 0.
     Sqlite,
-    /// `PostgreSQL`.
     Postgres,
 }
 
 impl Dialect {
-    /// The type of a column.
+    /// Returns the type of a column.
     pub(super) const fn kind(self, kind: Kind) -> &'static str {
         match (self, kind) {
             (Self::Sqlite, Kind::Text | Kind::Time | Kind::Json) | (Self::Postgres, Kind::Text) => "TEXT",
@@ -20,21 +19,21 @@ impl Dialect {
             (Self::Postgres, Kind::Integer) => "bigint",
             (Self::Postgres, Kind::Boolean) => "boolean",
             (Self::Postgres, Kind::Time) => "timestamptz",
-            // `jsonb` would change the text and refuses "\u0000": a table could not be compared with the log, and not
-            // hold everything that a log can.
+            // `jsonb` normalises the text, so a table with `jsonb` columns could not be compared with the
+            // log. It also refuses "\u0000", which the log may contain.
             (Self::Postgres, Kind::Json) => "json",
         }
     }
 
-    /// What stands behind the columns of a table.
-    pub(super) const fn after_columns(self) -> &'static str {
+    /// Returns the text that follows the columns in a table definition.
+    pub(super) const fn table_options(self) -> &'static str {
         match self {
             Self::Sqlite => " STRICT",
             Self::Postgres => "",
         }
     }
 
-    /// A number with at most so many digits behind the point.
+    /// Returns an expression that rounds a number to this many digits after the decimal point.
     pub(super) fn rounded(self, number: &str, digits: u8) -> String {
         match self {
             Self::Sqlite => format!("round({number}, {digits})"),
@@ -42,7 +41,7 @@ impl Dialect {
         }
     }
 
-    /// Seconds from one moment to another.
+    /// Returns an expression for the seconds between two times.
     pub(super) fn seconds(self, from: &str, to: &str) -> String {
         match self {
             Self::Sqlite => format!("round((julianday({to}) - julianday({from})) * 86400, 3)"),
@@ -50,7 +49,7 @@ impl Dialect {
         }
     }
 
-    /// The day of a moment, in UTC.
+    /// Returns an expression for the day of a time, in UTC.
     pub(super) fn day(self, at: &str) -> String {
         match self {
             Self::Sqlite => format!("date({at})"),
@@ -58,7 +57,7 @@ impl Dialect {
         }
     }
 
-    /// The day after a day.
+    /// Returns an expression for the day after a day.
     pub(super) fn next_day(self, day: &str) -> String {
         match self {
             Self::Sqlite => format!("date({day}, '+1 day')"),
@@ -66,7 +65,8 @@ impl Dialect {
         }
     }
 
-    /// The moment at which a day begins, in UTC, written as every other one: `SQLite` compares text.
+    /// Returns an expression for the start of a day, in UTC. `SQLite` compares times as text, so the format
+    /// is that of stored times.
     pub(super) fn midnight(self, day: &str) -> String {
         match self {
             Self::Sqlite => format!("{day} || 'T00:00:00.000000Z'"),
@@ -74,7 +74,7 @@ impl Dialect {
         }
     }
 
-    /// The moment at which the hour of a moment begins.
+    /// Returns an expression for the start of the hour of a time.
     pub(super) fn hour(self, at: &str) -> String {
         match self {
             Self::Sqlite => format!("strftime('%Y-%m-%dT%H:00:00.000000Z', {at})"),
@@ -82,7 +82,7 @@ impl Dialect {
         }
     }
 
-    /// The later of two moments.
+    /// Returns the function for the later of two times.
     pub(super) const fn greatest(self) -> &'static str {
         match self {
             Self::Sqlite => "max",
@@ -90,7 +90,7 @@ impl Dialect {
         }
     }
 
-    /// The earlier of two moments.
+    /// Returns the function for the earlier of two times.
     pub(super) const fn least(self) -> &'static str {
         match self {
             Self::Sqlite => "min",
@@ -98,8 +98,9 @@ impl Dialect {
         }
     }
 
-    /// The texts of a group, one behind the other. A file has to be read by older clients, too: in those of `SQLite`
-    /// no order can be said, and it is that of the table.
+    /// Returns an expression that joins the texts of a group. For `SQLite`, the expression must work with the
+    /// older versions that clients use to read a file. These versions do not support an order in the
+    /// aggregate, so the texts have the order of the table.
     pub(super) fn list(self, text: &str, order: &str) -> String {
         match self {
             Self::Sqlite => format!("group_concat({text}, ', ')"),
@@ -107,7 +108,7 @@ impl Dialect {
         }
     }
 
-    /// What begins each range of a column that holds indices, and what ends it, as rows of `range`.
+    /// Returns a `FROM` item `range` with the first and last index of each range in an indices column.
     pub(super) fn ranges(self, indices: &str) -> String {
         match self {
             Self::Sqlite => format!(
@@ -121,26 +122,27 @@ impl Dialect {
         }
     }
 
-    /// Text as it can be stored.
+    /// Returns the text in a form that the database can store.
     #[must_use]
     pub fn storable(self, text: &str) -> std::borrow::Cow<'_, str> {
         match self {
-            // Text of `PostgreSQL` can't hold NUL: what a task left as its result may.
+            // Text of `PostgreSQL` cannot contain NUL, but the result of a task may.
             Self::Postgres if text.contains('\0') => text.replace('\0', "\u{fffd}").into(),
             Self::Postgres | Self::Sqlite => text.into(),
         }
     }
 
-    /// What answers a table as of a position: a function of `PostgreSQL`.
-    pub(super) fn function(self, table: Table, columns: &str) -> Option<String> {
+    /// Returns the definition of the function that reads a table as of a position. `None` for `SQLite`, which
+    /// has no such functions.
+    pub(super) fn as_of_function(self, table: Table, columns: &str) -> Option<String> {
         let name = table.name();
         match self {
             Self::Sqlite => None,
             Self::Postgres => Some(format!(
-                "CREATE OR REPLACE FUNCTION {name}_at(at_position bigint) RETURNS SETOF {name} \
-                 LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC \
-                 SELECT {columns}, from_position, from_time FROM {name}_history \
-                 WHERE from_position <= at_position AND (to_position IS NULL OR to_position > at_position); END"
+                "CREATE OR REPLACE FUNCTION {name}_at(at_position bigint) RETURNS SETOF {name} LANGUAGE sql \
+                 STABLE PARALLEL SAFE BEGIN ATOMIC SELECT {columns}, from_position, from_time FROM \
+                 {name}_history WHERE from_position <= at_position AND (to_position IS NULL OR to_position > \
+                 at_position); END"
             )),
         }
     }

@@ -1,14 +1,15 @@
-//! The World as tables: what each entry changes in them, row by row.
+//! The projected state (World) as tables: row-by-row changes of each entry.
 //!
 //! ```text
-//!   entry ──▶ rows of what it touches, before ──┐
+//!   entry ──▶ rows of touched records, before ──┐
 //!         ──▶ world.fold                        ├──▶ steps: a row opens, is replaced, closes
-//!         ──▶ rows of what it touches, after  ──┘
+//!         ──▶ rows of touched records, after  ──┘
 //! ```
-//! A row is the one that queries answer with, and its columns stand beside it ([`columns`]). What a query adds from
-//! outside the log (what is fresh now, which heartbeat came when) and what SQL counts better by itself (how many
-//! instances are RUNNING) is no column. A database keeps each row with the positions between which it held, so that
-//! every moment of the past is in it; what the World forgets stays there.
+//!
+//! A row has the contents of a query's row. The columns are defined in [`columns`]. Values from outside the
+//! log, such as current freshness and heartbeats, have no column. Counts that SQL can compute, such as the
+//! number of RUNNING instances, have no column either. A database stores each row with the positions between
+//! which it is valid. So the database can show every past state, including records that the World forgets.
 
 pub mod batch;
 pub mod columns;
@@ -23,79 +24,80 @@ use std::collections::BTreeMap;
 
 use schemas::{Entry, Position, Timestamp};
 
-pub use self::batch::{Batch, Interval, Moment, SetAside};
-pub use self::columns::{Shape, Table};
+pub use self::batch::{Batch, Interval, MalformedMessage, Moment};
+pub use self::columns::{ColumnSpec, Table};
 pub use self::dialect::Dialect;
 pub use self::events::EventRow;
 use self::rows::Touched;
 pub use self::value::{Kind, Value, micros, time};
 use crate::world::World;
 
-/// A row of a table.
+/// Row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Which table.
     pub table: Table,
-    /// A value for each of its columns, the key first.
+    /// A value for each column, the key first.
     pub values: Vec<Value>,
 }
 
 impl Row {
-    /// What names it in its table.
+    /// Returns the key within the table.
     #[must_use]
     pub fn key(&self) -> &[Value] {
         &self.values[..self.table.key_columns()]
     }
 
-    /// What names it among the rows of all tables.
+    /// Returns the key among the rows of all tables.
     #[must_use]
     pub fn name(&self) -> (Table, Vec<Value>) {
         (self.table, self.key().to_vec())
     }
 }
 
-/// What an entry does to one row.
+/// Change of one row by an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is there from now on.
+    /// The row is new.
     Open(Row),
-    /// It is there already, and has other values from now on.
+    /// The row exists and gets other values.
     Replace(Row),
-    /// It was there, as it is given, and isn't any more.
+    /// The row ends. The given values are its last ones.
     Close(Row),
-    /// It is there from now on. Should one of its name be there that the World has forgotten, that ends.
+    /// The row is new. A row with the same key that the World has forgotten ends, if there is one.
     Renew(Row),
-    /// Should one of this name be there, that the World has forgotten or not, it isn't any more.
+    /// A row with this key ends, if there is one. The World may have forgotten it.
     Clear(Table, Vec<Value>),
 }
 
-/// What an entry does to the tables.
+/// Changes of an entry to the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Where the entry stands.
+    /// Position of the entry.
     pub position: Position,
-    /// When the last of it was decided; none: it decides nothing.
+    /// Time of the entry's latest decision. `None` if the entry has no decisions.
     pub at: Option<Timestamp>,
-    /// What it does, each row once.
+    /// Changes, at most one for each row.
     pub steps: Vec<Step>,
-    /// Its events.
+    /// Events of the entry.
     pub events: Vec<EventRow>,
 }
 
-/// The tables at a position: which rows there are follows from the World alone, and from what it has forgotten.
+/// Tables at a position. The rows can be computed from the World alone, except for rows that the World has
+/// forgotten.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     world: World,
 }
 
 impl Tables {
-    /// The World that the tables show.
+    /// Returns the World that the tables show.
     #[must_use]
     pub const fn world(&self) -> &World {
         &self.world
     }
 
-    /// Folds an entry. One at or below the World's position was folded already and does nothing.
+    /// Folds an entry and returns its changes. An entry at or below the World's position was folded already
+    /// and changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Steps {
         let at = entry.decisions.iter().map(|decision| decision.at).max();
         if position <= self.world.position() {
@@ -103,32 +105,34 @@ impl Tables {
         }
         let touched = Touched::by(entry);
         let before = touched.rows(&self.world);
-        let mut ended = rows::Ended::behind(&self.world, &touched);
-        self.world.fold_telling(position, entry, &mut |told| ended.take(told, position));
+        let mut ended = rows::EndChanges::behind(&self.world, &touched);
+        self.world.fold_with_history(position, entry, &mut |told| ended.take(told, position));
         let mut steps = steps(before, touched.rows(&self.world));
         steps.extend(ended.into_steps());
         Steps { position, at, steps, events: events::rows(position, entry) }
     }
 
-    /// The same, where nobody needs to know what changes.
+    /// Folds an entry without computing its changes.
     pub fn pass(&mut self, position: Position, entry: &Entry) {
         drop(self.world.fold(position, entry));
     }
 
-    /// Every row that is there by the World alone, in order of tables and keys: without what the World has forgotten.
+    /// Returns every row that can be computed from the World alone, in order of tables and keys. Rows that
+    /// the World has forgotten are missing.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         rows(&self.world)
     }
 }
 
-/// Every row that a World shows, in order of tables and keys. What it has forgotten, the tables keep.
+/// Returns every row that a World shows, in order of tables and keys. The tables of a database also keep
+/// forgotten rows.
 #[must_use]
 pub fn rows(world: &World) -> Vec<Row> {
     rows::all(world)
 }
 
-/// What changed between the rows of the same things.
+/// Returns the changes between the rows of the same records before and after an entry.
 fn steps(before: Vec<Row>, after: Vec<Row>) -> Vec<Step> {
     let mut known: BTreeMap<_, Row> = before.into_iter().map(|row| (row.name(), row)).collect();
     let mut steps = vec![];
@@ -139,7 +143,7 @@ fn steps(before: Vec<Row>, after: Vec<Row>) -> Vec<Step> {
             None => steps.push(Step::Open(row)),
         }
     }
-    // What tells of something that is over stays, whether the World still remembers it or not.
+    // Rows that record an outcome stay, even if the World forgets them.
     let gone = known.into_values().filter(|row| !row.table.is_record());
     steps.extend(gone.map(Step::Close));
     steps

@@ -1,4 +1,4 @@
-//! Which rows an entry can change, and what they are at a moment.
+//! Rows that an entry can change, and their values in a World.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,25 +10,25 @@ use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubjec
 use schemas::task::Task;
 use schemas::{Entry, Position, Timestamp, cluster, evacuating};
 
-use super::columns::{self, Defined, Rolled};
+use super::columns::{self, DefinitionSource, RolloutSource};
 use super::{Row, Step, Table};
-use crate::ended::{OfDomain, OfIndex, When};
-use crate::queries::{self, Which};
-use crate::world::{Told, World};
+use crate::ended::{EndOrder, EndedInstanceKey, EndedTaskKey};
+use crate::queries::{self, RecordSelection};
+use crate::world::{HistoryEvent, World};
 
-/// What of a process an entry can change.
+/// Part of a process that an entry can change.
 #[derive(Clone, Debug, Default)]
-struct OfProcess {
-    /// What is desired of it, and with that all its instances.
+struct TouchedProcess {
+    /// `true` if the desired state of the process can change. All of its instances can then change as well.
     whole: bool,
-    /// The instances at these indices.
+    /// Indices whose instances can change.
     indices: BTreeSet<u32>,
 }
 
-/// What an entry can change.
+/// Records that an entry can change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Touched {
-    processes: BTreeMap<ProcessGuid, OfProcess>,
+    processes: BTreeMap<ProcessGuid, TouchedProcess>,
     tasks: BTreeSet<TaskGuid>,
     periodics: BTreeSet<PeriodicGuid>,
     parameterised: BTreeSet<ParameterisedGuid>,
@@ -64,22 +64,22 @@ impl Touched {
                 Aggregate::Cluster => {
                     touched.cluster = true;
                     let events = decision.events.iter().filter_map(Event::as_cluster);
-                    touched.cells.extend(events.filter_map(numbered).cloned());
+                    touched.cells.extend(events.filter_map(cell_of_ordinal).cloned());
                 }
             }
         }
         touched
     }
 
-    /// The rows of it, as they are.
+    /// Returns the current rows of these records.
     pub(super) fn rows(&self, world: &World) -> Vec<Row> {
         let mut rows = vec![];
         for (guid, touched) in &self.processes {
             let process = world.process(guid).into_iter();
-            process.for_each(|process| rows_of_process(process, touched, &mut rows));
+            process.for_each(|process| add_process_rows(process, touched, &mut rows));
         }
         for task in self.tasks.iter().filter_map(|guid| world.task(guid)) {
-            rows_of_task(task, &mut rows);
+            add_task_rows(task, &mut rows);
         }
         let periodics = self.periodics.iter().filter_map(|guid| world.periodic(guid));
         rows.extend(
@@ -97,7 +97,7 @@ impl Touched {
     }
 }
 
-impl OfProcess {
+impl TouchedProcess {
     fn touch(&mut self, event: &Event) {
         match event {
             Event::Desired(_) => self.whole = true,
@@ -122,8 +122,8 @@ impl OfProcess {
     }
 }
 
-/// The cell that an event of the cluster gives or takes a number.
-const fn numbered(event: &cluster::Event) -> Option<&CellId> {
+/// Returns the cell whose ordinal an event of the cluster assigns or frees.
+const fn cell_of_ordinal(event: &cluster::Event) -> Option<&CellId> {
     match event {
         cluster::Event::OrdinalAssigned { cell_id, .. } | cluster::Event::OrdinalFreed { cell_id, .. } => {
             Some(cell_id)
@@ -133,13 +133,13 @@ const fn numbered(event: &cluster::Event) -> Option<&CellId> {
         | cluster::Event::PreemptionSwitched { .. }
         | cluster::Event::Elected { .. }
         | cluster::Event::Resharded { .. }
-        | cluster::Event::PositionSetAside { .. } => None,
+        | cluster::Event::EntryQuarantined { .. } => None,
     }
 }
 
-/// All rows of a World, in order of tables and keys.
+/// Returns all rows of a World, in order of tables and keys.
 pub(super) fn all(world: &World) -> Vec<Row> {
-    let whole = || OfProcess { whole: true, indices: BTreeSet::new() };
+    let whole = || TouchedProcess { whole: true, indices: BTreeSet::new() };
     let touched = Touched {
         processes: world.processes_from(None).map(|process| (process.guid.clone(), whole())).collect(),
         tasks: world.tasks_from(None).map(|task| task.guid.clone()).collect(),
@@ -158,41 +158,47 @@ pub(super) fn all(world: &World) -> Vec<Row> {
     rows
 }
 
-fn rows_of_process(process: &Process, touched: &OfProcess, rows: &mut Vec<Row>) {
+fn add_process_rows(process: &Process, touched: &TouchedProcess, rows: &mut Vec<Row>) {
     let (guid, domain) = (&process.guid, &process.domain);
     if let Some(desired) = process.desired.as_deref().filter(|_| touched.whole) {
         rows.push(columns::desired_lrp(&queries::lrp_row(process, true)));
         for (definition_id, definition) in &desired.definitions {
-            let of = Defined { process_guid: guid, domain, definition_id, definition };
+            let of = DefinitionSource { process_guid: guid, domain, definition_id, definition };
             rows.push(columns::definition(&of));
         }
     }
     for slot in slots(process, touched) {
-        let of = queries::slot_rows(process, slot, Which::Both);
+        let of = queries::slot_rows(process, slot, RecordSelection::Both);
         rows.extend(of.map(|row| columns::actual_lrp(&row)));
     }
     if let Some(rollout) = process.rollout.as_deref() {
         let row = RolloutRow::from(rollout);
-        rows.push(columns::rollout(&Rolled { process_guid: guid, epoch: process.epoch, domain, row: &row }));
+        rows.push(columns::rollout(&RolloutSource {
+            process_guid: guid,
+            epoch: process.epoch,
+            domain,
+            row: &row,
+        }));
     }
     let subject = EvaluationSubject::Process(guid.clone());
-    rows_of_evaluations(&subject, domain, &process.evaluations, rows);
+    add_evaluation_rows(&subject, domain, &process.evaluations, rows);
 }
 
-/// The slots of a process that an entry can change.
-fn slots<'a>(process: &'a Process, touched: &'a OfProcess) -> impl Iterator<Item = &'a Slot> {
+/// Returns the slots of a process that an entry can change.
+fn slots<'a>(process: &'a Process, touched: &'a TouchedProcess) -> impl Iterator<Item = &'a Slot> {
     let slots = process.slots.iter();
     slots.filter(|slot| touched.whole || touched.indices.contains(&slot.place.index))
 }
 
-fn rows_of_task(task: &Task, rows: &mut Vec<Row>) {
+fn add_task_rows(task: &Task, rows: &mut Vec<Row>) {
     rows.extend(queries::task_row(task, true).map(|row| columns::task(&row)));
     let subject = EvaluationSubject::Task(task.guid.clone());
-    rows_of_evaluations(&subject, &task.domain, &task.evaluations, rows);
+    add_evaluation_rows(&subject, &task.domain, &task.evaluations, rows);
 }
 
-/// What follows from the time, from who leads and from the rest of the process is no column.
-fn rows_of_evaluations(
+/// Adds the rows of evaluations. Values that depend on the time, the leader or the rest of the process have
+/// no column, so they are placeholders here.
+fn add_evaluation_rows(
     subject: &EvaluationSubject,
     domain: &Domain,
     evaluations: &Evaluations,
@@ -202,7 +208,7 @@ fn rows_of_evaluations(
         columns::evaluation(&EvaluationRow {
             subject: subject.clone(),
             domain: domain.clone(),
-            state: EvaluationState::of(&evaluation, Timestamp(0), false),
+            state: EvaluationState::from_evaluation(&evaluation, Timestamp(0), false),
             evaluation,
             left: 0,
             turn: None,
@@ -225,18 +231,18 @@ fn cell_row(world: &World, id: &CellId) -> Option<Row> {
     Some(columns::cell(&queries::cell_row(world, id, cell, None)))
 }
 
-/// What ended by an entry, and what had not after all.
+/// Ends of work that an entry records, and earlier ends that the entry revokes.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
-    /// The containers that instances were in before the entry: none of them has a row yet.
+pub(super) struct EndChanges {
+    /// Containers that held instances before the entry. None of them has a row yet.
     held: BTreeSet<InstanceGuid>,
-    /// By container: its row; none: an instance is in it again.
+    /// Row of each container that ended. `None` if an instance is in the container again.
     instances: BTreeMap<InstanceGuid, Option<Row>>,
     tasks: Vec<Row>,
 }
 
-impl Ended {
-    /// What comes behind a World.
+impl EndChanges {
+    /// Creates the collector for the next entry. `world` is the World before that entry.
     pub(super) fn behind(world: &World, touched: &Touched) -> Self {
         let processes = touched.processes.iter().filter_map(|(guid, of)| Some((world.process(guid)?, of)));
         let slots = processes.flat_map(|(process, of)| slots(process, of));
@@ -244,25 +250,27 @@ impl Ended {
         Self { held, instances: BTreeMap::new(), tasks: vec![] }
     }
 
-    pub(super) fn take(&mut self, told: Told<'_>, position: Position) {
-        let when = When { position, nth: 0 };
+    pub(super) fn take(&mut self, told: HistoryEvent<'_>, position: Position) {
+        let when = EndOrder { position, nth: 0 };
         match told {
-            Told::InstanceEnded { process, ended } => {
-                let key = OfIndex { process: process.clone(), index: ended.place.index, when };
+            HistoryEvent::InstanceEnded { process, ended } => {
+                let key = EndedInstanceKey { process: process.clone(), index: ended.place.index, when };
                 let row = columns::ended_instance(&queries::ended_instance_row(&key, ended));
                 self.instances.insert(ended.by.instance_guid, Some(row));
             }
-            Told::InstanceTaken { container } => {
+            HistoryEvent::ContainerInUse { container } => {
                 self.instances.insert(container, None);
             }
-            Told::TaskEnded { ended } => {
-                let key = OfDomain { domain: ended.domain.clone(), when };
+            HistoryEvent::TaskEnded { ended } => {
+                let key = EndedTaskKey { domain: ended.domain.clone(), when };
                 self.tasks.push(columns::ended_task(&queries::ended_task_row(&key, ended)));
             }
         }
     }
 
-    /// The World forgets what ended long before a cell comes back with it, and the tables don't: they are asked.
+    /// Returns the changes of the tables. A lost cell can bring back containers whose end the World has
+    /// already forgotten. The database still has their rows, so `Renew` and `Clear` end such rows if they
+    /// exist.
     pub(super) fn into_steps(self) -> impl Iterator<Item = Step> {
         let Self { held, instances, tasks } = self;
         let of_instances = instances.into_iter().filter_map(move |(container, row)| match row {

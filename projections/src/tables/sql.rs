@@ -1,96 +1,113 @@
-//! The tables as SQL: what makes them, and what writes to them.
+//! SQL statements that create the tables and write to them.
 //!
-//! Of each table there is what it holds with the positions between which it held (`NAME_history`), and what holds now
-//! (`NAME`), which is a view of it through an index. Tables carry the number of their generation, so that another can be
-//! built beside them; the views, which have the names that readers use, show one of them.
+//! Each table exists as a history and as a view. The history (`NAME_history`) has the positions between which
+//! each row is valid. The view (`NAME`) shows the current rows by means of an index. The name of each stored
+//! table contains the number of its generation, so that another generation can be built beside it. The views
+//! have the names that readers use, and show one generation.
 
-use super::{Dialect, Kind, Shape, Table, events, views};
+use super::{ColumnSpec, Dialect, Kind, Table, events, views};
 
-/// The columns of each history behind those of its rows.
-pub const INTERVAL: [Shape; 4] = [
-    Shape { name: "from_position", kind: Kind::Integer, comment: "The position from which on the row held." },
-    Shape { name: "from_time", kind: Kind::Time, comment: "When that was decided." },
-    Shape {
+/// Columns that each history table has after those of its rows.
+pub const INTERVAL_COLUMNS: [ColumnSpec; 4] = [
+    ColumnSpec {
+        name: "from_position",
+        kind: Kind::Integer,
+        comment: "First position at which the row is valid.",
+    },
+    ColumnSpec { name: "from_time", kind: Kind::Time, comment: "Time of the decision at from_position." },
+    ColumnSpec {
         name: "to_position",
         kind: Kind::Integer,
-        comment: "The position at which it held no more; null: it holds still.",
+        comment: "Position from which on the row is no longer valid; null if it is current.",
     },
-    Shape { name: "to_time", kind: Kind::Time, comment: "When that was decided." },
+    ColumnSpec { name: "to_time", kind: Kind::Time, comment: "Time of the decision at to_position." },
 ];
 
-/// The columns of what is no entry.
-pub const SET_ASIDE: [Shape; 3] = [
-    Shape { name: "position", kind: Kind::Integer, comment: "Where it stands in the journal." },
-    Shape { name: "subject", kind: Kind::Text, comment: "On which subject." },
-    Shape { name: "why", kind: Kind::Text, comment: "Why it is no entry." },
+/// Columns of the table of messages that are not valid entries.
+pub const MALFORMED_COLUMNS: [ColumnSpec; 3] = [
+    ColumnSpec { name: "position", kind: Kind::Integer, comment: "Position of the message in the journal." },
+    ColumnSpec { name: "subject", kind: Kind::Text, comment: "Subject of the message." },
+    ColumnSpec { name: "why", kind: Kind::Text, comment: "Reason why it is not a valid entry." },
 ];
 
-/// What a database says of each generation of its tables.
-pub const PROJECTION: [Shape; 9] = [
-    Shape { name: "generation", kind: Kind::Integer, comment: "Which generation of tables it is." },
-    Shape { name: "live", kind: Kind::Boolean, comment: "Whether readers see it; else it is being built." },
-    Shape {
+/// Columns of the table that describes the generations.
+pub const PROJECTION_COLUMNS: [ColumnSpec; 9] = [
+    ColumnSpec { name: "generation", kind: Kind::Integer, comment: "Number of the generation of tables." },
+    ColumnSpec {
+        name: "live",
+        kind: Kind::Boolean,
+        comment: "True if readers see it; false while it is being built.",
+    },
+    ColumnSpec {
         name: "indexed",
         kind: Kind::Boolean,
-        comment: "Whether it has the indexes that readers want: it gets them when it first is up to date.",
+        comment: "True if it has the indexes for readers, which are created when it is first up to date.",
     },
-    Shape { name: "shape", kind: Kind::Text, comment: "Names the shape of its tables." },
-    Shape { name: "cluster_id", kind: Kind::Text, comment: "Of which cluster it is." },
-    Shape { name: "position", kind: Kind::Integer, comment: "The last position that is in it." },
-    Shape { name: "at", kind: Kind::Integer, comment: "When that was decided, in nanoseconds since 1970." },
-    Shape {
+    ColumnSpec { name: "shape", kind: Kind::Text, comment: "Fingerprint of the shape of its tables." },
+    ColumnSpec { name: "cluster_id", kind: Kind::Text, comment: "Cluster of the tables." },
+    ColumnSpec { name: "position", kind: Kind::Integer, comment: "Last position of the log in the tables." },
+    ColumnSpec {
+        name: "at",
+        kind: Kind::Integer,
+        comment: "Time of the decision at that position, in nanoseconds since 1970.",
+    },
+    ColumnSpec {
         name: "checksum",
         kind: Kind::Text,
-        comment: "A checksum of the entry at that position: it tells one history of a log from another.",
+        comment: "Checksum of the entry at that position, which distinguishes histories of a log.",
     },
-    Shape {
+    ColumnSpec {
         name: "asked",
         kind: Kind::Integer,
-        comment: "How often somebody asked the projector to read again what it can't get past.",
+        comment: "Number of requests that the projector retry the entry that it cannot process.",
     },
 ];
 
-/// What tables and columns say of themselves.
-pub const DOCUMENTATION: [Shape; 3] = [
-    Shape { name: "table_name", kind: Kind::Text, comment: "The table or view." },
-    Shape { name: "column_name", kind: Kind::Text, comment: "The column; null: the table itself." },
-    Shape { name: "comment", kind: Kind::Text, comment: "What it says." },
+/// Columns of the table that documents tables and columns.
+pub const DOCUMENTATION_COLUMNS: [ColumnSpec; 3] = [
+    ColumnSpec { name: "table_name", kind: Kind::Text, comment: "Table or view." },
+    ColumnSpec {
+        name: "column_name",
+        kind: Kind::Text,
+        comment: "Column; null for the table or view itself.",
+    },
+    ColumnSpec { name: "comment", kind: Kind::Text, comment: "Description of the table or column." },
 ];
 
-/// The name of a table, of a generation.
+/// Returns the name of a table's history in a generation.
 #[must_use]
 pub fn history(table: Table, generation: i64) -> String {
     format!("{}_history_g{generation}", table.name())
 }
 
-/// The name of the table of events.
+/// Returns the name of the table of events.
 #[must_use]
 pub fn events_table(generation: i64) -> String {
     format!("events_g{generation}")
 }
 
-/// The name of the table of what is no entry.
+/// Returns the name of the table of messages that are not valid entries.
 #[must_use]
-pub fn set_aside_table(generation: i64) -> String {
+pub fn malformed_table(generation: i64) -> String {
     format!("set_aside_g{generation}")
 }
 
-/// The columns of a history.
+/// Returns the columns of a history table.
 #[must_use]
-pub fn history_columns(table: Table) -> Vec<Shape> {
-    table.columns().into_iter().chain(INTERVAL).collect()
+pub fn history_columns(table: Table) -> Vec<ColumnSpec> {
+    table.columns().into_iter().chain(INTERVAL_COLUMNS).collect()
 }
 
-/// A name that is a word of SQL, too, as `index`.
+/// Quotes a name, because some names are also SQL keywords, such as `index`.
 fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-fn names(columns: &[Shape]) -> String {
+fn names(columns: &[ColumnSpec]) -> String {
     columns.iter().map(|column| quoted(column.name)).collect::<Vec<_>>().join(", ")
 }
 
-fn create_table(dialect: Dialect, name: &str, columns: &[Shape], key: usize) -> String {
+fn create_table(dialect: Dialect, name: &str, columns: &[ColumnSpec], key: usize) -> String {
     let columns: Vec<String> = columns
         .iter()
         .enumerate()
@@ -99,30 +116,35 @@ fn create_table(dialect: Dialect, name: &str, columns: &[Shape], key: usize) -> 
             format!("{} {}{required}", quoted(column.name), dialect.kind(column.kind))
         })
         .collect();
-    format!("CREATE TABLE {name} ({}){}", columns.join(", "), dialect.after_columns())
+    format!("CREATE TABLE {name} ({}){}", columns.join(", "), dialect.table_options())
 }
 
-/// What makes the tables in which a database says what it is.
+/// Returns the statements that create the tables which describe the database.
 #[must_use]
 pub fn found(dialect: Dialect) -> Vec<String> {
     let mut made = vec![
-        create_table(dialect, "projection", &PROJECTION, 4),
+        create_table(dialect, "projection", &PROJECTION_COLUMNS, 4),
         "CREATE UNIQUE INDEX projection_by_generation ON projection (generation)".to_owned(),
-        create_table(dialect, "documentation", &DOCUMENTATION, 1),
+        create_table(dialect, "documentation", &DOCUMENTATION_COLUMNS, 1),
     ];
     if dialect == Dialect::Postgres {
         made.extend(comments(
             "TABLE",
             "projection",
-            "Where each generation of the tables stands.",
-            &PROJECTION,
+            "State of each generation of the tables.",
+            &PROJECTION_COLUMNS,
         ));
-        made.extend(comments("TABLE", "documentation", "What tables and columns say.", &DOCUMENTATION));
+        made.extend(comments(
+            "TABLE",
+            "documentation",
+            "Descriptions of tables and columns.",
+            &DOCUMENTATION_COLUMNS,
+        ));
     }
     made
 }
 
-/// What makes the tables of a generation, with the indexes that writing needs.
+/// Returns the statements that create the tables of a generation and the indexes that writing needs.
 #[must_use]
 pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut made = vec![];
@@ -132,12 +154,13 @@ pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
         made.push(create_table(dialect, &name, &columns, table.key_columns()));
         made.push(format!("CREATE UNIQUE INDEX {name}_open ON {name} ({key}) WHERE to_position IS NULL"));
     }
-    made.push(create_table(dialect, &events_table(generation), &events::shapes(), 2));
-    made.push(create_table(dialect, &set_aside_table(generation), &SET_ASIDE, 1));
+    made.push(create_table(dialect, &events_table(generation), &events::column_specs(), 2));
+    made.push(create_table(dialect, &malformed_table(generation), &MALFORMED_COLUMNS, 1));
     made
 }
 
-/// What makes the indexes that readers want. Made once the tables are up to date, they cost a fraction.
+/// Returns the statements that create the indexes for readers. Creating them after the tables are up to date
+/// costs a fraction of maintaining them.
 #[must_use]
 pub fn index(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut made = vec![];
@@ -158,15 +181,17 @@ pub fn index(dialect: Dialect, generation: i64) -> Vec<String> {
     made
 }
 
-/// The names of the tables of a generation.
+/// Returns the names of a generation's tables.
 fn tables(generation: i64) -> Vec<String> {
     let histories = Table::ALL.into_iter().map(|table| history(table, generation));
-    histories.chain([events_table(generation), set_aside_table(generation)]).collect()
+    histories.chain([events_table(generation), malformed_table(generation)]).collect()
 }
 
-/// What shows a generation to readers, by the names that they use, in place of another of the same shape. `events` is the
-/// first: who reads several views as of one moment holds it, so that this waits there, while it holds none of the others,
-/// and not each for the other.
+/// Returns the statements that show a generation to readers under the public names, in place of another
+/// generation of the same shape.
+///
+/// `events` comes first to avoid a deadlock. A reader that needs a consistent state of several views locks
+/// `events`. These statements then wait for that lock without holding a lock on any other view.
 #[must_use]
 pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut shown = vec![];
@@ -175,7 +200,7 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
             shown.push(format!("DROP VIEW IF EXISTS {name}"));
             shown.push(format!("CREATE VIEW {name} AS {query}"));
         }
-        // What was granted stays, and views of others that read this one.
+        // Replacing a view keeps its grants and the views of users that depend on it.
         Dialect::Postgres => shown.push(format!("CREATE OR REPLACE VIEW {name} AS {query}")),
     };
     view("events", &format!("SELECT * FROM {}", events_table(generation)));
@@ -184,17 +209,18 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
         view(&format!("{name}_history"), &format!("SELECT * FROM {from}"));
         view(name, &open(&from, &names(&table.columns())));
     }
-    view("set_aside", &format!("SELECT * FROM {}", set_aside_table(generation)));
+    view("set_aside", &format!("SELECT * FROM {}", malformed_table(generation)));
     views::all(dialect).iter().for_each(|one| view(one.name, &one.query));
-    shown
-        .extend(Table::ALL.into_iter().filter_map(|table| dialect.function(table, &names(&table.columns()))));
+    shown.extend(
+        Table::ALL.into_iter().filter_map(|table| dialect.as_of_function(table, &names(&table.columns()))),
+    );
     shown
 }
 
-/// What takes from readers what another program showed them: these views, `events` first, as [`show`] does. One that others
-/// depend on stays, by an error.
+/// Returns the statements that drop the views of another program version, `events` first, as in [`show`]. If
+/// another view depends on one of these views, the statements fail and the views stay.
 #[must_use]
-pub fn hide(dialect: Dialect, views: &[String]) -> Vec<String> {
+pub fn drop_views(dialect: Dialect, views: &[String]) -> Vec<String> {
     match dialect {
         _ if views.is_empty() => vec![],
         Dialect::Sqlite => views.iter().map(|name| format!("DROP VIEW IF EXISTS {name}")).collect(),
@@ -208,9 +234,9 @@ pub fn hide(dialect: Dialect, views: &[String]) -> Vec<String> {
     }
 }
 
-/// Asks which views a database has of those that its documentation names.
+/// Returns the query for the existing views among those in the documentation table.
 #[must_use]
-pub const fn shown_views(dialect: Dialect) -> &'static str {
+pub const fn select_views(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sqlite => {
             "SELECT DISTINCT table_name FROM documentation \
@@ -223,23 +249,24 @@ pub const fn shown_views(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Asks which tables a database has of a generation, whichever program made them.
+/// Returns the query for the existing tables of a generation, whichever program version created them.
 #[must_use]
-pub fn made_tables(dialect: Dialect, generation: i64) -> String {
+pub fn select_tables(dialect: Dialect, generation: i64) -> String {
     let (name, from) = match dialect {
         Dialect::Sqlite => ("name", "sqlite_schema WHERE type = 'table'"),
         Dialect::Postgres => ("tablename", "pg_tables WHERE schemaname = current_schema()"),
     };
-    let (events, set_aside) = (events_table(generation), set_aside_table(generation));
+    let (events, set_aside) = (events_table(generation), malformed_table(generation));
     format!(
-        "SELECT {name} FROM {from} AND ({name} IN ('{events}', '{set_aside}') OR {name} LIKE '%!_history!_g{generation}' ESCAPE '!')"
+        "SELECT {name} FROM {from} AND ({name} IN ('{events}', '{set_aside}') OR {name} LIKE \
+         '%!_history!_g{generation}' ESCAPE '!')"
     )
 }
 
-/// What shows the tables as they stood at a position, to one connection and under the names that hold the present
-/// otherwise, and what people ask of them with them. `place` is where those are: a schema.
+/// Returns the statements that show the tables as of a position to one connection. Temporary views shadow the
+/// public names, and the analytical views read from them. `place` is the schema of the public views.
 #[must_use]
-pub fn as_of(dialect: Dialect, place: &str, position: schemas::Position) -> Vec<String> {
+pub fn create_temp_views(dialect: Dialect, place: &str, position: schemas::Position) -> Vec<String> {
     let temporary = |name: &str, query: &str| format!("CREATE TEMP VIEW {name} AS {query}");
     let own = match dialect {
         Dialect::Sqlite => "temp",
@@ -266,66 +293,70 @@ pub fn as_of(dialect: Dialect, place: &str, position: schemas::Position) -> Vec<
     shown
 }
 
-/// What of a history holds.
+/// Returns the query for the current rows of a history.
 fn open(history: &str, columns: &str) -> String {
     format!("SELECT {columns}, from_position, from_time FROM {history} WHERE to_position IS NULL")
 }
 
-/// Takes rows as they come, in the binary format of PostgreSQL.
+/// Returns the statement that copies rows in the binary format of PostgreSQL.
 #[must_use]
 pub fn copy(name: &str) -> String {
     format!("COPY {name} FROM STDIN (FORMAT binary)")
 }
 
-/// Writes rows of PostgreSQL, as many as there are: the values of each column are an array of text.
+/// Returns the statement that inserts any number of rows into PostgreSQL. Each parameter is the text array of
+/// one column.
 #[must_use]
-pub fn insert_all(name: &str, columns: &[Shape]) -> String {
-    let values: Vec<String> = (0..columns.len()).map(|nth| of_column(nth, columns[nth].kind)).collect();
+pub fn insert_all(name: &str, columns: &[ColumnSpec]) -> String {
+    let values: Vec<String> = (0..columns.len()).map(|nth| cast_column(nth, columns[nth].kind)).collect();
     format!("INSERT INTO {name} SELECT {} FROM {}", values.join(", "), unnested("added", columns.len()))
 }
 
-/// Ends open rows of PostgreSQL, as many as there are: their keys, and positions and times at which they end, are
-/// arrays of text, one for each column. Each row is looked for by its key, and then written where it stands: were they
-/// simply joined, a server that has no statistics yet takes few rows to be open, and goes through all of them for each key.
+/// Returns the statement that ends any number of open rows in PostgreSQL. Each parameter is a text array: the
+/// key columns, then the positions and times of the ends.
+///
+/// Each row is looked up by its key and then updated by its location. With a plain join, a server without
+/// statistics expects few open rows and scans all of them for each key.
 #[must_use]
 pub fn end_all(table: Table, generation: i64) -> String {
     let (name, key, columns) = (history(table, generation), table.key_columns(), table.columns());
     let same: Vec<String> = columns[..key]
         .iter()
         .enumerate()
-        .map(|(nth, of)| format!("open.{} = ended.{}", quoted(of.name), of_column(nth, of.kind)))
+        .map(|(nth, of)| format!("open.{} = ended.{}", quoted(of.name), cast_column(nth, of.kind)))
         .collect();
     format!(
-        "UPDATE {name} AS old SET to_position = found.position, to_time = found.at FROM (\
-         SELECT place, {} AS position, {} AS at FROM {}, LATERAL (\
-         SELECT ctid AS place FROM {name} AS open WHERE {} AND open.to_position IS NULL LIMIT 1) AS one OFFSET 0\
-         ) AS found WHERE old.ctid = found.place",
-        of_column(key, Kind::Integer),
-        of_column(key + 1, Kind::Time),
+        "UPDATE {name} AS old SET to_position = found.position, to_time = found.at FROM (SELECT place, {} AS \
+         position, {} AS at FROM {}, LATERAL (SELECT ctid AS place FROM {name} AS open WHERE {} AND \
+         open.to_position IS NULL LIMIT 1) AS one OFFSET 0) AS found WHERE old.ctid = found.place",
+        cast_column(key, Kind::Integer),
+        cast_column(key + 1, Kind::Time),
         unnested("ended", key + 2),
         same.join(" AND ")
     )
 }
 
-/// Rows of arrays of text, of which each holds the values of a column: `c0`, `c1`...
+/// Returns a `FROM` item that turns text arrays, one for each column, into rows with the columns `c0`, `c1`
+/// and so on.
 fn unnested(name: &str, columns: usize) -> String {
     let arrays: Vec<String> = (1..=columns).map(|nth| format!("${nth}::text[]")).collect();
     let named: Vec<String> = (0..columns).map(|nth| format!("c{nth}")).collect();
     format!("unnest({}) AS {name} ({})", arrays.join(", "), named.join(", "))
 }
 
-/// A column of those, as what it is.
-fn of_column(nth: usize, kind: Kind) -> String {
+/// Returns one of the columns of `unnested`, cast to its type.
+fn cast_column(nth: usize, kind: Kind) -> String {
     format!("c{nth}::{}", Dialect::Postgres.kind(kind))
 }
 
-/// Writes rows of `SQLite`, so many at once.
+/// Returns the statement that inserts this many rows into `SQLite`.
 #[must_use]
 pub fn insert(name: &str, columns: usize, rows: usize) -> String {
     format!("INSERT INTO {name} VALUES {}", values(columns, rows))
 }
 
-/// Ends open rows of `SQLite`, so many at once: for each its key, and the position and the time at which it ends.
+/// Returns the statement that ends this many open rows in `SQLite`. The parameters of each are its key, and
+/// the position and time of the end.
 #[must_use]
 pub fn end(table: Table, generation: i64, rows: usize) -> String {
     let (name, key) = (history(table, generation), table.key_columns());
@@ -349,22 +380,23 @@ fn values(columns: usize, rows: usize) -> String {
     vec![row; rows].join(", ")
 }
 
-/// What tables and columns say: for each the table, the column (none: of the table itself), and the comment.
+/// Returns the documentation of tables and columns: the table, the column (`None` for the table itself), and
+/// the comment.
 #[must_use]
 pub fn documentation() -> Vec<(String, Option<&'static str>, String)> {
     let mut said = vec![];
-    let mut say = |table: &str, comment: &str, columns: &[Shape]| {
+    let mut say = |table: &str, comment: &str, columns: &[ColumnSpec]| {
         said.push((table.to_owned(), None, comment.to_owned()));
         said.extend(columns.iter().map(|of| (table.to_owned(), Some(of.name), of.comment.to_owned())));
     };
     for table in Table::ALL {
         let mut columns = table.columns();
-        columns.extend_from_slice(&INTERVAL[..2]);
+        columns.extend_from_slice(&INTERVAL_COLUMNS[..2]);
         say(table.name(), table.comment(), &columns);
-        say(&format!("{}_history", table.name()), &of_history(table), &history_columns(table));
+        say(&format!("{}_history", table.name()), &history_comment(table), &history_columns(table));
     }
-    say("events", EVENTS, &events::shapes());
-    say("set_aside", NO_ENTRIES, &SET_ASIDE);
+    say("events", EVENTS_COMMENT, &events::column_specs());
+    say("set_aside", MALFORMED_COMMENT, &MALFORMED_COLUMNS);
     for view in views::all(Dialect::Sqlite) {
         said.push((view.name.to_owned(), None, view.comment.to_owned()));
         let columns = view.columns.iter();
@@ -375,14 +407,14 @@ pub fn documentation() -> Vec<(String, Option<&'static str>, String)> {
     said
 }
 
-const EVENTS: &str = "Every event of the log.";
-const NO_ENTRIES: &str = "What the journal holds that is no entry.";
+const EVENTS_COMMENT: &str = "Events of the log.";
+const MALFORMED_COMMENT: &str = "Messages of the journal that are not valid entries.";
 
-fn of_history(table: Table) -> String {
-    format!("{} With the positions between which each row held.", table.comment())
+fn history_comment(table: Table) -> String {
+    format!("{} With the positions between which each row is valid.", table.comment())
 }
 
-/// What writes down what tables and columns say: as rows and, where a database keeps comments, as those.
+/// Returns the statements that store the documentation, as rows and, in PostgreSQL, also as comments.
 #[must_use]
 pub fn document(dialect: Dialect, generation: i64) -> Vec<String> {
     let said = documentation();
@@ -398,15 +430,20 @@ pub fn document(dialect: Dialect, generation: i64) -> Vec<String> {
         }));
         for table in Table::ALL {
             let name = history(table, generation);
-            written.extend(comments("TABLE", &name, &of_history(table), &history_columns(table)));
+            written.extend(comments("TABLE", &name, &history_comment(table), &history_columns(table)));
         }
-        written.extend(comments("TABLE", &events_table(generation), EVENTS, &events::shapes()));
-        written.extend(comments("TABLE", &set_aside_table(generation), NO_ENTRIES, &SET_ASIDE));
+        written.extend(comments("TABLE", &events_table(generation), EVENTS_COMMENT, &events::column_specs()));
+        written.extend(comments(
+            "TABLE",
+            &malformed_table(generation),
+            MALFORMED_COMMENT,
+            &MALFORMED_COLUMNS,
+        ));
     }
     written
 }
 
-fn comments(what: &str, name: &str, comment: &str, columns: &[Shape]) -> Vec<String> {
+fn comments(what: &str, name: &str, comment: &str, columns: &[ColumnSpec]) -> Vec<String> {
     let own = format!("COMMENT ON {what} {name} IS {}", literal(comment));
     let of_columns = columns.iter().map(|column| {
         format!("COMMENT ON COLUMN {name}.{} IS {}", quoted(column.name), literal(column.comment))
@@ -414,13 +451,13 @@ fn comments(what: &str, name: &str, comment: &str, columns: &[Shape]) -> Vec<Str
     std::iter::once(own).chain(of_columns).collect()
 }
 
-/// Text as it stands in a statement.
+/// Returns text as an SQL literal.
 #[must_use]
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Names the shape of all tables: other tables have another.
+/// Returns a fingerprint of the tables' shape. Tables with a different shape have a different fingerprint.
 #[must_use]
 pub fn fingerprint(dialect: Dialect) -> String {
     let made = [found(dialect), create(dialect, 0), index(dialect, 0), show(dialect, 0)].concat();

@@ -1,44 +1,35 @@
-//! What stands in a column.
+//! Values of columns.
 
 use std::fmt::Display;
 
 use schemas::Timestamp;
 use serde::Serialize;
 
-/// The kind of a column's values.
+/// Kind of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Text.
     Text,
-    /// A whole number, signed, of 64 bits.
+    /// Signed 64-bit integer.
     Integer,
-    /// True or false.
     Boolean,
-    /// A moment in UTC, to the microsecond.
+    /// Time in UTC with microsecond precision.
     Time,
-    /// JSON.
     Json,
 }
 
-/// A value of a column.
+/// Value of a column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
-    /// Nothing.
     Null,
-    /// Text.
     Text(String),
-    /// A whole number.
     Integer(i64),
-    /// True or false.
     Boolean(bool),
-    /// A moment.
     Time(Timestamp),
-    /// JSON.
     Json(String),
 }
 
 impl Value {
-    /// The text of what is text, or JSON.
+    /// Returns the text of a `Text` or `Json` value.
     #[must_use]
     pub const fn as_text(&self) -> Option<&str> {
         match self {
@@ -47,7 +38,7 @@ impl Value {
         }
     }
 
-    /// As text, as every database answers it when it is asked for text; none: it is nothing.
+    /// Returns the value as text, in the form in which every database returns it as text. `None` for `Null`.
     #[must_use]
     pub fn into_text(self) -> Option<String> {
         match self {
@@ -60,7 +51,7 @@ impl Value {
     }
 }
 
-/// A moment as text: RFC 3339 in UTC, to the microsecond.
+/// Returns a time as text: RFC 3339 in UTC, with microsecond precision.
 #[must_use]
 pub fn time(at: Timestamp) -> String {
     let mut text = at.to_string();
@@ -68,7 +59,7 @@ pub fn time(at: Timestamp) -> String {
     format!("{text}{:03}Z", at.0 / 1_000 % 1_000)
 }
 
-/// Microseconds since 1970: what a moment is stored to.
+/// Returns the microseconds since 1970, the precision of stored times.
 #[must_use]
 pub fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX)
@@ -78,16 +69,16 @@ pub(super) fn text(value: impl Display) -> Value {
     Value::Text(value.to_string())
 }
 
-pub(super) fn maybe<T>(value: Option<T>, of: impl FnOnce(T) -> Value) -> Value {
+pub(super) fn optional<T>(value: Option<T>, of: impl FnOnce(T) -> Value) -> Value {
     value.map_or(Value::Null, of)
 }
 
-/// A number; what is more than the column takes is the most that it takes.
+/// Converts a number. Values beyond the range of the column become its maximum.
 pub(super) fn number(value: impl TryInto<i64>) -> Value {
     Value::Integer(value.try_into().unwrap_or(i64::MAX))
 }
 
-/// A value that is written as one word.
+/// Converts a value that serializes as one word.
 pub(super) fn word(value: &impl Serialize) -> Value {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => Value::Text(word),
@@ -103,9 +94,9 @@ pub(super) fn json(value: &impl Serialize) -> Value {
     }
 }
 
-/// Rows are plain data with text keys: that one can't be written is a fault of the program.
+/// Reports a bug: rows are plain data with text keys, so they always serialize.
 fn unreachable_data(error: &serde_json::Error) -> ! {
-    panic!("a row is plain data: {error}")
+    panic!("a row must be serializable: {error}")
 }
 
 #[cfg(test)]
@@ -113,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_to_the_microsecond() {
+    fn times_are_formatted_with_microseconds() {
         assert_eq!(time(Timestamp(1_800_000_000_123_456_789)), "2027-01-15T08:00:00.123456Z");
         assert_eq!(time(Timestamp(0)), "1970-01-01T00:00:00.000000Z");
     }

@@ -1,26 +1,26 @@
-//! What people ask of the tables, as views of them.
+//! Analytical views of the tables.
 //!
-//! Times are compared to the millisecond, as `SQLite` reads them. What lasts still lasts until the last event.
+//! Times are compared with millisecond precision, as `SQLite` reads them. An interval without an end extends
+//! to the last event.
 
 use super::Dialect;
 
-/// A view.
+/// Definition of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Its name.
     pub name: &'static str,
-    /// What it tells.
+    /// Description, stored as a comment in the database.
     pub comment: &'static str,
-    /// Its columns, each with what it says.
+    /// Columns, each with its description.
     pub columns: &'static [(&'static str, &'static str)],
-    /// What it selects.
+    /// `SELECT` statement of the view.
     pub query: String,
 }
 
-/// The time of the last event.
-const NOW: &str = "(SELECT max(at) FROM events)";
+/// Time of the last event.
+const LAST_EVENT_TIME: &str = "(SELECT max(at) FROM events)";
 
-/// Every one of them, those first that others read.
+/// Returns every view, ordered so that a view comes after the views that it reads.
 #[must_use]
 pub fn all(dialect: Dialect) -> Vec<View> {
     vec![
@@ -54,22 +54,25 @@ fn instances_over_time() -> View {
         FROM moment WHERE change <> 0";
     View {
         name: "instances_over_time",
-        comment: "How many instances of a domain were in a state, from each position at which that changed. Evacuating \
-                  twins, which run on where the instance itself is placed anew, are not counted.",
+        comment: "Number of instances of a domain in a state, from each position at which it changed. \
+                  Evacuating instances are not counted.",
         columns: &[
-            ("position", "The position from which on it was so."),
-            ("at", "When that was decided."),
-            ("domain", "The domain."),
-            ("state", "The state."),
-            ("instances", "How many were in it."),
+            ("position", "Position of the change."),
+            ("at", "Time of the change."),
+            ("domain", "Domain."),
+            ("state", "State."),
+            ("instances", "Number of instances in the state."),
         ],
         query: query.to_owned(),
     }
 }
 
-/// What begins an attempt is kept by its `since`: a row that is replaced because the attempt was refused meanwhile begins
-/// later, and says since when it waits. Rows follow each other in one attempt as long as each begins where the one before it
-/// ended, in the same life of the process, and none but the last is RUNNING or CRASHED.
+/// Builds the view of instance starts.
+///
+/// An attempt to start an instance begins at the `since` of its UNCLAIMED rows. If an attempt is refused and
+/// its row is replaced, the new row begins later but keeps `since`. Rows belong to the same attempt if each
+/// row begins where the previous one ended, in the same epoch of the process. Only the last row of an attempt
+/// is RUNNING or CRASHED.
 fn starts(dialect: Dialect) -> View {
     let query = format!(
         "
@@ -100,21 +103,22 @@ fn starts(dialect: Dialect) -> View {
     );
     View {
         name: "starts",
-        comment: "Every start of an instance: from when a place for it was last asked for until it was RUNNING.",
+        comment: "Starts of instances: the time from the last request for a placement until RUNNING.",
         columns: &[
-            ("process_guid", "Its process."),
-            ("definition_id", "The definition that it runs."),
-            ("index", "Its index."),
-            ("domain", "Its domain."),
-            ("instance_guid", "Its container."),
-            ("cell_id", "Its cell."),
+            ("process_guid", "Process of the instance."),
+            ("definition_id", "Definition of the instance."),
+            ("index", "Index of the instance."),
+            ("domain", "Domain of the process."),
+            ("instance_guid", "Container of the instance."),
+            ("cell_id", "Cell of the container."),
             (
                 "asked_at",
-                "When its index became UNCLAIMED for this start; null: it was found RUNNING, without having been asked for.",
+                "Time at which its index became UNCLAIMED for this start; null if it was found RUNNING \
+                 without a request.",
             ),
-            ("running_at", "When it was RUNNING."),
-            ("seconds", "How long that took."),
-            ("position", "Where the log says that it was RUNNING."),
+            ("running_at", "Time at which it became RUNNING."),
+            ("seconds", "Duration of the start, in seconds."),
+            ("position", "Position of the log at which it became RUNNING."),
         ],
         query,
     }
@@ -136,22 +140,24 @@ fn start_percentiles() -> View {
         GROUP BY process_guid, domain";
     View {
         name: "start_percentiles",
-        comment: "How long the instances of each process took from being wanted to RUNNING.",
+        comment: "Start times of the instances of each process, in seconds.",
         columns: &[
-            ("process_guid", "The process."),
-            ("domain", "Its domain."),
-            ("starts", "How many starts there were."),
-            ("p50", "Half of them took no longer, in seconds."),
-            ("p90", "Nine of ten took no longer."),
-            ("p99", "99 of 100 took no longer."),
-            ("longest", "The longest of them."),
+            ("process_guid", "Process."),
+            ("domain", "Domain of the process."),
+            ("starts", "Number of starts."),
+            ("p50", "50th percentile, in seconds."),
+            ("p90", "90th percentile, in seconds."),
+            ("p99", "99th percentile, in seconds."),
+            ("longest", "Longest start, in seconds."),
         ],
         query: query.to_owned(),
     }
 }
 
-/// What is RUNNING of an index, by whichever definition and beside whichever twin, is one stretch of time as long as there
-/// is no gap in it. What of that lies where the index was desired is what counts.
+/// Builds the view of availability per day.
+///
+/// Overlapping and adjacent RUNNING rows of an index form one stretch, across definitions and evacuating
+/// instances. Only the part of a stretch in which the index was desired counts.
 fn availability_by_day(dialect: Dialect) -> View {
     let (first, last) = (dialect.day("min(at)"), dialect.day("max(at)"));
     let next = dialect.next_day("days.day");
@@ -170,10 +176,10 @@ fn availability_by_day(dialect: Dialect) -> View {
             UNION ALL
             SELECT {next} FROM days WHERE day < (SELECT {last} FROM events)
         ), wanted AS (
-            SELECT process_guid, domain, instances, indices, from_time AS began, coalesce(to_time, {NOW}) AS ended
+            SELECT process_guid, domain, instances, indices, from_time AS began, coalesce(to_time, {LAST_EVENT_TIME}) AS ended
             FROM desired_lrps_history
         ), ran AS (
-            SELECT process_guid, \"index\", from_time AS began, coalesce(to_time, {NOW}) AS ended
+            SELECT process_guid, \"index\", from_time AS began, coalesce(to_time, {LAST_EVENT_TIME}) AS ended
             FROM actual_lrps_history WHERE state = 'RUNNING'
         ), marked AS (
             SELECT *, CASE WHEN began <= max(ended) OVER (
@@ -207,16 +213,16 @@ fn availability_by_day(dialect: Dialect) -> View {
     );
     View {
         name: "availability_by_day",
-        comment: "Of each process and day (UTC) for how long its indices were to be served, and for how long they were: one \
-                  second for each index that is desired and, of these, for each at which anything was RUNNING, be it of \
-                  an old definition or the evacuating twin, and however many at once.",
+        comment: "Availability of each process on each day (UTC). Each desired index counts one second per \
+                  second, and counts as running while any instance is RUNNING at it: one of an old \
+                  definition, an evacuating one, or several at once.",
         columns: &[
-            ("day", "The day."),
-            ("process_guid", "The process."),
-            ("domain", "Its domain."),
-            ("desired_seconds", "Seconds for which indices were desired, of all of them together."),
-            ("running_seconds", "Of these the seconds for which something was RUNNING at the index."),
-            ("availability", "The second over the first, at most 1; null: none was desired."),
+            ("day", "Day, in UTC."),
+            ("process_guid", "Process."),
+            ("domain", "Domain of the process."),
+            ("desired_seconds", "Seconds for which indices were desired, summed over all indices."),
+            ("running_seconds", "Part of desired_seconds during which an instance was RUNNING at the index."),
+            ("availability", "running_seconds divided by desired_seconds; null if no index was desired."),
         ],
         query,
     }
@@ -231,13 +237,13 @@ fn restarts_by_day(dialect: Dialect) -> View {
     );
     View {
         name: "restarts_by_day",
-        comment: "How often the instances of each process crashed on each day (UTC).",
+        comment: "Crashes of the instances of each process on each day (UTC).",
         columns: &[
-            ("day", "The day."),
-            ("process_guid", "The process."),
-            ("domain", "Its domain."),
-            ("crashes", "How often one crashed."),
-            ("indices", "How many of its indices did."),
+            ("day", "Day, in UTC."),
+            ("process_guid", "Process."),
+            ("domain", "Domain of the process."),
+            ("crashes", "Number of crashes."),
+            ("indices", "Number of indices with a crash."),
         ],
         query,
     }
@@ -259,18 +265,18 @@ fn crashing_lrps(dialect: Dialect) -> View {
         FROM ended_instances ended
         WHERE how = 'crashed' AND {} <= 3600
         GROUP BY process_guid, domain",
-        dialect.seconds("ended_at", NOW)
+        dialect.seconds("ended_at", LAST_EVENT_TIME)
     );
     View {
         name: "crashing_lrps",
-        comment: "The processes of which an instance crashed within the last hour of the log.",
+        comment: "Processes with a crash within the last hour of the log.",
         columns: &[
-            ("process_guid", "The process."),
-            ("domain", "Its domain."),
-            ("crashes", "Crashes within that hour."),
-            ("last_crash", "When the last one was."),
-            ("last_reason", "Why."),
-            ("crashed_now", "How many of its instances are CRASHED now."),
+            ("process_guid", "Process."),
+            ("domain", "Domain of the process."),
+            ("crashes", "Number of crashes within that hour."),
+            ("last_crash", "Time of the last crash."),
+            ("last_reason", "Reason of the last crash."),
+            ("crashed_now", "Number of its instances that are CRASHED now."),
         ],
         query,
     }
@@ -284,13 +290,13 @@ fn unplaced() -> View {
         SELECT 'task', task_guid, domain, since, placement_error FROM tasks WHERE state = 'PENDING'";
     View {
         name: "unplaced",
-        comment: "What waits for a cell, and why.",
+        comment: "Instances and tasks that wait for a cell.",
         columns: &[
-            ("kind", "instance or task."),
-            ("name", "PROCESS/INDEX, or the task."),
-            ("domain", "Its domain."),
-            ("since", "Since when it waits."),
-            ("reason", "Why it found no place; null: it was not refused yet."),
+            ("kind", "Kind of work: instance or task."),
+            ("name", "PROCESS/INDEX, or the name of the task."),
+            ("domain", "Domain of the process or task."),
+            ("since", "Time since which it waits."),
+            ("reason", "Reason why it could not be placed; null before the first attempt."),
         ],
         query: query.to_owned(),
     }
@@ -312,17 +318,18 @@ fn cell_fullness() -> View {
         GROUP BY cells.cell_id, cells.zone, cells.state, cells.containers, cells.memory_mb, cells.disk_mb";
     View {
         name: "cell_fullness",
-        comment: "What of each cell is taken by what the log has there. Instances whose definition is gone are not counted.",
+        comment: "Resources of each cell that work reserves according to the log, without instances of \
+                  removed definitions.",
         columns: &[
-            ("cell_id", "The cell."),
-            ("zone", "Its zone."),
-            ("state", "Its state."),
-            ("containers", "Containers on it."),
-            ("containers_total", "Containers that it takes in all."),
-            ("memory_mb", "Memory that they take, in MiB."),
-            ("memory_mb_total", "Memory that it has in all."),
-            ("disk_mb", "Disk that they take, in MiB."),
-            ("disk_mb_total", "Disk that it has in all."),
+            ("cell_id", "Cell."),
+            ("zone", "Zone of the cell."),
+            ("state", "State of the cell."),
+            ("containers", "Number of containers on the cell."),
+            ("containers_total", "Maximum number of containers."),
+            ("memory_mb", "Reserved memory, in MiB."),
+            ("memory_mb_total", "Total memory, in MiB."),
+            ("disk_mb", "Reserved disk, in MiB."),
+            ("disk_mb_total", "Total disk, in MiB."),
         ],
         query: query.to_owned(),
     }
@@ -350,14 +357,14 @@ fn task_outcomes_by_hour(dialect: Dialect) -> View {
     );
     View {
         name: "task_outcomes_by_hour",
-        comment: "How many tasks of each domain completed in each hour (UTC), how, and how long they ran.",
+        comment: "Outcomes and run times of the tasks of each domain that completed in each hour (UTC).",
         columns: &[
-            ("hour", "When the hour begins."),
-            ("domain", "The domain."),
-            ("succeeded", "How many succeeded."),
-            ("failed", "How many failed."),
-            ("mean_seconds", "How long they ran on the average; those that never ran don't count."),
-            ("longest_seconds", "How long the longest ran."),
+            ("hour", "Start of the hour."),
+            ("domain", "Domain."),
+            ("succeeded", "Number of tasks that succeeded."),
+            ("failed", "Number of tasks that failed."),
+            ("mean_seconds", "Mean run time in seconds, without tasks that never ran."),
+            ("longest_seconds", "Longest run time, in seconds."),
         ],
         query,
     }
@@ -373,17 +380,17 @@ fn changes(dialect: Dialect) -> View {
     );
     View {
         name: "changes",
-        comment: "Who changed what: each command of a client or an operator that did something.",
+        comment: "Changes: each command of a client or an operator that had an effect.",
         columns: &[
-            ("position", "Where the log has it."),
-            ("at", "When it was decided."),
-            ("actor", "Who."),
-            ("about", "Of what."),
-            ("domain", "Its domain."),
-            ("what", "The events that the command made itself."),
-            ("reason", "Why, in the words of who asked."),
-            ("request_id", "What the requester called the request."),
-            ("decision", "The decision: muster trace shows what followed from it."),
+            ("position", "Position in the log."),
+            ("at", "Time of the decision."),
+            ("actor", "Client or operator that sent the command."),
+            ("about", "Changed aggregate."),
+            ("domain", "Domain of the aggregate."),
+            ("what", "Events of the command itself, without their consequences."),
+            ("reason", "Reason, set by the requester."),
+            ("request_id", "Request id, set by the requester."),
+            ("decision", "Decision; muster trace shows its consequences."),
         ],
         query,
     }

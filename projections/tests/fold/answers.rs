@@ -1,8 +1,8 @@
-//! Whatever was asked, the World's answers are those that looking at everything would give.
+//! Property tests: the World's indexes give the same answers as a full scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use projections::{Counts, Due, REMEMBERED, WorkRef, World};
+use projections::{Counts, Due, RETENTION, WorkRef, World};
 use proptest::prelude::*;
 use schemas::actual::State;
 use schemas::container::Instance;
@@ -14,12 +14,12 @@ use schemas::quota::Usage;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Entry, Position, Subject, Timestamp, actual, task};
 
-use crate::log::{Log, START_MILLIS, asks, groups, write};
+use crate::log::{Log, START_MILLIS, actions, groups, write};
 
-/// What every container takes, by what it is for: what its definition said when it was first seen.
+/// Resources of every container: those of its definition when the container was first observed.
 type Sizes = BTreeMap<(WorkRef, Instance), Resources>;
 
-/// Every answer, by looking at everything.
+/// Every answer, computed by a full scan.
 #[derive(Debug, Default, PartialEq)]
 struct Answers {
     counts: Counts,
@@ -32,7 +32,7 @@ struct Answers {
     usage: BTreeMap<Domain, Usage>,
 }
 
-/// Usage of each domain, counted one by one.
+/// Counts the usage of each domain one by one.
 fn usage(world: &World) -> BTreeMap<Domain, Usage> {
     let mut all: BTreeMap<Domain, Usage> = BTreeMap::new();
     let mut add = |domain: &Domain, instances: usize| {
@@ -46,8 +46,11 @@ fn usage(world: &World) -> BTreeMap<Domain, Usage> {
         }
     }
     world.tasks_from(None).filter(|task| task.state.is_some()).for_each(|task| add(&task.domain, 0));
-    world.periodics_from(None).filter(|known| !known.is_gone()).for_each(|known| add(&known.domain, 0));
-    world.parameterised_from(None).filter(|known| !known.is_gone()).for_each(|known| add(&known.domain, 0));
+    world.periodics_from(None).filter(|known| !known.is_removed()).for_each(|known| add(&known.domain, 0));
+    world
+        .parameterised_from(None)
+        .filter(|known| !known.is_removed())
+        .for_each(|known| add(&known.domain, 0));
     all
 }
 
@@ -62,12 +65,12 @@ fn look(world: &World, sizes: &mut Sizes) -> Answers {
         answers.counts.processes += u64::from(process.desired.is_some());
         answers.next_due = earliest(answers.next_due, process.next_due());
         for slot in process.slots.iter() {
-            look_at_slot(&mut answers, process, slot);
+            scan_slot(&mut answers, process, slot);
             for by in holders(slot) {
                 let work = WorkRef::Lrp(ActualLrpKey::new(process.guid.clone(), slot.place.clone()));
                 let of = |desired: &Desired| Some(desired.definition(&slot.place.definition_id)?.resources());
                 let told = process.desired.as_deref().and_then(of);
-                containers.insert((work, by.clone()), told.unwrap_or(Resources::of_container(0, 0, 0)));
+                containers.insert((work, by.clone()), told.unwrap_or(Resources::for_container(0, 0, 0)));
             }
         }
     }
@@ -111,7 +114,7 @@ fn holders(slot: &Slot) -> impl Iterator<Item = &Instance> {
     holder.into_iter().chain(slot.evacuating.as_ref().map(|twin| &twin.by))
 }
 
-fn look_at_slot(answers: &mut Answers, process: &Process, slot: &Slot) {
+fn scan_slot(answers: &mut Answers, process: &Process, slot: &Slot) {
     let counts = &mut answers.counts.instances;
     counts.evacuating += u64::from(slot.evacuating.is_some());
     let Some(lrp) = &slot.actual else { return };
@@ -134,7 +137,7 @@ fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestam
     one.into_iter().chain(other).min()
 }
 
-/// The same answers, from the World.
+/// Returns the same answers from the World's indexes.
 fn ask(world: &World) -> Answers {
     let cells: Vec<CellId> = world.named_cells().cloned().collect();
     Answers {
@@ -149,7 +152,7 @@ fn ask(world: &World) -> Answers {
     }
 }
 
-/// What is due, by asking everybody.
+/// Returns the due aggregates by checking each of them.
 fn due(world: &World, now: Timestamp) -> BTreeSet<Due> {
     let processes =
         world.processes_from(None).filter(|process| process.next_due().is_some_and(|at| at <= now));
@@ -162,14 +165,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_answer_is_what_looking_at_everything_gives(asks in prop::collection::vec(asks(), 1..120)) {
+    fn indexed_answers_equal_full_scan(asks in prop::collection::vec(actions(), 1..120)) {
         let mut log = Log::new();
         let mut world = World::new();
         let mut sizes = Sizes::new();
         for group in asks.chunks(1) {
             let known = log.entries.len();
             log.group(group);
-            // One decision after the other, so that a container is seen before its definition can go.
+            // Fold one decision at a time. A container is then observed before a later decision can remove
+            // its definition.
             for decision in log.entries[known..].iter().flat_map(|(_, entry)| &entry.decisions) {
                 let single = Entry { decisions: vec![decision.clone()], ..log.entries[0].1.clone() };
                 world.fold(Position(world.position().0 + 1), &single);
@@ -183,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn folding_twice_is_folding_once(groups in groups()) {
+    fn folding_an_entry_twice_changes_nothing(groups in groups()) {
         let log = write(&groups);
         let mut world = World::new();
         for (position, entry) in &log.entries {
@@ -199,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn a_subject_forgets_what_is_long_gone_and_nothing_else(groups in groups()) {
+    fn subject_forgets_aggregates_only_after_retention(groups in groups()) {
         let log = write(&groups);
         let mut world = World::new();
         for (position, entry) in &log.entries {
@@ -207,10 +211,10 @@ proptest! {
             world.fold(*position, entry);
             let first = &entry.decisions[0];
             let (subject, at) = (first.aggregate.subject(2), entry.decisions.last().unwrap().at);
-            prop_assert_eq!(world.last_on(&subject), *position);
+            prop_assert_eq!(world.last_position(&subject), *position);
             prop_assert_eq!(world.last_time(&subject), at);
             for old in before.processes_from(None).filter(|old| world.process(&old.guid).is_none()) {
-                // The entry itself may have ended it, long before its last decision.
+                // The entry itself may have ended the process, long before the last decision of the entry.
                 let mut touching = entry.decisions.iter().rev();
                 let touched = touching.find(|decision| match &decision.aggregate {
                     schemas::entry::Aggregate::Process { guid, .. } => *guid == old.guid,
@@ -222,15 +226,15 @@ proptest! {
                     | schemas::entry::Aggregate::Cluster => false,
                 });
                 let gone_at = touched.map_or(old.changed_at, |decision| decision.at);
-                prop_assert!((touched.is_some() || old.is_gone()) && gone_at + REMEMBERED <= at);
+                prop_assert!((touched.is_some() || old.is_gone()) && gone_at + RETENTION <= at);
             }
             for process in world.processes_from(None).filter(|process| process.is_gone()) {
                 let of_subject = Subject::of_process(&process.guid, 2) == subject;
-                prop_assert!(!of_subject || process.changed_at + REMEMBERED > at);
+                prop_assert!(!of_subject || process.changed_at + RETENTION > at);
             }
             for task in world.tasks_from(None).filter(|task| task.state.is_none()) {
                 let of_subject = Subject::of_task(&task.guid, 2) == subject;
-                prop_assert!(!of_subject || task.since + REMEMBERED > at);
+                prop_assert!(!of_subject || task.since + RETENTION > at);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Events that no machine ever decided, in any order: folding is total, and what it gives is still one World.
+//! Property tests with events that no machine would decide, in any order. Folding accepts all of them, and
+//! the result is a consistent World.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::isolation::Isolation;
 use schemas::names::{
-    ClusterId, DispatchKey, EntryId, EvaluationId, Ids, ParameterisedGuid, PeriodicGuid, RequestId,
+    ClusterId, DispatchKey, EntryId, EvaluationId, IdGenerator, ParameterisedGuid, PeriodicGuid, RequestId,
 };
 use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::periodic::{self, LaunchReason, SkipReason};
@@ -56,7 +57,7 @@ fn time() -> impl Strategy<Value = Timestamp> {
 }
 
 fn actual_event() -> impl Strategy<Value = actual::Event> {
-    use actual::{Ended, Event, Unclaimed};
+    use actual::{Event, StopReason, UnclaimReason};
     let by = || (0..2_u8, 0..2_u8, 0..4_u8).prop_map(|(owner, index, nth)| instance(owner, index, nth));
     prop_oneof![
         places().prop_map(|places| Event::Created { places }),
@@ -81,9 +82,9 @@ fn actual_event() -> impl Strategy<Value = actual::Event> {
             error: "full".into(),
             explanation: None
         }),
-        places().prop_map(|places| Event::Unclaimed { places, cause: Unclaimed::CellLost }),
-        places().prop_map(|places| Event::StopRequested { places, cause: Ended::Scale }),
-        places().prop_map(|places| Event::Removed { places, cause: Ended::Stopped }),
+        places().prop_map(|places| Event::Unclaimed { places, cause: UnclaimReason::CellLost }),
+        places().prop_map(|places| Event::StopRequested { places, cause: StopReason::Scale }),
+        places().prop_map(|places| Event::Removed { places, cause: StopReason::Stopped }),
     ]
 }
 
@@ -92,8 +93,8 @@ fn process_event() -> impl Strategy<Value = Event> {
         let by = instance(owner, nth, cell);
         evacuating::Event::Set { place, by, net: NetInfo::default(), expires_at: at }
     });
-    let gone =
-        place().prop_map(|place| evacuating::Event::Removed { place, cause: evacuating::Gone::Expired });
+    let gone = place()
+        .prop_map(|place| evacuating::Event::Removed { place, cause: evacuating::RemovalReason::Expired });
     prop_oneof![
         2 => (0..4_u8, 0..2_u8, 0..4_u8, any::<u8>())
             .prop_map(|(process, name, count, size)| desired::Event::Desired(lrp(process, name, count, size).into()))
@@ -125,7 +126,7 @@ fn definition_event() -> impl Strategy<Value = desired::Event> {
 }
 
 fn rollout_event() -> impl Strategy<Value = rollout::Event> {
-    use rollout::{Event as E, Kind, Pause};
+    use rollout::{Event as E, Kind, PauseReason};
     let indices = prop::collection::vec(index(), 0..4);
     let kind = prop_oneof![Just(Kind::Update), Just(Kind::Rollback)];
     let started = (kind, 0..4_u8, prop::option::of(0..4_u8), any::<u32>());
@@ -135,7 +136,7 @@ fn rollout_event() -> impl Strategy<Value = rollout::Event> {
             target: definition_id(target),
             rollback_to: back.map(definition_id),
             total,
-            policy: Box::new(UpdatePolicy { monitor_ms: u64::from(total % 9), ..UpdatePolicy::of_update() }),
+            policy: Box::new(UpdatePolicy { monitor_ms: u64::from(total % 9), ..UpdatePolicy::default_update() }),
             reason: "x".into(),
         }),
         2 => indices.prop_map(|indices| E::Begun { indices: indices.into_iter().collect() }),
@@ -145,7 +146,7 @@ fn rollout_event() -> impl Strategy<Value = rollout::Event> {
         1 => index().prop_map(|index| E::Failed { index, reason: "x".into() }),
         1 => (index(), time())
             .prop_map(|(index, retry_at)| E::Stalled { index, retry_at, reason: "x".into() }),
-        1 => Just(E::Paused { cause: Pause::Asked, reason: "x".into() }),
+        1 => Just(E::Paused { cause: PauseReason::Asked, reason: "x".into() }),
         1 => Just(E::Resumed {}),
         1 => Just(E::Completed {}),
     ]
@@ -168,7 +169,7 @@ fn task_event() -> impl Strategy<Value = Event> {
             explanation: None
         }),
         Just(E::Resolving {}),
-        Just(E::CallbackTried { attempt: 1, called: task::Called::Answered(404) }),
+        Just(E::CallbackTried { attempt: 1, called: task::CallbackResult::Answered(404) }),
         Just(E::Demoted {}),
         Just(E::Deleted {}),
     ]
@@ -181,7 +182,7 @@ fn periodic_event() -> impl Strategy<Value = Event> {
         Box::new(DesiredPeriodic {
             periodic_guid: periodic_guid(number),
             domain: domain_name(number % 2),
-            schedule: Schedule::new("* * * * *", "UTC").expect("it is legal"),
+            schedule: Schedule::new("* * * * *", "UTC").expect("a valid value"),
             overlap: Overlap::Queued,
             definition: desired_task(number, 0, 1).definition,
         })
@@ -220,7 +221,7 @@ fn parameterised_event() -> impl Strategy<Value = Event> {
             definition: desired_task(number, 0, 1).definition,
         })
     };
-    let key = |number: u8| DispatchKey::new(&format!("key-{number}")).expect("it is legal");
+    let key = |number: u8| DispatchKey::new(&format!("key-{number}")).expect("a valid value");
     let event = prop_oneof![
         3 => (0..3_u8).prop_map(move |number| parameterised::Event::Desired { desired: desired(number) }),
         1 => (0..3_u8).prop_map(move |number| parameterised::Event::Updated { desired: desired(number) }),
@@ -241,17 +242,17 @@ fn parameterised_event() -> impl Strategy<Value = Event> {
 }
 
 fn parameterised_guid(number: u8) -> ParameterisedGuid {
-    ParameterisedGuid::new(&format!("parameterised-{number}")).expect("it is legal")
+    ParameterisedGuid::new(&format!("parameterised-{number}")).expect("a valid value")
 }
 
 fn periodic_guid(number: u8) -> PeriodicGuid {
-    PeriodicGuid::new(&format!("periodic-{number}")).expect("it is legal")
+    PeriodicGuid::new(&format!("periodic-{number}")).expect("a valid value")
 }
 
 fn other_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)].prop_map(|trigger| {
-            let (begin, previous) = (evaluation::Begin::Pending, None);
+            let (begin, previous) = (evaluation::InitialStatus::Pending, None);
             Event::Evaluation(evaluation::Event::Created { number: 0, trigger, begin, previous })
         }),
         (0..40_u128).prop_map(|number| {
@@ -281,7 +282,7 @@ fn other_event() -> impl Strategy<Value = Event> {
         Just(Event::Cell(cell::Event::Forgotten {})),
         Just(Event::Cell(cell::Event::Disappeared { reason: "silent".into() })),
         (0..4_u16).prop_map(|shards| Event::Cluster(cluster::Event::Founded {
-            id: if shards == 0 { ClusterId(Ids::new(3).next(Timestamp(0))) } else { cluster_id() },
+            id: if shards == 0 { ClusterId(IdGenerator::new(3).next(Timestamp(0))) } else { cluster_id() },
             shards,
             format: 1
         })),
@@ -321,14 +322,14 @@ fn decision() -> impl Strategy<Value = Decision> {
     (aggregate(), 0..9_u64, time(), events, any::<bool>()).prop_map(
         |(aggregate, version, at, events, asked)| Decision {
             version,
-            request_id: asked.then(|| RequestId::new("request").expect("it is legal")),
-            ..fixtures::decision(Ids::new(at.0).next(at), at, aggregate, events)
+            request_id: asked.then(|| RequestId::new("request").expect("a valid value")),
+            ..fixtures::decision(IdGenerator::new(at.0).next(at), at, aggregate, events)
         },
     )
 }
 
 fn entries() -> impl Strategy<Value = Vec<(Position, Entry)>> {
-    let id = EntryId(Ids::new(0).next(Timestamp(0)));
+    let id = EntryId(IdGenerator::new(0).next(Timestamp(0)));
     let entry =
         prop::collection::vec(decision(), 0..4).prop_map(move |decisions| Entry { id, format: 1, decisions });
     prop::collection::vec((0..90_u64, entry), 0..30).prop_map(|entries| {
@@ -340,16 +341,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_events_fold_into_one_world(entries in entries(), cut in any::<prop::sample::Index>()) {
+    fn arbitrary_events_fold_and_restore_to_equal_worlds(entries in entries(), cut in any::<prop::sample::Index>()) {
         let world = fold(&entries);
         let (head, tail) = entries.split_at(if entries.is_empty() { 0 } else { cut.index(entries.len()) });
-        let mut restored = World::restore(&fold(head).snapshot(), None).expect("it is legal");
+        let mut restored = World::from_bytes(&fold(head).snapshot(), None).expect("a valid value");
         prop_assert_eq!(&restored, &fold(head));
         for (position, entry) in tail {
             restored.fold(*position, entry);
         }
         prop_assert_eq!(&restored, &world);
-        // What makes the sets anew agrees with what kept them up to date.
-        prop_assert_eq!(World::restore(&world.snapshot(), None), Ok(world));
+        // Rebuilt indexes agree with incrementally maintained ones.
+        prop_assert_eq!(World::from_bytes(&world.snapshot(), None), Ok(world));
     }
 }

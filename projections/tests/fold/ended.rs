@@ -1,24 +1,26 @@
-//! What ended, as queries show it: the newest, no more than the limits, and true.
+//! Tests of the history of ended work: it has the newest ends, within the limits, with correct contents.
 
 use std::collections::BTreeMap;
 
-use projections::{Observed, REMEMBERED, World, queries};
+use projections::{Observed, RETENTION, World, queries};
 use proptest::prelude::*;
 use schemas::container::{Instance, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
-use schemas::ended::How;
+use schemas::ended::EndKind;
 use schemas::entry::Event;
 use schemas::isolation::Isolation;
-use schemas::limits::{ENDED_OF_PROCESS, HISTORY_KEPT, HISTORY_SHOWN};
+use schemas::limits::{DEFAULT_HISTORY_KEPT, DEFAULT_HISTORY_SHOWN, ENDED_PER_PROCESS};
 use schemas::names::InstanceGuid;
 use schemas::policy::Policies;
 use schemas::query::{EndedInstanceRow, Filter};
 use schemas::{Code, Place, Timestamp, actual, desired, evacuating};
 use uuid::Uuid;
 
-use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, definition_id, domain, groups, guid, write};
+use crate::log::{
+    Action, Log, ProcessAction, TaskAction, cell_id, definition_id, domain, groups, guid, write,
+};
 use crate::pages::observed;
-use crate::tables::keep;
+use crate::tables::check_tables;
 
 fn shown(world: &World, limit: u32) -> Vec<EndedInstanceRow> {
     let mut rows = vec![];
@@ -60,11 +62,11 @@ fn crashed(index: u32, number: u128) -> Event {
     })
 }
 
-fn unclaimed(index: u32, cause: actual::Unclaimed) -> Event {
+fn unclaimed(index: u32, cause: actual::UnclaimReason) -> Event {
     Event::Actual(actual::Event::Unclaimed { places: place(index).into(), cause })
 }
 
-fn removed(index: u32, cause: actual::Ended) -> Event {
+fn removed(index: u32, cause: actual::StopReason) -> Event {
     Event::Actual(actual::Event::Removed { places: place(index).into(), cause })
 }
 
@@ -75,7 +77,7 @@ fn limit(history_limit: Option<u32>) -> Event {
 }
 
 fn desired(instances: u8) -> Log {
-    write(&[vec![Ask::Process(0, OfProcess::Desire { domain: 0, instances, size: 3 })]])
+    write(&[vec![Action::Process(0, ProcessAction::Desire { domain: 0, instances, size: 3 })]])
 }
 
 fn numbers(rows: &[EndedInstanceRow]) -> Vec<u128> {
@@ -83,7 +85,7 @@ fn numbers(rows: &[EndedInstanceRow]) -> Vec<u128> {
 }
 
 #[test]
-fn the_newest_of_each_index_are_shown_and_another_limit_holds_at_once() {
+fn newest_ends_per_index_are_shown_and_limit_changes_apply_at_once() {
     let mut log = desired(2);
     for number in 0..30 {
         let index = u32::from(number % 3 == 0);
@@ -92,17 +94,18 @@ fn the_newest_of_each_index_are_shown_and_another_limit_holds_at_once() {
     let (zero, one) = ((0..30).filter(|number| number % 3 != 0), (0..30).filter(|number| number % 3 == 0));
     let (zero, one): (Vec<u128>, Vec<u128>) = (zero.collect(), one.collect());
     let newest = |most: usize| [&zero[20 - most.min(20)..], &one[10 - most.min(10)..]].concat();
-    for most in [0, 1, HISTORY_SHOWN, HISTORY_KEPT] {
+    for most in [0, 1, DEFAULT_HISTORY_SHOWN, DEFAULT_HISTORY_KEPT] {
         assert_eq!(numbers(&shown(&log.world, most)), newest(most as usize), "{most}");
     }
     let row = &shown(&log.world, 1)[0];
     assert_eq!(
         (row.how, row.exit_status, row.reason.as_deref()),
-        (How::Crashed, Some(1), Some("exited with status 1"))
+        (EndKind::Crashed, Some(1), Some("exited with status 1"))
     );
     assert_eq!((row.duration_ms, row.position), (Some(0), log.world.position()));
 
-    // What a process says goes before, and what is too much goes at once, and for ever.
+    // The limit of a process takes precedence. A smaller limit evicts rows at once, and a larger one does not
+    // bring them back.
     log.decide(0, vec![limit(Some(8))]);
     assert_eq!(numbers(&shown(&log.world, 0)), newest(8));
     log.decide(0, vec![limit(Some(2))]);
@@ -117,26 +120,26 @@ fn the_newest_of_each_index_are_shown_and_another_limit_holds_at_once() {
     log.decide(0, vec![limit(Some(0))]);
     log.decide(0, vec![started(0, 300), crashed(0, 300)]);
     assert_eq!(shown(&log.world, 5), []);
-    // It decides nothing: crashes are counted by the record.
+    // The history affects no decision: the record counts crashes.
     assert_eq!(log.world.process(&guid(0)).unwrap().actual(&place(0)).unwrap().crash_count, 1);
 }
 
 #[test]
-fn what_is_forgotten_at_once_may_end_once_more() {
+fn container_without_history_can_end_again() {
     let mut log = desired(1);
     for kept in [0, 1] {
         log.decide(0, vec![limit(Some(kept))]);
         for number in [7, 8, 7, 7] {
             log.decide(0, vec![started(0, number)]);
-            log.decide(0, vec![unclaimed(0, actual::Unclaimed::CellLost)]);
+            log.decide(0, vec![unclaimed(0, actual::UnclaimReason::CellLost)]);
         }
     }
-    keep(&log.entries).unwrap();
+    check_tables(&log.entries).unwrap();
 }
 
 #[test]
-fn every_end_is_told_as_it_was() {
-    use actual::{Ended, Unclaimed};
+fn each_kind_of_end_is_recorded_with_its_reason() {
+    use actual::{StopReason, UnclaimReason};
     let mut log = desired(1);
     let stop = |cause| Event::Actual(actual::Event::StopRequested { places: place(0).into(), cause });
     let set = |number| {
@@ -144,38 +147,54 @@ fn every_end_is_told_as_it_was() {
         Event::Evacuating(evacuating::Event::Set { place: place(0), by, net, expires_at })
     };
     let twin_gone = |cause| Event::Evacuating(evacuating::Event::Removed { place: place(0), cause });
-    let ends: Vec<(Vec<Event>, How, Option<Ended>)> = vec![
-        (vec![crashed(0, 0)], How::Crashed, None),
-        (vec![stop(Ended::Scale), removed(0, Ended::Stopped)], How::Stopped, Some(Ended::Scale)),
+    let ends: Vec<(Vec<Event>, EndKind, Option<StopReason>)> = vec![
+        (vec![crashed(0, 0)], EndKind::Crashed, None),
         (
-            vec![stop(Ended::Replaced), removed(0, Ended::Crashed)],
-            How::CrashedStopping,
-            Some(Ended::Replaced),
+            vec![stop(StopReason::Scale), removed(0, StopReason::Stopped)],
+            EndKind::Stopped,
+            Some(StopReason::Scale),
         ),
-        (vec![removed(0, Ended::Stopped)], How::Stopped, None),
-        (vec![unclaimed(0, Unclaimed::CellLost)], How::CellLost, None),
-        (vec![stop(Ended::Retired), removed(0, Ended::CellLost)], How::CellLost, None),
-        (vec![unclaimed(0, Unclaimed::Evacuation)], How::Evacuated, None),
         (
-            vec![set(7), unclaimed(0, Unclaimed::Evacuation), twin_gone(evacuating::Gone::Replaced)],
-            How::Evacuated,
+            vec![stop(StopReason::Replaced), removed(0, StopReason::Crashed)],
+            EndKind::CrashedStopping,
+            Some(StopReason::Replaced),
+        ),
+        (vec![removed(0, StopReason::Stopped)], EndKind::Stopped, None),
+        (vec![unclaimed(0, UnclaimReason::CellLost)], EndKind::CellLost, None),
+        (vec![stop(StopReason::Retired), removed(0, StopReason::CellLost)], EndKind::CellLost, None),
+        (vec![unclaimed(0, UnclaimReason::Evacuation)], EndKind::Evacuated, None),
+        (
+            vec![
+                set(7),
+                unclaimed(0, UnclaimReason::Evacuation),
+                twin_gone(evacuating::RemovalReason::Replaced),
+            ],
+            EndKind::Evacuated,
             None,
         ),
         (
-            vec![set(8), unclaimed(0, Unclaimed::Evacuation), twin_gone(evacuating::Gone::Expired)],
-            How::EvacuationExpired,
+            vec![
+                set(8),
+                unclaimed(0, UnclaimReason::Evacuation),
+                twin_gone(evacuating::RemovalReason::Expired),
+            ],
+            EndKind::EvacuationExpired,
             None,
         ),
         (
-            vec![set(9), unclaimed(0, Unclaimed::Evacuation), twin_gone(evacuating::Gone::CellLost)],
-            How::CellLost,
+            vec![
+                set(9),
+                unclaimed(0, UnclaimReason::Evacuation),
+                twin_gone(evacuating::RemovalReason::CellLost),
+            ],
+            EndKind::CellLost,
             None,
         ),
-        (vec![started(0, 1_000)], How::Displaced, None),
-        (vec![removed(0, Ended::Replaced)], How::Stopped, Some(Ended::Replaced)),
+        (vec![started(0, 1_000)], EndKind::Displaced, None),
+        (vec![removed(0, StopReason::Replaced)], EndKind::Stopped, Some(StopReason::Replaced)),
     ];
     for (number, (events, how, stop)) in (0..).zip(ends) {
-        log.decide(0, vec![removed(0, Ended::Undesired)]);
+        log.decide(0, vec![removed(0, StopReason::Undesired)]);
         log.decide(0, vec![started(0, number)]);
         let ran_from = log.world.process(&guid(0)).unwrap().actual(&place(0)).unwrap().since;
         for event in events {
@@ -185,61 +204,53 @@ fn every_end_is_told_as_it_was() {
         let row =
             rows.iter().find(|row| row.instance_guid == container(number).instance_guid).expect("a row");
         assert_eq!((row.how, row.stop), (how, stop), "{number}");
-        assert_eq!(
-            row.started_at,
-            Some(ran_from),
-            "{number}: it ran from then, however often its record changed"
-        );
+        assert_eq!(row.started_at, Some(ran_from), "{number}: later changes do not affect the start time");
         assert!(row.ended_at > ran_from);
     }
 }
 
 #[test]
-fn who_is_there_still_has_not_ended() {
-    use actual::Unclaimed;
+fn returned_container_is_not_listed_as_ended() {
+    use actual::UnclaimReason;
     let mut log = desired(1);
-    log.decide(0, vec![started(0, 1), unclaimed(0, Unclaimed::CellLost)]);
+    log.decide(0, vec![started(0, 1), unclaimed(0, UnclaimReason::CellLost)]);
     assert_eq!(numbers(&shown(&log.world, 5)), [1]);
-    // Its cell comes back with it.
+    // The cell comes back with the container.
     log.decide(0, vec![started(0, 1)]);
     assert_eq!(numbers(&shown(&log.world, 5)), []);
     log.decide(0, vec![crashed(0, 1)]);
     log.decide(0, vec![crashed(0, 1)]);
-    assert_eq!(numbers(&shown(&log.world, 5)), [1], "it ended once");
+    assert_eq!(numbers(&shown(&log.world, 5)), [1], "the container ended once");
 }
 
 #[test]
-fn one_process_keeps_so_many_and_a_forgotten_one_none() {
+fn process_history_is_capped_and_removed_with_process() {
     let mut log = desired(1);
-    let most = u32::try_from(ENDED_OF_PROCESS).unwrap();
+    let most = u32::try_from(ENDED_PER_PROCESS).unwrap();
     for index in 0..most + 3 {
         log.decide(0, vec![crashed(most + 3 - index, u128::from(index))]);
     }
     let mut kept = numbers(&shown(&log.world, 5));
     kept.sort_unstable();
-    assert_eq!(kept, (3..u128::from(most) + 3).collect::<Vec<_>>(), "what ended first went first");
+    assert_eq!(kept, (3..u128::from(most) + 3).collect::<Vec<_>>(), "the oldest ends are evicted first");
     let removed = Event::Desired(desired::Event::Removed {});
     let all = (0..=most + 3)
         .map(place)
-        .map(|place| actual::Event::Removed { places: place.into(), cause: actual::Ended::Removed });
+        .map(|place| actual::Event::Removed { places: place.into(), cause: actual::StopReason::Removed });
     log.decide(0, std::iter::once(removed).chain(all.map(Event::Actual)).collect());
-    assert_eq!(
-        shown(&log.world, 5).len(),
-        ENDED_OF_PROCESS,
-        "a process that is gone is remembered for a while"
-    );
-    let wait = u16::try_from(REMEMBERED.as_secs()).unwrap();
-    let desire = OfProcess::Desire { domain: 0, instances: 1, size: 3 };
+    assert_eq!(shown(&log.world, 5).len(), ENDED_PER_PROCESS, "a gone process is remembered for ten minutes");
+    let wait = u16::try_from(RETENTION.as_secs()).unwrap();
+    let desire = ProcessAction::Desire { domain: 0, instances: 1, size: 3 };
     for process in 1..3 {
-        log.group(&[Ask::Wait { seconds: wait }, Ask::Process(process, desire.clone())]);
+        log.group(&[Action::Wait { seconds: wait }, Action::Process(process, desire.clone())]);
     }
-    assert!(log.world.process(&guid(0)).is_none(), "it is forgotten");
+    assert!(log.world.process(&guid(0)).is_none(), "the process is forgotten");
     assert_eq!(shown(&log.world, 5), []);
-    assert_eq!(World::restore(&log.world.snapshot(), None), Ok(log.world));
+    assert_eq!(World::from_bytes(&log.world.snapshot(), None), Ok(log.world));
 }
 
 #[test]
-fn an_index_is_asked_for_with_its_process() {
+fn index_filter_requires_process() {
     let mut log = desired(2);
     log.decide(0, vec![crashed(0, 1), crashed(1, 2)]);
     let of = |filter: &Filter| queries::ended_instances(&log.world, filter, &observed());
@@ -252,18 +263,18 @@ fn an_index_is_asked_for_with_its_process() {
 }
 
 #[test]
-fn a_task_that_is_resolved_is_shown_with_its_result() {
-    let of = |ask| vec![Ask::Task(0, ask)];
-    let desire = || of(OfTask::Desire { domain: 0, size: 3 });
-    let report = |step| of(OfTask::Report { container: 4, step });
+fn resolved_task_is_listed_with_result() {
+    let of = |ask| vec![Action::Task(0, ask)];
+    let desire = || of(TaskAction::Desire { domain: 0, size: 3 });
+    let report = |step| of(TaskAction::Report { container: 4, step });
     let log = write(&[
         desire(),
         report(0),
         report(1),
-        of(OfTask::Resolve { step: 0 }),
+        of(TaskAction::Resolve { step: 0 }),
         desire(),
-        of(OfTask::Cancel),
-        vec![Ask::Wait { seconds: 200 }, Ask::Converge],
+        of(TaskAction::Cancel),
+        vec![Action::Wait { seconds: 200 }, Action::Converge],
     ]);
     let rows = queries::ended_tasks(&log.world, &Filter::default(), &observed()).unwrap().rows;
     let told: Vec<_> = rows
@@ -281,33 +292,34 @@ fn a_task_that_is_resolved_is_shown_with_its_result() {
     assert_eq!(told, [(false, Some("ok"), None, true, true), (true, None, Some("cancelled"), false, false)]);
     let none = Observed { history_limit: 0, ..observed() };
     assert_eq!(queries::ended_tasks(&log.world, &Filter::default(), &none).unwrap().rows, []);
-    assert_eq!(World::restore(&log.world.snapshot(), None), Ok(log.world));
+    assert_eq!(World::from_bytes(&log.world.snapshot(), None), Ok(log.world));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// What is shown are the newest of what ended, never more than the limit, and nothing that a record names.
+    /// The rows are the newest ends, at most as many as the limit, and name no container that a record still
+    /// names.
     #[test]
-    fn what_is_shown_is_the_newest_and_ended(groups in groups(), most in 0_u32..4) {
+    fn shown_rows_are_newest_and_ended(groups in groups(), most in 0_u32..4) {
         let log = write(&groups);
-        let all = shown(&log.world, HISTORY_KEPT);
+        let all = shown(&log.world, DEFAULT_HISTORY_KEPT);
         let mut indices: BTreeMap<_, Vec<&EndedInstanceRow>> = BTreeMap::new();
         for row in &all {
             indices.entry((&row.process_guid, row.index)).or_default().push(row);
-            let process = log.world.process(&row.process_guid).expect("it is remembered");
+            let process = log.world.process(&row.process_guid).expect("the process is remembered");
             let named = process.slots.iter().any(|slot| {
                 let own = slot.actual.as_ref().and_then(|lrp| lrp.holder());
                 let twin = slot.evacuating.as_ref().map(|twin| &twin.by);
                 own.into_iter().chain(twin).any(|by| by.instance_guid == row.instance_guid)
             });
-            prop_assert!(!named, "{row:?} is there");
+            prop_assert!(!named, "{row:?} has not ended");
             prop_assert!(row.started_at.is_none_or(|from| from <= row.ended_at));
         }
         let newest = indices.values().flat_map(|rows| &rows[rows.len().saturating_sub(most as usize)..]);
         prop_assert_eq!(shown(&log.world, most), newest.map(|row| (*row).clone()).collect::<Vec<_>>());
         for rows in indices.values() {
-            prop_assert!(rows.len() <= HISTORY_KEPT as usize);
+            prop_assert!(rows.len() <= DEFAULT_HISTORY_KEPT as usize);
             prop_assert!(rows.is_sorted_by_key(|row| (row.position, row.nth)));
         }
     }

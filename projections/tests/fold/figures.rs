@@ -1,4 +1,4 @@
-//! Figures are what looking at everything with sets gives, and what rows say.
+//! Property test: figures equal those of a full scan with sets, and agree with rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::log::{START_MILLIS, groups, write};
 
 fn observed(world: &World) -> Observed {
     Observed {
-        bbs: ServiceId::new("b1").expect("a name"),
+        bbs: ServiceId::new("b1").expect("a valid name"),
         now: Timestamp::from_millis(START_MILLIS + 60_000),
         durability: String::new(),
-        set_aside: MalformedEntries::default(),
+        malformed_entries: MalformedEntries::default(),
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
@@ -60,7 +60,7 @@ fn look(world: &World, observed: &Observed) -> Figures {
     figures.domains_fresh = world.domains().filter(|(id, _)| world.is_fresh(id, observed.now)).count() as u64;
     let mut cells: BTreeMap<CellState, u64> = BTreeMap::new();
     for (id, cell) in world.cells() {
-        *cells.entry(CellState::of(cell, observed.heard.get(id).copied())).or_default() += 1;
+        *cells.entry(CellState::from_cell(cell, observed.heard.get(id).copied())).or_default() += 1;
     }
     figures.cells = cells;
     figures
@@ -70,10 +70,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn figures_are_what_looking_at_everything_gives(groups in groups()) {
+    fn figures_equal_full_scan(groups in groups()) {
         let world = write(&groups).world;
         let observed = observed(&world);
-        let mut figures = Figures::of(&world.picture(), &observed);
+        let mut figures = Figures::new(&world.freeze(), &observed);
         let present = std::mem::take(&mut figures.present);
         prop_assert_eq!(figures, look(&world, &observed));
         let of_present: u64 = present.values().map(|cell| cell.used.memory_mb).sum();

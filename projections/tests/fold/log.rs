@@ -1,4 +1,4 @@
-//! Logs to fold: commands drawn by chance, judged by the real machines, grouped into entries as a BBS would.
+//! Logs for the tests: random commands, judged by the real machines and grouped into entries as a BBS would.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask,
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::{
-    CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, EvaluationId, Ids, Incarnation,
+    CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, EvaluationId, IdGenerator, Incarnation,
     InstanceGuid, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
@@ -21,13 +21,13 @@ use schemas::{
 };
 use uuid::Uuid;
 
-/// When logs begin.
+/// Start time of generated logs.
 pub(crate) const START_MILLIS: u64 = 1_800_000_000_000;
 
-/// Entries and where they stand.
+/// Entries with their positions.
 pub(crate) type Entries = [(Position, Entry)];
 
-/// The World that entries give.
+/// Folds entries into a new World.
 pub(crate) fn fold(entries: &Entries) -> World {
     let mut world = World::new();
     for (position, entry) in entries {
@@ -36,26 +36,26 @@ pub(crate) fn fold(entries: &Entries) -> World {
     world
 }
 
-/// Groups of asks.
-pub(crate) fn groups() -> impl Strategy<Value = Vec<Vec<Ask>>> {
-    prop::collection::vec(prop::collection::vec(asks(), 1..5), 1..40)
+/// Generates groups of commands.
+pub(crate) fn groups() -> impl Strategy<Value = Vec<Vec<Action>>> {
+    prop::collection::vec(prop::collection::vec(actions(), 1..5), 1..40)
 }
 
-/// What somebody asks, in small numbers that name things.
+/// Command or observation. Small numbers name its targets.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
-    Process(u8, OfProcess),
-    Task(u8, OfTask),
+pub(crate) enum Action {
+    Process(u8, ProcessAction),
+    Task(u8, TaskAction),
     Refresh { domain: u8, seconds: u8 },
-    Seen { cell: u8, evacuating: bool, healthy: bool },
-    Lost { cell: u8 },
+    CellHeartbeat { cell: u8, evacuating: bool, healthy: bool },
+    CellLost { cell: u8 },
     Converge,
     Wait { seconds: u16 },
 }
 
-/// What somebody asks of a process.
+/// Command or report for a process.
 #[derive(Clone, Debug)]
-pub(crate) enum OfProcess {
+pub(crate) enum ProcessAction {
     Desire { domain: u8, instances: u8, size: u8 },
     Scale { instances: u8 },
     Deploy { definition: u8, policy: u8 },
@@ -68,9 +68,9 @@ pub(crate) enum OfProcess {
     Unplaced { index: u8, error: u8 },
 }
 
-/// What somebody asks of a task.
+/// Command or report for a task.
 #[derive(Clone, Debug)]
-pub(crate) enum OfTask {
+pub(crate) enum TaskAction {
     Desire { domain: u8, size: u8 },
     Cancel,
     Resolve { step: u8 },
@@ -78,59 +78,60 @@ pub(crate) enum OfTask {
     Unplaced,
 }
 
-/// Asks in which things happen: cells come often, and most reports speak for the container that the record names.
-pub(crate) fn asks() -> impl Strategy<Value = Ask> {
+/// Generates commands with enough activity: cells appear often, and most reports come from the container that
+/// the record names.
+pub(crate) fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
-        29 => (0..3_u8, of_process()).prop_map(|(process, ask)| Ask::Process(process, ask)),
-        15 => (0..3_u8, of_task()).prop_map(|(task, ask)| Ask::Task(task, ask)),
-        1 => (0..2_u8, 0..99_u8).prop_map(|(domain, seconds)| Ask::Refresh { domain, seconds }),
+        29 => (0..3_u8, process_actions()).prop_map(|(process, ask)| Action::Process(process, ask)),
+        15 => (0..3_u8, task_actions()).prop_map(|(task, ask)| Action::Task(task, ask)),
+        1 => (0..2_u8, 0..99_u8).prop_map(|(domain, seconds)| Action::Refresh { domain, seconds }),
         4 => (0..3_u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
-            .prop_map(|(cell, evacuating, healthy)| Ask::Seen { cell, evacuating, healthy }),
-        1 => (0..3_u8).prop_map(|cell| Ask::Lost { cell }),
-        3 => Just(Ask::Converge),
-        3 => prop_oneof![1..40_u16, 200..700_u16].prop_map(|seconds| Ask::Wait { seconds }),
+            .prop_map(|(cell, evacuating, healthy)| Action::CellHeartbeat { cell, evacuating, healthy }),
+        1 => (0..3_u8).prop_map(|cell| Action::CellLost { cell }),
+        3 => Just(Action::Converge),
+        3 => prop_oneof![1..40_u16, 200..700_u16].prop_map(|seconds| Action::Wait { seconds }),
     ]
 }
 
-fn of_process() -> impl Strategy<Value = OfProcess> {
+fn process_actions() -> impl Strategy<Value = ProcessAction> {
     let index = || 0..4_u8;
     let steps = prop::collection::vec(0..7_u8, 1..4);
     prop_oneof![
         4 => (0..2_u8, 0..4_u8, any::<u8>())
-            .prop_map(|(domain, instances, size)| OfProcess::Desire { domain, instances, size }),
-        2 => (0..5_u8).prop_map(|instances| OfProcess::Scale { instances }),
-        3 => (0..3_u8, any::<u8>()).prop_map(|(definition, policy)| OfProcess::Deploy { definition, policy }),
-        1 => (0..3_u8).prop_map(|definition| OfProcess::Activate { definition }),
-        1 => Just(OfProcess::Restart),
-        2 => (0..3_u8).prop_map(|step| OfProcess::Steer { step }),
-        1 => Just(OfProcess::Remove),
-        2 => index().prop_map(|index| OfProcess::Retire { index }),
+            .prop_map(|(domain, instances, size)| ProcessAction::Desire { domain, instances, size }),
+        2 => (0..5_u8).prop_map(|instances| ProcessAction::Scale { instances }),
+        3 => (0..3_u8, any::<u8>()).prop_map(|(definition, policy)| ProcessAction::Deploy { definition, policy }),
+        1 => (0..3_u8).prop_map(|definition| ProcessAction::Activate { definition }),
+        1 => Just(ProcessAction::Restart),
+        2 => (0..3_u8).prop_map(|step| ProcessAction::Steer { step }),
+        1 => Just(ProcessAction::Remove),
+        2 => index().prop_map(|index| ProcessAction::Retire { index }),
         16 => (index(), any::<u8>(), steps)
-            .prop_map(|(index, container, steps)| OfProcess::Report { index, container, steps }),
-        3 => (index(), 0..2_u8).prop_map(|(index, error)| OfProcess::Unplaced { index, error }),
+            .prop_map(|(index, container, steps)| ProcessAction::Report { index, container, steps }),
+        3 => (index(), 0..2_u8).prop_map(|(index, error)| ProcessAction::Unplaced { index, error }),
     ]
 }
 
-fn of_task() -> impl Strategy<Value = OfTask> {
+fn task_actions() -> impl Strategy<Value = TaskAction> {
     prop_oneof![
-        4 => (0..2_u8, any::<u8>()).prop_map(|(domain, size)| OfTask::Desire { domain, size }),
-        1 => Just(OfTask::Cancel),
-        3 => (0..4_u8).prop_map(|step| OfTask::Resolve { step }),
-        6 => (any::<u8>(), 0..3_u8).prop_map(|(container, step)| OfTask::Report { container, step }),
-        1 => Just(OfTask::Unplaced),
+        4 => (0..2_u8, any::<u8>()).prop_map(|(domain, size)| TaskAction::Desire { domain, size }),
+        1 => Just(TaskAction::Cancel),
+        3 => (0..4_u8).prop_map(|step| TaskAction::Resolve { step }),
+        6 => (any::<u8>(), 0..3_u8).prop_map(|(container, step)| TaskAction::Report { container, step }),
+        1 => Just(TaskAction::Unplaced),
     ]
 }
 
-/// A log that is being written.
+/// Log under construction.
 pub(crate) struct Log {
     pub(crate) world: World,
     pub(crate) entries: Vec<(Position, Entry)>,
     now: Timestamp,
-    ids: Ids,
+    ids: IdGenerator,
 }
 
-/// A log whose entries come from groups of asks: what a group changes on one subject is one entry.
-pub(crate) fn write(groups: &[Vec<Ask>]) -> Log {
+/// Writes a log from groups of commands. The changes of a group on one subject form one entry.
+pub(crate) fn write(groups: &[Vec<Action>]) -> Log {
     let mut log = Log::new();
     for group in groups {
         log.group(group);
@@ -139,9 +140,14 @@ pub(crate) fn write(groups: &[Vec<Ask>]) -> Log {
 }
 
 impl From<World> for Log {
-    /// A log that goes on from a World.
+    /// Continues the log of a World.
     fn from(world: World) -> Self {
-        Self { world, entries: vec![], now: Timestamp::from_millis(2 * START_MILLIS), ids: Ids::new(2) }
+        Self {
+            world,
+            entries: vec![],
+            now: Timestamp::from_millis(2 * START_MILLIS),
+            ids: IdGenerator::new(2),
+        }
     }
 }
 
@@ -151,31 +157,32 @@ impl Log {
             world: World::new(),
             entries: vec![],
             now: Timestamp::from_millis(START_MILLIS),
-            ids: Ids::new(1),
+            ids: IdGenerator::new(1),
         };
         let founded = cluster::Event::Founded { id: cluster_id(), shards: 2, format: 1 };
         let decision = log.decision(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]);
         log.append(vec![decision]);
         for cell in 0..2 {
-            log.group(&[Ask::Seen { cell, evacuating: false, healthy: true }]);
+            log.group(&[Action::CellHeartbeat { cell, evacuating: false, healthy: true }]);
         }
         log
     }
 
-    /// Appends what a group of asks decides. Each is decided on what those before it decided.
-    pub(crate) fn group(&mut self, asks: &[Ask]) {
+    /// Appends the decisions of a group of commands. Each command is decided on the result of the previous
+    /// ones.
+    pub(crate) fn group(&mut self, asks: &[Action]) {
         let mut scratch = self.world.clone();
         let mut entries: BTreeMap<Subject, Vec<Decision>> = BTreeMap::new();
         for ask in asks {
-            if let Ask::Wait { seconds } = ask {
+            if let Action::Wait { seconds } = ask {
                 self.now = Timestamp(self.now.0 + u64::from(*seconds) * 1_000_000_000);
             }
             self.now = Timestamp(self.now.0 + 1_000);
             for (aggregate, events) in judge(&scratch, ask, self.now) {
                 let version = version(&scratch, &aggregate) + 1;
                 let mut decision = self.decision(aggregate, version, events);
-                if matches!(ask, Ask::Converge) {
-                    decision.actor = Actor::Bbs(ServiceId::new("bbs").expect("it is legal"));
+                if matches!(ask, Action::Converge) {
+                    decision.actor = Actor::Bbs(ServiceId::new("bbs").expect("a valid value"));
                 }
                 let single = self.entry(vec![decision.clone()]);
                 scratch.fold(Position(scratch.position().0 + 1), &single);
@@ -187,22 +194,23 @@ impl Log {
         }
     }
 
-    /// Lets time pass until something is due. What is due, and what converging each of it decides.
-    pub(crate) fn until_due(&mut self) -> Vec<(Due, Vec<Event>)> {
+    /// Advances the time until something is due. Returns each due aggregate with the events that its
+    /// convergence decides.
+    pub(crate) fn advance_until_due(&mut self) -> Vec<(Due, Vec<Event>)> {
         let Some(at) = self.world.next_due() else { return vec![] };
         self.now = self.now.max(at);
         let decided = |due: Due| {
             let (world, now) = (&self.world, self.now);
             let decided = match &due {
                 Due::Process(guid) => {
-                    let process = world.process(guid).expect("what is due is known");
+                    let process = world.process(guid).expect("a due aggregate is known");
                     judge_process(world, guid, process.domain.clone(), &process::Command::Converge, now)
                 }
                 Due::Task(guid) => {
-                    let task = world.task(guid).expect("what is due is known");
+                    let task = world.task(guid).expect("a due aggregate is known");
                     judge_task(world, guid, task.domain.clone(), &task::Command::Converge, now)
                 }
-                // Nobody desires one here.
+                // These logs do not desire periodic or parameterised tasks.
                 Due::Periodic(_) | Due::Parameterised(_) => vec![],
             };
             let events = decided.into_iter().flat_map(|(_, events)| events).collect();
@@ -211,7 +219,7 @@ impl Log {
         self.world.due(self.now).into_iter().map(decided).collect()
     }
 
-    /// Appends one decision on a process that no machine was asked for.
+    /// Appends one decision about a process without consulting the machine.
     pub(crate) fn decide(&mut self, process: u8, events: Vec<Event>) {
         let guid = guid(process);
         self.now = Timestamp(self.now.0 + 1_000);
@@ -222,21 +230,21 @@ impl Log {
         self.append(vec![decision]);
     }
 
-    /// Appends one decision on something whose number of decisions the test knows.
+    /// Appends one decision about an aggregate whose version the test knows.
     pub(crate) fn decide_on(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) {
         self.now = Timestamp(self.now.0 + 1_000);
         let decision = self.decision(aggregate, version, events);
         self.append(vec![decision]);
     }
 
-    /// The time of its next decision.
+    /// Returns the time of the next decision.
     pub(crate) const fn next(&self) -> Timestamp {
         Timestamp(self.now.0 + 1_000)
     }
 
     fn append(&mut self, decisions: Vec<Decision>) {
-        let entry = Entry::decode(&self.entry(decisions).encode()).expect("it is legal");
-        // Positions of a stream have gaps as far as one reader is concerned.
+        let entry = Entry::decode(&self.entry(decisions).encode()).expect("a valid value");
+        // A reader of a stream can see gaps between positions.
         let position = Position(self.world.position().0 + 3);
         self.world.fold(position, &entry);
         self.entries.push((position, entry));
@@ -250,8 +258,8 @@ impl Log {
         let id = self.ids.next(self.now);
         Decision {
             version,
-            actor: Actor::Client { domain: domain(0), name: ClientName::new("test").expect("it is legal") },
-            request_id: (version % 2 == 1).then(|| RequestId::new(&id.to_string()).expect("it is legal")),
+            actor: Actor::Client { domain: domain(0), name: ClientName::new("test").expect("a valid value") },
+            request_id: (version % 2 == 1).then(|| RequestId::new(&id.to_string()).expect("a valid value")),
             ..fixtures::decision(id, self.now, aggregate, events)
         }
     }
@@ -269,37 +277,37 @@ fn version(world: &World, aggregate: &Aggregate) -> u64 {
     }
 }
 
-/// What an ask decides; nothing if it is refused.
-fn judge(world: &World, ask: &Ask, now: Timestamp) -> Vec<(Aggregate, Vec<Event>)> {
+/// Returns the decisions of a command; none if the command is refused.
+fn judge(world: &World, ask: &Action, now: Timestamp) -> Vec<(Aggregate, Vec<Event>)> {
     match ask {
-        Ask::Process(number, ask) => {
+        Action::Process(number, ask) => {
             let guid = guid(*number);
             let known = world.process(&guid).map(|process| process.domain.clone());
             let command = process_command(world, *number, ask, now);
             judge_process(world, &guid, known.unwrap_or_else(|| domain(0)), &command, now)
         }
-        Ask::Task(number, ask) => {
+        Action::Task(number, ask) => {
             let guid = task_guid(*number);
             let known = world.task(&guid).map(|task| task.domain.clone());
             let command = task_command(world, *number, ask);
             judge_task(world, &guid, known.unwrap_or_else(|| domain(0)), &command, now)
         }
-        Ask::Refresh { domain: name, seconds } => {
+        Action::Refresh { domain: name, seconds } => {
             let ttl = (*seconds > 20).then(|| std::time::Duration::from_secs(u64::from(*seconds)));
             vec![(Aggregate::Domain(domain(*name)), vec![Event::Domain(domain::decide(ttl, now))])]
         }
-        Ask::Seen { cell, evacuating, healthy } => seen(world, *cell, *evacuating, *healthy),
-        Ask::Lost { cell } => {
+        Action::CellHeartbeat { cell, evacuating, healthy } => seen(world, *cell, *evacuating, *healthy),
+        Action::CellLost { cell } => {
             let id = cell_id(*cell);
             let events = cell::decide_lost(world.cell(&id), "silent");
-            some((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
+            non_empty((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
         }
-        Ask::Converge => converge(world, now),
-        Ask::Wait { .. } => vec![],
+        Action::Converge => converge(world, now),
+        Action::Wait { .. } => vec![],
     }
 }
 
-fn some(decided: (Aggregate, Vec<Event>)) -> Vec<(Aggregate, Vec<Event>)> {
+fn non_empty(decided: (Aggregate, Vec<Event>)) -> Vec<(Aggregate, Vec<Event>)> {
     if decided.1.is_empty() { vec![] } else { vec![decided] }
 }
 
@@ -328,10 +336,10 @@ fn judge_process(
     let known_cell = |cell: &CellId| world.cell(cell).is_some();
     let context = process::Context {
         now,
-        fresh: world.is_fresh(&domain, now),
+        is_fresh: world.is_fresh(&domain, now),
         present: &present,
         known: &known_cell,
-        numbered: &|_| {},
+        for_each_cell: &|_| {},
     };
     let Ok(events) = process::decide(known, command, context) else { return vec![] };
     let epoch = known.map_or(Epoch(now), |known| known.epoch);
@@ -352,37 +360,41 @@ fn judge_task(
     vec![(Aggregate::Task { guid: guid.clone(), domain, epoch }, events)]
 }
 
-fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -> process::Command {
+fn process_command(world: &World, number: u8, ask: &ProcessAction, now: Timestamp) -> process::Command {
     use process::Command;
     match ask {
-        OfProcess::Desire { domain, instances, size } => {
+        ProcessAction::Desire { domain, instances, size } => {
             Command::Desire(Box::new(lrp(number, *domain, *instances, *size)))
         }
-        OfProcess::Scale { instances } => {
+        ProcessAction::Scale { instances } => {
             let instances = Some(u32::from(*instances));
             Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() })
         }
-        OfProcess::Deploy { definition, policy } => {
+        ProcessAction::Deploy { definition, policy } => {
             let update =
                 DesiredLrpUpdate { policies: Some(policies(*policy)), ..DesiredLrpUpdate::default() };
             let memory_mb = 32 * u64::from(*definition + 1);
             let of = Definition { memory_mb, start_timeout_ms: 1, ..fixtures::definition() };
             Command::Deploy { update, definition_id: other_definition(*definition), definition: of.into() }
         }
-        OfProcess::Activate { definition } => {
+        ProcessAction::Activate { definition } => {
             Command::Activate { definition_id: other_definition(*definition) }
         }
-        OfProcess::Restart => Command::Restart(process::Purpose::Restart),
-        OfProcess::Steer { step } => {
-            let steers = [process::Steer::Pause, process::Steer::Resume, process::Steer::RollBack];
+        ProcessAction::Restart => Command::Restart(process::Purpose::Restart),
+        ProcessAction::Steer { step } => {
+            let steers = [
+                process::RolloutControl::Pause,
+                process::RolloutControl::Resume,
+                process::RolloutControl::RollBack,
+            ];
             Command::Steer(steers[usize::from(*step)])
         }
-        OfProcess::Remove => Command::Remove,
-        OfProcess::Retire { index } => Command::Retire { index: u32::from(*index), definition_id: None },
-        OfProcess::Report { index, container, steps } => {
+        ProcessAction::Remove => Command::Remove,
+        ProcessAction::Retire { index } => Command::Retire { index: u32::from(*index), definition_id: None },
+        ProcessAction::Report { index, container, steps } => {
             report(world, number, *index, *container, steps, now)
         }
-        OfProcess::Unplaced { index, error } => {
+        ProcessAction::Unplaced { index, error } => {
             let known = world.process(&guid(number));
             let mut slots = known.into_iter().flat_map(|known| known.slots_at(u32::from(*index)));
             let waits =
@@ -392,7 +404,7 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
             let record = known.and_then(|process| process.actual(&place));
             let attempt = record.map_or(now, |record| record.since);
             let error = format!("insufficient resources: {error}");
-            let judged = known.zip(record).and_then(|(known, record)| known.evaluation_of(record));
+            let judged = known.zip(record).and_then(|(known, record)| known.evaluation_for(record));
             let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
             let unplaced = vec![Unplaced { place, attempt, error }];
             let used_up = *index == 3;
@@ -401,7 +413,8 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
     }
 }
 
-/// A report of the container that the record names, mostly; of any other one time in four.
+/// Returns a report. Three reports in four come from the container that the record names, and one comes from
+/// another container.
 fn report(
     world: &World,
     process: u8,
@@ -455,7 +468,7 @@ fn report(
     })
 }
 
-/// Policies of which each bit says something.
+/// Returns policies in which each bit selects an option.
 fn policies(bits: u8) -> Policies {
     let is = |bit: u8| bits & (1 << bit) != 0;
     let failure_actions =
@@ -468,24 +481,28 @@ fn policies(bits: u8) -> Policies {
         failure_action: failure_actions[usize::from(bits >> 4) % 4],
         index_deadline_ms: 60_000,
         pause_after: is(6).then_some(1),
-        ..UpdatePolicy::of_update()
+        ..UpdatePolicy::default_update()
     };
     Policies { update, min_running: is(7).then_some(0), ..Policies::default() }
 }
 
-fn task_command(world: &World, number: u8, ask: &OfTask) -> task::Command {
+fn task_command(world: &World, number: u8, ask: &TaskAction) -> task::Command {
     use task::Command;
     match ask {
-        OfTask::Desire { domain, size } => Command::Desire(Box::new(desired_task(number, *domain, *size))),
-        OfTask::Cancel => Command::Cancel,
-        OfTask::Resolve { step } => {
+        TaskAction::Desire { domain, size } => {
+            Command::Desire(Box::new(desired_task(number, *domain, *size)))
+        }
+        TaskAction::Cancel => Command::Cancel,
+        TaskAction::Resolve { step } => {
             let epoch = world.task(&task_guid(number)).map_or(Epoch::default(), |task| task.epoch);
-            let called = |status| Command::Called(epoch, task::Called::Answered(status));
+            let called = |status| Command::RecordCallback(epoch, task::CallbackResult::Answered(status));
             let commands = [Command::Resolve, Command::BeginResolving, called(200), called(503)];
             commands[usize::from(*step)].clone()
         }
-        OfTask::Report { container, step } => Command::Report(report_task(world, number, *container, *step)),
-        OfTask::Unplaced => {
+        TaskAction::Report { container, step } => {
+            Command::Report(report_task(world, number, *container, *step))
+        }
+        TaskAction::Unplaced => {
             let judged = world.task(&task_guid(number)).and_then(task::Task::open_evaluation);
             let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
             let error = "insufficient resources".to_owned();
@@ -515,21 +532,21 @@ fn report_task(world: &World, task: u8, container: u8, step: u8) -> task::Report
 
 fn seen(world: &World, cell: u8, evacuating: bool, healthy: bool) -> Vec<(Aggregate, Vec<Event>)> {
     let id = cell_id(cell);
-    let seen = cell::Seen {
+    let seen = cell::HeartbeatState {
         presence: presence(),
         evacuating,
         unhealthy: (!healthy).then(|| "disk is read-only".to_owned()),
     };
-    let events = cell::decide_seen(world.cell(&id), &seen);
-    some((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
+    let events = cell::decide_heartbeat(world.cell(&id), &seen);
+    non_empty((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
 }
 
 pub(crate) fn presence() -> cell::Presence {
     cell::Presence {
         folder: schemas::names::FolderId(Uuid::nil()),
-        incarnation: Incarnation(Ids::new(5).next(Timestamp(0))),
-        zone: Zone::new("z1").expect("it is legal"),
-        stack: Stack::new("linux").expect("it is legal"),
+        incarnation: Incarnation(IdGenerator::new(5).next(Timestamp(0))),
+        zone: Zone::new("z1").expect("a valid value"),
+        stack: Stack::new("linux").expect("a valid value"),
         placement_tags: BTreeSet::new(),
         attributes: fixtures::attributes(&[("rack", "r1")]),
         total: Resources { memory_mb: 4096, disk_mb: 4096, containers: 64, ports: 64 },
@@ -537,40 +554,41 @@ pub(crate) fn presence() -> cell::Presence {
 }
 
 pub(crate) fn cluster_id() -> ClusterId {
-    ClusterId(Ids::new(99).next(Timestamp(0)))
+    ClusterId(IdGenerator::new(99).next(Timestamp(0)))
 }
 
 pub(crate) fn guid(number: u8) -> ProcessGuid {
-    ProcessGuid::new(&format!("process-{number}")).expect("it is legal")
+    ProcessGuid::new(&format!("process-{number}")).expect("a valid value")
 }
 
 pub(crate) fn definition_id(number: u8) -> DefinitionId {
-    DefinitionId::new(&format!("process-{number}")).expect("it is legal")
+    DefinitionId::new(&format!("process-{number}")).expect("a valid value")
 }
 
-/// One of the definitions that come by updates.
+/// Returns the id of a definition that an update adds.
 pub(crate) fn other_definition(number: u8) -> DefinitionId {
-    DefinitionId::new(&format!("other-{number}")).expect("it is legal")
+    DefinitionId::new(&format!("other-{number}")).expect("a valid value")
 }
 
 pub(crate) fn task_guid(number: u8) -> TaskGuid {
-    TaskGuid::new(&format!("task-{number}")).expect("it is legal")
+    TaskGuid::new(&format!("task-{number}")).expect("a valid value")
 }
 
 pub(crate) fn domain(number: u8) -> Domain {
-    Domain::new(&format!("domain-{number}")).expect("it is legal")
+    Domain::new(&format!("domain-{number}")).expect("a valid value")
 }
 
 pub(crate) fn cell_id(number: u8) -> CellId {
-    CellId::new(&format!("cell-{number}")).expect("it is legal")
+    CellId::new(&format!("cell-{number}")).expect("a valid value")
 }
 
-/// One of four containers that an index may have, each on one of three cells, the third of which isn't always there.
+/// Returns one of four containers of an index. They are on three cells, and the third cell is not always
+/// present.
 pub(crate) fn instance(owner: u8, index: u8, container: u8) -> Instance {
     let container = container % 4;
     let seed = u64::from(owner) << 16 | u64::from(index) << 8 | u64::from(container);
     Instance {
-        instance_guid: InstanceGuid(Ids::new(seed).next(Timestamp(0))),
+        instance_guid: InstanceGuid(IdGenerator::new(seed).next(Timestamp(0))),
         cell_id: cell_id(container % 3),
     }
 }

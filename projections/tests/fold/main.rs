@@ -1,4 +1,4 @@
-//! Folding, tested on logs drawn by chance.
+//! Tests of folding on randomly generated logs.
 
 mod answers;
 mod arbitrary;

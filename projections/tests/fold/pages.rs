@@ -1,4 +1,5 @@
-//! Paging: every row once, whatever happens meanwhile; and what is not a page is refused.
+//! Tests of paging: every row occurs once, despite concurrent changes, and invalid cursors and filters are
+//! refused.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -16,13 +17,13 @@ use crate::log::{Entries, cell_id, domain, groups, guid, task_guid, write};
 
 pub(crate) fn observed() -> Observed {
     Observed {
-        bbs: ServiceId::new("bbs-1").expect("a name"),
+        bbs: ServiceId::new("bbs-1").expect("a valid name"),
         now: Timestamp(0),
         durability: String::new(),
         history_limit: 5,
         refused_transitions: 0,
         log: None,
-        set_aside: MalformedEntries::default(),
+        malformed_entries: MalformedEntries::default(),
         services: schemas::query::Services::default(),
         heard: std::collections::BTreeMap::new(),
     }
@@ -30,14 +31,14 @@ pub(crate) fn observed() -> Observed {
 
 type List<T> = fn(&World, &Filter, &Observed) -> Result<Page<T>, Refusal>;
 
-/// Reads all pages of a list from a picture, while the World that it is of folds on.
-fn pages<T: Debug + PartialEq>(
+/// Reads all pages of a list from a World snapshot while the World is folded further.
+fn check_pages<T: Debug + PartialEq>(
     list: List<T>,
     filter: &Filter,
     mut world: World,
     mut rest: std::slice::Iter<'_, (Position, schemas::Entry)>,
 ) -> Result<(), TestCaseError> {
-    let (picture, observed) = (world.picture(), observed());
+    let (picture, observed) = (world.freeze(), observed());
     let whole = list(&picture, &Filter { limit: None, ..filter.clone() }, &observed).expect("a list");
     prop_assert_eq!(&whole.next, &None);
     let (mut rows, mut filter) = (vec![], filter.clone());
@@ -45,7 +46,7 @@ fn pages<T: Debug + PartialEq>(
         let page = list(&picture, &filter, &observed).expect("a page");
         prop_assert_eq!(page.position, whole.position);
         prop_assert!(page.rows.len() <= filter.limit.expect("a limit"));
-        prop_assert!(page.next.is_none() || !page.rows.is_empty(), "a page that leads nowhere");
+        prop_assert!(page.next.is_none() || !page.rows.is_empty(), "an empty page has a cursor");
         rows.extend(page.rows);
         let Some(next) = page.next else { break };
         filter.cursor = Some(next);
@@ -67,7 +68,7 @@ fn work_of(record: &Record) -> Option<WorkRef> {
     }
 }
 
-fn cut(entries: &Entries, at: usize) -> (World, std::slice::Iter<'_, (Position, schemas::Entry)>) {
+fn split_log(entries: &Entries, at: usize) -> (World, std::slice::Iter<'_, (Position, schemas::Entry)>) {
     let (before, behind) = entries.split_at(at);
     let mut world = World::new();
     for (position, entry) in before {
@@ -80,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn paging_gives_every_row_once(
+    fn pages_contain_every_row_once(
         groups in groups(),
         at in any::<prop::sample::Index>(),
         limit in 1_usize..6,
@@ -95,27 +96,27 @@ proptest! {
         let both = Filter { all: true, ..cell.clone() };
         let guids = if narrow == 4 { [guid(0), guid(2), guid(9)].into() } else { BTreeSet::new() };
         let lrps = Filter { process_guids: guids, ..cell.clone() };
-        let (world, rest) = cut(&log.entries, at);
+        let (world, rest) = split_log(&log.entries, at);
         let begin = || (world.clone(), rest.clone());
         let (of_lrps, of_instances, of_both, of_tasks) = (begin(), begin(), begin(), begin());
         let (ended, ended_tasks) = (begin(), begin());
         let (of_domains, of_cells, of_evaluations) = (begin(), begin(), begin());
-        pages(queries::lrps, &lrps, of_lrps.0, of_lrps.1)?;
-        pages(queries::instances, &process, of_instances.0, of_instances.1)?;
-        pages(queries::instances, &both, of_both.0, of_both.1)?;
-        pages(queries::tasks, &cell, of_tasks.0, of_tasks.1)?;
-        pages(queries::ended_instances, &process, ended.0, ended.1)?;
-        pages(queries::ended_tasks, &cell, ended_tasks.0, ended_tasks.1)?;
-        pages(queries::domains, &wide, of_domains.0, of_domains.1)?;
-        pages(queries::cells, &any, of_cells.0, of_cells.1)?;
-        pages(queries::evaluations, &process, of_evaluations.0, of_evaluations.1)?;
+        check_pages(queries::lrps, &lrps, of_lrps.0, of_lrps.1)?;
+        check_pages(queries::instances, &process, of_instances.0, of_instances.1)?;
+        check_pages(queries::instances, &both, of_both.0, of_both.1)?;
+        check_pages(queries::tasks, &cell, of_tasks.0, of_tasks.1)?;
+        check_pages(queries::ended_instances, &process, ended.0, ended.1)?;
+        check_pages(queries::ended_tasks, &cell, ended_tasks.0, ended_tasks.1)?;
+        check_pages(queries::domains, &wide, of_domains.0, of_domains.1)?;
+        check_pages(queries::cells, &any, of_cells.0, of_cells.1)?;
+        check_pages(queries::evaluations, &process, of_evaluations.0, of_evaluations.1)?;
     }
 
     #[test]
-    fn a_picture_stays_while_the_world_goes_on(groups in groups(), at in any::<prop::sample::Index>()) {
+    fn world_snapshot_is_unchanged_by_further_folding(groups in groups(), at in any::<prop::sample::Index>()) {
         let log = write(&groups);
-        let (mut world, rest) = cut(&log.entries, at.index(log.entries.len() + 1));
-        let (picture, observed) = (world.picture(), observed());
+        let (mut world, rest) = split_log(&log.entries, at.index(log.entries.len() + 1));
+        let (picture, observed) = (world.freeze(), observed());
         let filter = Filter { all: true, ..Filter::default() };
         let before = queries::instances(&world, &filter, &observed).unwrap();
         for (position, entry) in rest {
@@ -126,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_there_is_listed_and_shown_and_nothing_else(groups in groups()) {
+    fn existing_processes_are_listed_and_shown(groups in groups()) {
         let (world, observed) = (write(&groups).world, observed());
         let listed = queries::lrps(&world, &Filter::default(), &observed).unwrap().rows;
         let is_there = |process: &&Process| process.desired.is_some() || !process.slots.is_empty();
@@ -141,28 +142,28 @@ proptest! {
     }
 
     #[test]
-    fn a_rep_is_told_of_what_its_cell_holds_and_of_what_it_asks_for(groups in groups()) {
+    fn rep_receives_records_of_its_cell(groups in groups()) {
         let world = write(&groups).world;
         let unknown = WorkKey::Task { task_guid: task_guid(200), epoch: Epoch(Timestamp(1)) };
         for cell_id in world.named_cells() {
             let held = world.on_cell(cell_id).cloned().collect::<BTreeSet<_>>();
             let asked = Records { cell_id: cell_id.clone(), work: vec![unknown.clone()], at_least: None };
-            let told = records::of_cell(&world, &asked).records;
+            let told = records::cell_records(&world, &asked).records;
             prop_assert_eq!(told.iter().filter_map(work_of).collect::<BTreeSet<_>>(), held);
             prop_assert!(!told.contains(&Record::Absent));
         }
     }
 
     #[test]
-    fn of_a_place_the_record_that_counts_is_listed(groups in groups()) {
+    fn effective_record_of_slot_is_listed(groups in groups()) {
         let (world, observed) = (write(&groups).world, observed());
         let list = |all| queries::instances(&world, &Filter { all, ..Filter::default() }, &observed).unwrap().rows;
         let (counting, both) = (list(false), list(true));
         let indices = |rows: &[schemas::query::InstanceRow]| -> BTreeSet<_> {
             rows.iter().map(|row| (row.process_guid.clone(), row.index, row.definition_id.clone())).collect()
         };
-        prop_assert_eq!(indices(&counting).len(), counting.len(), "one for each place");
-        prop_assert_eq!(indices(&counting), indices(&both), "and for every one");
+        prop_assert_eq!(indices(&counting).len(), counting.len(), "one row for each slot");
+        prop_assert_eq!(indices(&counting), indices(&both), "every slot has a row");
         for row in &counting {
             let other = both.iter().find(|other| {
                 (&other.process_guid, other.index, &other.definition_id)
@@ -180,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_cursor_is_refused_with_its_value() {
+fn invalid_cursor_is_refused_with_its_value() {
     let (world, observed) = (World::new(), observed());
     for text in
         ["", "garbage", "bbs-1/0", "bbs-1/00/web", "bbs-1/-1/web", "b s/0/web", "bbs-1/0/a b", "bbs-1/0/"]
@@ -202,7 +203,7 @@ fn what_is_no_cursor_is_refused_with_its_value() {
 }
 
 #[test]
-fn a_filter_works_or_is_refused() {
+fn unsupported_filter_is_refused() {
     let (world, observed) = (World::new(), observed());
     let cell = Filter { cell_id: Some(cell_id(1)), ..Filter::default() };
     let process = Filter { process_guid: Some(guid(1)), ..Filter::default() };

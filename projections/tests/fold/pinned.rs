@@ -1,8 +1,9 @@
-//! What snapshots look like, pinned together with their version: whoever changes a stored type or a rule of folding is told
-//! to raise it, for a program must not start from a World that it would have folded otherwise.
+//! Pins the bytes of snapshots together with their version. The test fails if a stored type or a rule of
+//! folding changes without a new version. A program must not start from a World that it would have folded
+//! differently.
 //!
-//! Two things are folded. `golden/history.jsonl` is a history as the machines wrote it, once; it never changes. And every
-//! golden event of the schemas, which has everything that may be left out, on top of every other one.
+//! Two inputs are folded. `golden/history.jsonl` is a history that the machines wrote once; it never changes.
+//! The other input consists of all pairs of golden events of the schemas, with all optional fields.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,19 +17,19 @@ use schemas::entry::{Aggregate, Event};
 use schemas::names::{DecisionId, EvaluationId};
 use schemas::{Entry, Position, Timestamp, evaluation};
 
-const WRITE: &str = "MUSTER_WRITE_GOLDEN";
+const WRITE_VARIABLE: &str = "MUSTER_WRITE_GOLDEN";
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Bytes in a word.
+/// Returns the length and checksum of bytes as text.
 fn word(bytes: &[u8]) -> String {
     format!("{} bytes, CRC-64 {:016x}", bytes.len(), crc64(&[bytes]))
 }
 
 #[test]
-fn the_version_of_snapshots_says_what_they_look_like() {
+fn snapshot_bytes_match_pinned_version() {
     let history = history();
     let events = events();
     let mut text = format!("version {}\n", snapshot::VERSION);
@@ -36,40 +37,39 @@ fn the_version_of_snapshots_says_what_they_look_like() {
         ("the World after the history", folded(&history).snapshot()),
         ("its reader", read(&history).stored()),
         ("the Worlds within the history", after_each(&history)),
-        ("the Worlds of every two events", of_every_two(&events)),
+        ("the Worlds of every two events", after_every_pair(&events)),
     ] {
         writeln!(text, "{what}: {}", word(&bytes)).unwrap();
     }
     let pinned = std::fs::read_to_string(path("snapshot.txt")).unwrap_or_default();
     let first = |text: &str| text.lines().next().map(str::to_owned);
-    if text != pinned && first(&text) != first(&pinned) && std::env::var_os(WRITE).is_some() {
+    if text != pinned && first(&text) != first(&pinned) && std::env::var_os(WRITE_VARIABLE).is_some() {
         return std::fs::write(path("snapshot.txt"), text).unwrap();
     }
     assert_eq!(
         text, pinned,
-        "a snapshot looks otherwise than before, or another World is folded: raise the version, snapshot::VERSION, and pin \
-         anew, with {WRITE}=1"
+        "the bytes of a snapshot, or the folded World, have changed: raise snapshot::VERSION and write \
+         the golden file again with {WRITE_VARIABLE}=1"
     );
 }
 
-/// A history as the machines wrote it: one that leads to every state of everything, and one drawn by chance.
+/// Returns a history that the machines wrote: one log that reaches every state of every aggregate, continued
+/// by a random one.
 fn history() -> Vec<Entry> {
     let path = path("history.jsonl");
-    if !path.exists() && std::env::var_os(WRITE).is_some() {
-        let mut log = crate::rows::everything_written();
+    if !path.exists() && std::env::var_os(WRITE_VARIABLE).is_some() {
+        let mut log = crate::rows::full_log();
         let mut runner = TestRunner::deterministic();
         for _ in 0..8 {
             let groups = crate::log::groups().new_tree(&mut runner).expect("a tree").current();
             groups.iter().for_each(|group| log.group(group));
         }
         let lines: Vec<Vec<u8>> = log.entries.iter().map(|(_, entry)| entry.encode()).collect();
-        std::fs::write(&path, lines.join(&b'\n')).expect("it can be written");
+        std::fs::write(&path, lines.join(&b'\n')).expect("the file can be written");
     }
-    let text =
-        std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("{path:?} is missing: {WRITE}=1 writes it"));
-    text.lines()
-        .map(|line| Entry::decode(line.as_bytes()).expect("what was written once is read for ever"))
-        .collect()
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|_| panic!("{path:?} is missing: write it with {WRITE_VARIABLE}=1"));
+    text.lines().map(|line| Entry::decode(line.as_bytes()).expect("an old entry stays readable")).collect()
 }
 
 fn positions(entries: &[Entry]) -> impl Iterator<Item = (Position, &Entry)> {
@@ -86,15 +86,15 @@ fn read(entries: &[Entry]) -> Reader {
     let (mut reader, world) = (Reader::default(), folded(entries));
     for (position, entry) in positions(entries) {
         let subject = entry.decisions[0].aggregate.subject(world.shards()).to_string();
-        reader.read(position, &subject, &entry.encode()).expect("this program reads it");
+        reader.read(position, &subject, &entry.encode()).expect("a readable entry");
     }
-    // What is no entry is set aside.
+    // Add a message that is not a valid entry, so that it is quarantined.
     let behind = Position(reader.ends().len() as u64 + entries.len() as u64);
-    reader.read(behind, "muster.event.cluster", b"garbage").expect("it is set aside");
+    reader.read(behind, "muster.event.cluster", b"garbage").expect("a quarantined message is not an error");
     reader
 }
 
-/// A checksum of the World after each entry.
+/// Returns the checksum of the World after each entry.
 fn after_each(entries: &[Entry]) -> Vec<u8> {
     let mut world = World::new();
     let mut sums = vec![];
@@ -105,22 +105,23 @@ fn after_each(entries: &[Entry]) -> Vec<u8> {
     sums
 }
 
-/// Every golden event of the schemas by its name, in an entry of its own.
+/// Returns every golden event of the schemas by its name, each in its own entry.
 fn events() -> BTreeMap<String, Entry> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/golden");
-    let files = std::fs::read_dir(folder).expect("it is there").map(|file| file.expect("it is there").path());
+    let files =
+        std::fs::read_dir(folder).expect("the file exists").map(|file| file.expect("the file exists").path());
     let events = files.filter_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
-        // The others are schemas.
+        // Other files are schemas.
         name.contains('.').then(|| {
-            (name, Entry::decode(&std::fs::read(&path).expect("it is there")).expect("a golden entry"))
+            (name, Entry::decode(&std::fs::read(&path).expect("the file exists")).expect("a golden entry"))
         })
     });
     events.collect()
 }
 
-/// What the events are told to, in the order in which it comes about.
-const BEGINNING: [&str; 13] = [
+/// Events that set up the state for the others, in causal order.
+const SETUP_EVENTS: [&str; 13] = [
     "cluster.founded.v1",
     "cell.appeared.v1",
     "domain.refreshed.v1",
@@ -136,10 +137,10 @@ const BEGINNING: [&str; 13] = [
     "parameterised.dispatched.v1",
 ];
 
-/// A checksum of the World after every event that follows every other one.
-fn of_every_two(events: &BTreeMap<String, Entry>) -> Vec<u8> {
+/// Returns the checksum of the World after every pair of events.
+fn after_every_pair(events: &BTreeMap<String, Entry>) -> Vec<u8> {
     let mut world = World::new();
-    BEGINNING.iter().for_each(|name| tell(&mut world, &events[*name]));
+    SETUP_EVENTS.iter().for_each(|name| tell(&mut world, &events[*name]));
     let mut sums = vec![];
     for first in events.values() {
         let mut world = world.clone();
@@ -153,8 +154,8 @@ fn of_every_two(events: &BTreeMap<String, Entry>) -> Vec<u8> {
     sums
 }
 
-/// Folds an event as the next entry. What it says of an evaluation it says of the process and of the task, and it means the
-/// one that the event makes which makes one.
+/// Folds an event as the next entry. An event of an evaluation is folded for the process and for the task. A
+/// created evaluation gets the id that the other golden events refer to.
 fn tell(world: &mut World, entry: &Entry) {
     let position = Position(world.position().0 + 1);
     let mut entry = entry.clone();
@@ -164,7 +165,7 @@ fn tell(world: &mut World, entry: &Entry) {
     if let Event::Evaluation(evaluation::Event::Created { number, previous: Some(known), .. }) =
         &decision.events[0]
     {
-        decision.id = DecisionId(EvaluationId::of(DecisionId(known.0), *number).0);
+        decision.id = DecisionId(EvaluationId::from_decision(DecisionId(known.0), *number).0);
     }
     if let (Event::Evaluation(_), Aggregate::Process { domain, epoch, .. }) =
         (&decision.events[0], &decision.aggregate)

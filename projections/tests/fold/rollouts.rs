@@ -1,4 +1,5 @@
-//! Rollouts in a World: what is due of them, and that a World restored in the middle of one goes on with it.
+//! Tests of rollouts in a World: their due times, and that a World restored in the middle of a rollout
+//! continues it.
 
 use projections::{Due, World};
 use proptest::prelude::*;
@@ -6,10 +7,10 @@ use schemas::Timestamp;
 use schemas::entry::Event;
 use schemas::rollout;
 
-use crate::log::{Ask, Log, OfProcess, fold, groups, guid, write};
+use crate::log::{Action, Log, ProcessAction, fold, groups, guid, write};
 
-/// When what is there says itself that it is next due.
-fn told(world: &World) -> Option<Timestamp> {
+/// Returns the earliest due time of processes and tasks by a full scan.
+fn scan_next_due(world: &World) -> Option<Timestamp> {
     let processes = world.processes_from(None).filter_map(|process| process.next_due());
     processes.chain(world.tasks_from(None).filter_map(|task| task.next_due())).min()
 }
@@ -18,16 +19,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_due_has_something_to_do_and_time_passes(groups in groups()) {
+    fn due_aggregates_have_work_and_due_time_advances(groups in groups()) {
         let mut log = Log::new();
         for group in &groups {
             log.group(group);
-            prop_assert_eq!(log.world.next_due(), told(&log.world));
+            prop_assert_eq!(log.world.next_due(), scan_next_due(&log.world));
         }
         for _ in 0..60 {
-            let due = log.until_due();
+            let due = log.advance_until_due();
             for (which, events) in &due {
-                prop_assert!(!events.is_empty(), "{:?} is due and nothing follows: {:#?}", which, match which {
+                prop_assert!(!events.is_empty(),
+                    "{:?} is due, but convergence decides nothing: {:#?}", which, match which {
                     Due::Process(guid) => log.world.process(guid),
                     Due::Task(_) | Due::Periodic(_) | Due::Parameterised(_) => None,
                 });
@@ -35,15 +37,15 @@ proptest! {
             if due.is_empty() {
                 break;
             }
-            log.group(&[Ask::Converge]);
-            prop_assert_eq!(log.world.next_due(), told(&log.world));
+            log.group(&[Action::Converge]);
+            prop_assert_eq!(log.world.next_due(), scan_next_due(&log.world));
         }
     }
 }
 
-/// The asks of random logs really roll out: a test of the tests above.
+/// Checks that random logs contain rollouts, so that the tests above are meaningful.
 #[test]
-fn random_logs_hold_every_event_of_rollouts() {
+fn random_logs_contain_every_rollout_event() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut seen = std::collections::BTreeSet::new();
@@ -67,65 +69,67 @@ fn is_rolling(process: &schemas::process::Process) -> bool {
     process.rollout.as_ref().is_some_and(|rollout| !rollout.is_over() && !rollout.steps.is_empty())
 }
 
-/// A process whose first definition runs at both of its indices, and that is to run another one.
+/// Returns a log with a process whose first definition runs at both of its indices, and with an update to
+/// another definition.
 fn rolling(policy: u8) -> Log {
-    let of = |ask| vec![Ask::Process(0, ask)];
-    let start = |index| of(OfProcess::Report { index, container: 1, steps: vec![0, 1] });
-    let desire = OfProcess::Desire { domain: 0, instances: 2, size: 3 };
-    write(&[of(desire), start(0), start(1), of(OfProcess::Deploy { definition: 0, policy })])
+    let of = |ask| vec![Action::Process(0, ask)];
+    let start = |index| of(ProcessAction::Report { index, container: 1, steps: vec![0, 1] });
+    let desire = ProcessAction::Desire { domain: 0, instances: 2, size: 3 };
+    write(&[of(desire), start(0), start(1), of(ProcessAction::Deploy { definition: 0, policy })])
 }
 
 fn report(log: &mut Log, container: u8, steps: &[u8]) {
-    log.group(&[Ask::Process(0, OfProcess::Report { index: 0, container, steps: steps.to_vec() })]);
+    log.group(&[Action::Process(0, ProcessAction::Report { index: 0, container, steps: steps.to_vec() })]);
 }
 
 fn state(log: &Log) -> &rollout::Rollout {
-    let process = log.world.process(&guid(0)).expect("it is desired");
-    process.rollout.as_deref().expect("it rolls")
+    let process = log.world.process(&guid(0)).expect("the process is desired");
+    process.rollout.as_deref().expect("a rollout is active")
 }
 
-/// The container of the new definition at index 0, which is the first of the two in order: `other-0` is before `process-0`.
+/// Selects the container of the new definition at index 0. Its slot comes first, because `other-0` sorts
+/// before `process-0`.
 const NEW: u8 = 1;
-/// That of the old one.
+/// Selects the container of the old definition.
 const OLD: u8 = 65;
 
 #[test]
-fn a_monitor_is_due_and_so_is_the_delay_behind_it() {
-    // Bits 1 and 3: a delay of 7 s, a monitor of 5 s.
+fn monitoring_period_and_following_delay_are_due() {
+    // Bits 1 and 3 select a delay of 7 s and a monitoring period of 5 s.
     let mut log = rolling(0b1010);
-    assert_eq!(log.world.next_due(), None, "the new instance is to be placed");
+    assert_eq!(log.world.next_due(), None, "the new instance waits for placement");
     report(&mut log, NEW, &[0, 1]);
     let started = log.world.process(&guid(0)).unwrap().changed_at;
     assert_eq!(log.world.next_due(), Some(Timestamp(started.0 + 5_000_000_000)));
     assert_eq!(fold(&log.entries), log.world);
-    let due = log.until_due();
+    let due = log.advance_until_due();
     assert_eq!(due.iter().map(|(due, _)| due).collect::<Vec<_>>(), [&Due::Process(guid(0))]);
-    log.group(&[Ask::Converge]);
-    assert_eq!(log.world.next_due(), None, "the old one is to stop, and its rep says when it has");
+    log.group(&[Action::Converge]);
+    assert_eq!(log.world.next_due(), None, "the rep reports when the old instance has stopped");
     report(&mut log, OLD, &[4]);
     let replaced = log.world.process(&guid(0)).unwrap().changed_at;
     assert_eq!(log.world.next_due(), Some(Timestamp(replaced.0 + 7_000_000_000)));
-    let restored = World::restore(&log.world.snapshot(), None).unwrap();
+    let restored = World::from_bytes(&log.world.snapshot(), None).unwrap();
     assert_eq!((restored.next_due(), &restored), (log.world.next_due(), &log.world));
-    log.until_due();
-    log.group(&[Ask::Converge]);
-    assert!(state(&log).in_replacement(1).is_some(), "{:#?}", state(&log));
+    log.advance_until_due();
+    log.group(&[Action::Converge]);
+    assert!(state(&log).replacement_step(1).is_some(), "{:#?}", state(&log));
 }
 
 #[test]
-fn no_room_and_the_retry_of_what_stalled_are_due() {
-    // Bit 7: no instance has to run. Bit 5: whatever fails, the next index takes its turn.
+fn missing_room_is_due_and_stalled_index_lets_next_start() {
+    // Bit 7 allows zero running instances. Bit 5 continues with the next index after a failure.
     let mut log = rolling(0b1010_0000);
-    log.group(&[Ask::Process(0, OfProcess::Unplaced { index: 0, error: 0 })]);
+    log.group(&[Action::Process(0, ProcessAction::Unplaced { index: 0, error: 0 })]);
     let begun = state(&log).steps[&0].begun_at;
-    assert_eq!(log.world.next_due(), Some(Timestamp(begun.0) + rollout::NO_ROOM));
-    log.until_due();
-    log.group(&[Ask::Converge]);
+    assert_eq!(log.world.next_due(), Some(Timestamp(begun.0) + rollout::ROOM_TIMEOUT));
+    log.advance_until_due();
+    log.group(&[Action::Converge]);
     assert_eq!(state(&log).steps[&0].order, schemas::policy::UpdateOrder::StopFirst);
 
     let mut log = rolling(0b1010_0000);
     report(&mut log, NEW, &[0, 3]);
     let stalled = state(&log).stalled[&0];
     assert_eq!(stalled.times, 1, "{:#?}", state(&log));
-    assert!(state(&log).in_replacement(1).is_some());
+    assert!(state(&log).replacement_step(1).is_some());
 }

@@ -1,6 +1,6 @@
-//! What rows say: the answers to every query about one cluster in which everything occurs, word by word.
+//! Golden test of rows: the answers to every query about one cluster that contains every state.
 //!
-//! `MUSTER_WRITE_GOLDEN=1 cargo test -p projections --test fold rows` writes them anew.
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p projections --test fold rows` rewrites the golden file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,38 +17,38 @@ use schemas::message::Program;
 use schemas::names::{DispatchKey, ParameterisedGuid, PeriodicGuid, ServiceId, TaskGuid};
 use schemas::parameterised::{self, Dispatch};
 use schemas::query::{
-    AppendTrouble, ClocksRow, Filter, Finding, FindingCode, Health, LogRow, MalformedEntries, One, Page,
-    ServiceRow, Services, Show, StatusRow,
+    AppendTrouble, ClocksRow, Filter, Finding, FindingCode, Health, LogRow, MalformedEntries, Page,
+    ServiceRow, Services, Show, ShowAnswer, StatusRow,
 };
 use schemas::{Position, Timestamp, periodic, spec};
 use serde_json::{Value, json};
 
-use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, guid, write};
+use crate::log::{Action, Log, ProcessAction, TaskAction, cell_id, domain, guid, write};
 
-fn story(asks: impl IntoIterator<Item = Ask>) -> Log {
+fn story(asks: impl IntoIterator<Item = Action>) -> Log {
     write(&asks.into_iter().map(|ask| vec![ask]).collect::<Vec<_>>())
 }
 
-fn desire(process: u8, domain: u8, instances: u8) -> Ask {
-    Ask::Process(process, OfProcess::Desire { domain, instances, size: process })
+fn desire(process: u8, domain: u8, instances: u8) -> Action {
+    Action::Process(process, ProcessAction::Desire { domain, instances, size: process })
 }
 
-fn report(process: u8, index: u8, container: u8, steps: &[u8]) -> Ask {
-    Ask::Process(process, OfProcess::Report { index, container, steps: steps.to_vec() })
+fn report(process: u8, index: u8, container: u8, steps: &[u8]) -> Action {
+    Action::Process(process, ProcessAction::Report { index, container, steps: steps.to_vec() })
 }
 
-fn unplaced(process: u8, index: u8) -> Ask {
-    Ask::Process(process, OfProcess::Unplaced { index, error: 1 })
+fn unplaced(process: u8, index: u8) -> Action {
+    Action::Process(process, ProcessAction::Unplaced { index, error: 1 })
 }
 
-const fn seen(cell: u8, evacuating: bool, healthy: bool) -> Ask {
-    Ask::Seen { cell, evacuating, healthy }
+const fn seen(cell: u8, evacuating: bool, healthy: bool) -> Action {
+    Action::CellHeartbeat { cell, evacuating, healthy }
 }
 
-/// A periodic task that has launched, one that is paused, and one that is removed.
+/// Adds a periodic task that has launched, one that is paused, and one that is removed.
 fn periodic_tasks(log: &mut Log) {
     for (number, name) in ["report", "paused", "removed"].into_iter().enumerate() {
-        let guid = PeriodicGuid::new(name).expect("a name");
+        let guid = PeriodicGuid::new(name).expect("a valid name");
         let desired = spec::periodic(json!({
             "periodic_guid": name, "domain": domain(0), "cron": "0 3 * * *", "memory_mb": 32,
             "action": {"run": {"path": "report"}},
@@ -60,9 +60,9 @@ fn periodic_tasks(log: &mut Log) {
             [periodic::Command::Launch, periodic::Command::Pause, periodic::Command::Remove][number].clone(),
         );
         for (version, command) in (1..).zip(commands) {
-            let context = periodic::Context { now: log.next(), runs: &none, exists: &never };
+            let context = periodic::Context { now: log.next(), runs: &none, task_exists: &never };
             let known = log.world.periodic(&guid);
-            let events = periodic::decide(known, &command, context).expect("it may be asked");
+            let events = periodic::decide(known, &command, context).expect("a valid command");
             let epoch = known.map_or(Epoch(log.next()), |known| known.epoch);
             let about = Aggregate::Periodic { guid: guid.clone(), domain: domain(0), epoch };
             log.decide_on(about, version, events.into_iter().map(Event::Periodic).collect());
@@ -70,9 +70,9 @@ fn periodic_tasks(log: &mut Log) {
     }
 }
 
-/// A parameterised task of which one dispatch was launched, and one waits.
+/// Adds a parameterised task with one launched dispatch and one waiting dispatch.
 fn parameterised_tasks(log: &mut Log) {
-    let guid = ParameterisedGuid::new("resize").expect("a name");
+    let guid = ParameterisedGuid::new("resize").expect("a valid name");
     let desired = spec::parameterised(json!({
         "parameterised_guid": "resize", "domain": domain(1), "concurrency": 1, "optional_parameters": ["size"],
         "memory_mb": 32, "action": {"run": {"path": "resize"}},
@@ -84,9 +84,9 @@ fn parameterised_tasks(log: &mut Log) {
     let desired = parameterised::Command::Desire(Box::new(desired.expect("a parameterised task")));
     for (version, command) in (1..).zip([desired, dispatch("one"), dispatch("two")]) {
         let (fewer, never) = (|_: &ParameterisedGuid, _| version < 3, |_: &TaskGuid| false);
-        let context = parameterised::Context { fewer: &fewer, exists: &never };
+        let context = parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &never };
         let known = log.world.parameterised(&guid);
-        let events = parameterised::decide(known, &command, context).expect("it may be asked");
+        let events = parameterised::decide(known, &command, context).expect("a valid command");
         let epoch = known.map_or(Epoch(log.next()), |known| known.epoch);
         let about = Aggregate::Parameterised { guid: guid.clone(), domain: domain(1), epoch };
         log.decide_on(about, version, events.into_iter().map(Event::Parameterised).collect());
@@ -94,33 +94,33 @@ fn parameterised_tasks(log: &mut Log) {
 }
 
 #[test]
-fn tables_show_everything_step_by_step() {
-    let log = everything_written();
-    crate::tables::keep(&log.entries).unwrap();
+fn tables_contain_all_rows_at_each_step() {
+    let log = full_log();
+    crate::tables::check_tables(&log.entries).unwrap();
     let shown = projections::tables::rows(&log.world);
     let known: std::collections::BTreeSet<_> = shown.iter().map(|row| row.table).collect();
     let missing: Vec<_> = Table::ALL.into_iter().filter(|table| !known.contains(table)).collect();
-    assert_eq!(missing, [Table::Rollouts, Table::EndedTasks], "of which other tests have all");
+    assert_eq!(missing, [Table::Rollouts, Table::EndedTasks], "other tests cover these tables");
 }
 
-fn everything() -> World {
-    everything_written().world
+fn full_world() -> World {
+    full_log().world
 }
 
-/// A cluster in which every state of every thing occurs.
-pub(crate) fn everything_written() -> Log {
+/// Returns the log of a cluster in which every aggregate occurs in every state.
+pub(crate) fn full_log() -> Log {
     const CLAIM: &[u8] = &[0];
     const RUN: &[u8] = &[0, 1];
     const CRASH: &[u8] = &[0, 3];
-    let task = |task, ask| Ask::Task(task, ask);
-    let start = |number| task(number, OfTask::Report { container: 1, step: 0 });
-    let desire_task = |number, size| task(number, OfTask::Desire { domain: number % 2, size });
+    let task = |task, ask| Action::Task(task, ask);
+    let start = |number| task(number, TaskAction::Report { container: 1, step: 0 });
+    let desire_task = |number, size| task(number, TaskAction::Desire { domain: number % 2, size });
     let mut log = story([
         seen(2, false, true),
         seen(3, false, false),
         seen(4, false, true),
-        Ask::Refresh { domain: 0, seconds: 99 },
-        Ask::Refresh { domain: 1, seconds: 1 },
+        Action::Refresh { domain: 0, seconds: 99 },
+        Action::Refresh { domain: 1, seconds: 1 },
         desire(0, 0, 4),
         report(0, 0, 1, RUN),
         report(0, 1, 1, CLAIM),
@@ -131,35 +131,35 @@ pub(crate) fn everything_written() -> Log {
         report(1, 0, 2, CRASH),
         report(1, 0, 2, CRASH),
         report(1, 1, 1, RUN),
-        // It is being evacuated: its record is free again, and then somebody claims it.
+        // The index is being evacuated: its record becomes UNCLAIMED and is then claimed on another cell.
         report(1, 1, 2, &[6, 5]),
         report(1, 1, 4, CLAIM),
-        // This one is stopping, since it was removed.
+        // This instance is stopping, since its process was removed.
         desire(2, 0, 2),
         report(2, 0, 1, RUN),
-        Ask::Process(2, OfProcess::Remove),
-        // No cell takes any of this one.
+        Action::Process(2, ProcessAction::Remove),
+        // No cell can take any instance of this process.
         desire(3, 1, 1),
         unplaced(3, 0),
         desire_task(0, 3),
-        task(0, OfTask::Unplaced),
+        task(0, TaskAction::Unplaced),
         desire_task(1, 5),
         start(1),
         desire_task(2, 4),
         start(2),
-        task(2, OfTask::Report { container: 1, step: 1 }),
-        task(2, OfTask::Resolve { step: 1 }),
+        task(2, TaskAction::Report { container: 1, step: 1 }),
+        task(2, TaskAction::Resolve { step: 1 }),
         desire_task(3, 1),
         start(3),
-        task(3, OfTask::Report { container: 1, step: 2 }),
-        // The owner of this one can't take the call now.
+        task(3, TaskAction::Report { container: 1, step: 2 }),
+        // The owner of this task cannot take the callback now.
         desire_task(5, 4),
         start(5),
-        task(5, OfTask::Report { container: 1, step: 1 }),
-        task(5, OfTask::Resolve { step: 1 }),
-        task(5, OfTask::Resolve { step: 3 }),
+        task(5, TaskAction::Report { container: 1, step: 1 }),
+        task(5, TaskAction::Resolve { step: 1 }),
+        task(5, TaskAction::Resolve { step: 3 }),
         desire_task(4, 3),
-        Ask::Lost { cell: 2 },
+        Action::CellLost { cell: 2 },
         seen(1, true, true),
     ]);
     periodic_tasks(&mut log);
@@ -169,7 +169,7 @@ pub(crate) fn everything_written() -> Log {
 
 fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
     ServiceRow {
-        id: ServiceId::new(name).expect("a name"),
+        id: ServiceId::new(name).expect("a valid name"),
         role,
         leads,
         term: 2,
@@ -181,7 +181,7 @@ fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
     }
 }
 
-/// Who beats, of a cluster that has one of each.
+/// Returns the services of a cluster with one leader of each role.
 fn services() -> Services {
     let rows =
         vec![service("bbs-1", Role::Bbs, true, 0), service("auctioneer-1", Role::Auctioneer, true, 999)];
@@ -190,22 +190,22 @@ fn services() -> Services {
 
 fn observed(world: &World, services: Services) -> Observed {
     let heard = (0..4).map(|cell| (cell_id(cell), Duration::from_millis(9_999)));
-    // The last one was not heard for a while.
+    // The last cell has sent no heartbeat for a while.
     let silent = (cell_id(4), Duration::from_secs(10));
     Observed {
-        bbs: ServiceId::new("bbs-1").expect("a name"),
+        bbs: ServiceId::new("bbs-1").expect("a valid name"),
         now: world.processes_from(None).map(|process| process.changed_at).max().unwrap_or_default(),
         durability: "on disk".into(),
         history_limit: 5,
         refused_transitions: 0,
         log: None,
-        set_aside: MalformedEntries::default(),
+        malformed_entries: MalformedEntries::default(),
         services,
         heard: heard.chain([silent]).collect::<BTreeMap<_, _>>(),
     }
 }
 
-/// Every query, each with a name.
+/// Returns every query with a name.
 fn queries() -> Vec<(&'static str, Query)> {
     let all = Filter::default;
     let of_domain = || Filter { domain: Some(domain(1)), ..all() };
@@ -266,7 +266,7 @@ fn queries() -> Vec<(&'static str, Query)> {
         ("status", Query::Status(all())),
         ("no such lrp", Query::Lrp(show("process-9"))),
         ("no such instance", Query::Instance(show("process-0/9"))),
-        ("an instance whose name is none", Query::Instance(show("process-0"))),
+        ("an instance with an invalid name", Query::Instance(show("process-0"))),
         ("no such task", Query::Task(show("task-9"))),
         ("no such periodic task", Query::Periodic(show("no"))),
         ("no such parameterised task", Query::ParameterisedOne(show("no"))),
@@ -279,7 +279,7 @@ fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rows.txt")
 }
 
-/// An answer with each row on a line of its own.
+/// Formats an answer with each row on its own line.
 fn lines(answer: &str) -> String {
     let mut answer: Value = serde_json::from_str(answer).expect("JSON");
     let Some(rows) = answer.get_mut("rows").map(Value::take) else { return answer.to_string() };
@@ -288,8 +288,8 @@ fn lines(answer: &str) -> String {
 }
 
 #[test]
-fn every_row_says_what_it_always_said() {
-    let world = everything();
+fn rows_match_golden_file() {
+    let world = full_world();
     let observed = observed(&world, services());
     let mut text = String::new();
     for (name, query) in queries() {
@@ -310,12 +310,12 @@ fn every_row_says_what_it_always_said() {
 
 fn status(world: &World, services: Services) -> StatusRow {
     let answer = Query::Status(Filter::default()).answer(world, &observed(world, services));
-    serde_json::from_str::<One<StatusRow>>(&answer.expect("a status")).expect("a row").row
+    serde_json::from_str::<ShowAnswer<StatusRow>>(&answer.expect("a status")).expect("a row").row
 }
 
 #[test]
-fn every_list_goes_on_behind_its_last_row() {
-    let world = everything();
+fn every_list_continues_after_cursor() {
+    let world = full_world();
     let observed = observed(&world, services());
     let page = |query: &Query| {
         let answer = query.answer(&world, &observed).expect("a page");
@@ -344,7 +344,7 @@ fn every_list_goes_on_behind_its_last_row() {
 }
 
 #[test]
-fn append_trouble_counts_if_the_leader_has_it_or_nobody_leads() {
+fn append_trouble_is_reported_for_leader_or_without_leader() {
     let world = story([]).world;
     let trouble =
         |fails| Some(AppendTrouble { since: Timestamp::from_millis(0), fails, reason: "disk full".into() });
@@ -358,12 +358,12 @@ fn append_trouble_counts_if_the_leader_has_it_or_nobody_leads() {
     };
     assert_eq!(of(true, trouble(true), None), [FindingCode::AppendsFail]);
     assert_eq!(of(true, trouble(false), None), [FindingCode::AppendsSlow]);
-    assert_eq!(of(true, None, trouble(true)), [], "another BBS appends well");
+    assert_eq!(of(true, None, trouble(true)), [], "another BBS appends successfully");
     assert_eq!(of(false, None, trouble(true)), [FindingCode::AppendsFail, FindingCode::NoBbsLeads]);
 }
 
 #[test]
-fn log_that_is_behind_or_full_or_unreadable_or_in_danger_is_found() {
+fn log_problems_are_reported() {
     let world = story([]).world;
     let found =
         |in_sync: u32, bytes: u64, max_bytes: Option<u64>, unreadable: Option<&str>, hazards: &[&str]| {
@@ -375,7 +375,7 @@ fn log_that_is_behind_or_full_or_unreadable_or_in_danger_is_found() {
                 LogRow { replicas, replicas_in_sync, behind, entries, bytes, max_bytes, unreadable, hazards };
             let observed = Observed { log: Some(log), ..observed(&world, services()) };
             let answer = Query::Status(Filter::default()).answer(&world, &observed).expect("a status");
-            let row = serde_json::from_str::<One<StatusRow>>(&answer).expect("a row").row;
+            let row = serde_json::from_str::<ShowAnswer<StatusRow>>(&answer).expect("a row").row;
             row.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
         };
     let of = |in_sync, bytes, max_bytes| found(in_sync, bytes, max_bytes, None, &[]);
@@ -389,7 +389,7 @@ fn log_that_is_behind_or_full_or_unreadable_or_in_danger_is_found() {
     );
 }
 
-/// The findings of a status, in order.
+/// Returns the messages of a status's findings, in order.
 fn findings(world: &World, services: Services) -> Vec<String> {
     let row = status(world, services);
     let worst = row.findings.iter().map(|finding| finding.severity).max();
@@ -398,7 +398,7 @@ fn findings(world: &World, services: Services) -> Vec<String> {
 }
 
 #[test]
-fn who_is_missing_behind_or_another_is_found() {
+fn missing_lagging_and_mixed_version_services_are_reported() {
     use Role::{Auctioneer, Bbs};
     let world = story([]).world;
     let good = || services().rows;
@@ -409,16 +409,20 @@ fn who_is_missing_behind_or_another_is_found() {
     assert_eq!(
         of(vec![]),
         [
-            "no BBS that beats leads: commands are not taken until one does",
+            "no BBS leads: no command is accepted until one does",
             "no auctioneer is alive: nothing is placed until one is; start one: muster auctioneer",
         ]
     );
-    assert_eq!(findings(&world, Services::default()), [""; 0], "it has not listened long enough");
+    assert_eq!(
+        findings(&world, Services::default()),
+        [""; 0],
+        "the BBS has not observed heartbeats long enough"
+    );
     let stand_by = vec![service("b", Bbs, false, 0), service("a", Auctioneer, false, 0)];
     assert_eq!(
         of(stand_by),
         [
-            "no BBS that beats leads: commands are not taken until one does",
+            "no BBS leads: no command is accepted until one does",
             "no auctioneer leads: nothing is placed until one does",
         ]
     );
@@ -427,20 +431,20 @@ fn who_is_missing_behind_or_another_is_found() {
         ["b is 1000 entries behind the log"]
     );
     let mut row = status(&world, services());
-    row.find(Finding::new(FindingCode::MonitorsFail, "a monitor fails"));
-    row.find(Finding::new(FindingCode::NoCell, "there is no cell"));
+    row.add_finding(Finding::new(FindingCode::MonitorsFail, "a monitor fails"));
+    row.add_finding(Finding::new(FindingCode::NoCell, "there is no cell"));
     let found: Vec<&str> = row.findings.iter().map(|finding| finding.message.as_str()).collect();
     assert_eq!((found, row.health), (vec!["there is no cell", "a monitor fails"], Health::Unhealthy));
     let mut old = service("a2", Auctioneer, false, 0);
     old.program.version = "0.0.9".into();
     assert_eq!(
         of([good(), vec![old]].concat()),
-        ["BBSs and auctioneers of several versions run: 0.0.9, 0.1.0"]
+        ["BBSs and auctioneers run different versions: 0.0.9, 0.1.0"]
     );
 }
 
 #[test]
-fn a_status_names_the_worst_of_each_kind_and_no_more_than_it_may() {
+fn status_names_worst_of_each_kind_within_limit() {
     let many = u8::try_from(STATUS_NAMED).unwrap() + 2;
     let unplaced = |index| unplaced(0, index);
     let crashed = |index| std::iter::repeat_n(report(1, index, 1, &[0, 3]), 4);
@@ -454,11 +458,11 @@ fn a_status_names_the_worst_of_each_kind_and_no_more_than_it_may() {
     let worst: Vec<String> =
         row.worst.iter().map(|row| format!("{}/{}", row.process_guid, row.index)).collect();
     let expected: Vec<String> = (0..STATUS_NAMED).map(|index| format!("process-1/{index}")).collect();
-    assert_eq!(worst, expected, "crashed ones first");
+    assert_eq!(worst, expected, "crashed instances first");
     let oldest: Vec<String> =
         (0..STATUS_NAMED).map(|at| format!("process-2/{}", usize::from(many) - 1 - at)).collect();
     assert_eq!(row.starting, oldest);
     assert_eq!((row.instances_wanted, row.instances_unplaced, row.cells.len()), (30, 10, STATUS_NAMED));
     let cells = row.findings.iter().filter(|finding| finding.message.contains("is being evacuated")).count();
-    assert_eq!(cells, usize::from(many), "each is found, though not each is shown");
+    assert_eq!(cells, usize::from(many), "every cell has a finding, even beyond the limit");
 }

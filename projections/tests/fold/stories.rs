@@ -1,6 +1,6 @@
-//! What the chance logs can't say as clearly: single stories with their answers.
+//! Tests of single scenarios that random logs do not show as clearly.
 
-use projections::{Change, Due, REMEMBERED, WorkRef, World, records};
+use projections::{Change, Due, RETENTION, WorkRef, World, records};
 use schemas::container::{Instance, NetInfo};
 use schemas::crash::Restart;
 use schemas::entry::Event;
@@ -10,20 +10,21 @@ use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Places, Position, Subject, Timestamp, actual, evacuating};
 
 use crate::log::{
-    Ask, Log, OfProcess, OfTask, cell_id, definition_id, domain, fold, guid, instance, lrp, task_guid, write,
+    Action, Log, ProcessAction, TaskAction, cell_id, definition_id, domain, fold, guid, instance, lrp,
+    task_guid, write,
 };
 
-fn story(asks: impl IntoIterator<Item = Ask>) -> Log {
+fn story(asks: impl IntoIterator<Item = Action>) -> Log {
     write(&asks.into_iter().map(|ask| vec![ask]).collect::<Vec<_>>())
 }
 
-fn desire(process: u8, instances: u8) -> Ask {
-    Ask::Process(process, OfProcess::Desire { domain: 0, instances, size: 3 })
+fn desire(process: u8, instances: u8) -> Action {
+    Action::Process(process, ProcessAction::Desire { domain: 0, instances, size: 3 })
 }
 
-/// Claims and starts an index in its first container, or whatever the steps say.
-fn report(process: u8, index: u8, steps: &[u8]) -> Ask {
-    Ask::Process(process, OfProcess::Report { index, container: 1, steps: steps.to_vec() })
+/// Returns a report of an index's first container, such as a claim and a start.
+fn report(process: u8, index: u8, steps: &[u8]) -> Action {
+    Action::Process(process, ProcessAction::Report { index, container: 1, steps: steps.to_vec() })
 }
 
 fn index(process: u8, index: u32) -> WorkRef {
@@ -31,14 +32,14 @@ fn index(process: u8, index: u32) -> WorkRef {
 }
 
 #[test]
-fn an_entry_tells_each_change_once_in_order() {
+fn entry_returns_each_change_once_in_order() {
     let mut log = Log::new();
     let mut world = log.world.clone();
     let known = log.entries.len();
     log.group(&[
         desire(1, 1),
         desire(0, 1),
-        Ask::Process(1, OfProcess::Scale { instances: 2 }),
+        Action::Process(1, ProcessAction::Scale { instances: 2 }),
         desire(2, 1),
     ]);
     let told: Vec<_> =
@@ -57,7 +58,7 @@ fn an_entry_tells_each_change_once_in_order() {
 }
 
 #[test]
-fn an_instance_on_its_way_is_in_the_set_of_its_state() {
+fn instance_is_in_set_of_its_state() {
     let world = story([desire(0, 2)]).world;
     assert_eq!(world.work().collect::<Vec<_>>(), [&index(0, 0), &index(0, 1)]);
     let world = story([desire(0, 2), report(0, 0, &[0, 1])]).world;
@@ -66,23 +67,26 @@ fn an_instance_on_its_way_is_in_the_set_of_its_state() {
     assert_eq!(world.on_cell(&cell).collect::<Vec<_>>(), [&index(0, 0)]);
     assert_eq!(world.used_on(&cell), lrp(0, 0, 1, 3).definition.resources());
     assert_eq!(world.used_on(&cell_id(9)), Resources::default());
-    let world =
-        story([desire(0, 2), report(0, 0, &[0, 1]), Ask::Process(0, OfProcess::Scale { instances: 0 })])
-            .world;
+    let world = story([
+        desire(0, 2),
+        report(0, 0, &[0, 1]),
+        Action::Process(0, ProcessAction::Scale { instances: 0 }),
+    ])
+    .world;
     assert_eq!(world.stopping().collect::<Vec<_>>(), [&index(0, 0)]);
     assert_eq!(world.work().count(), 0);
 }
 
 #[test]
-fn a_container_keeps_its_size_when_its_definition_goes() {
-    let log = story([desire(0, 1), report(0, 0, &[0, 1]), Ask::Process(0, OfProcess::Remove)]);
+fn container_keeps_resources_after_definition_is_removed() {
+    let log = story([desire(0, 1), report(0, 0, &[0, 1]), Action::Process(0, ProcessAction::Remove)]);
     let cell = instance(0, 0, 1).cell_id;
     let takes = lrp(0, 0, 1, 3).definition.resources();
     assert_eq!(log.world.process(&guid(0)).unwrap().desired, None);
     assert_eq!(log.world.used_on(&cell), takes);
     let mut again = log;
-    again.group(&[Ask::Process(0, OfProcess::Desire { domain: 0, instances: 1, size: 4 })]);
-    assert_eq!(again.world.used_on(&cell), takes, "the container is of the earlier life");
+    again.group(&[Action::Process(0, ProcessAction::Desire { domain: 0, instances: 1, size: 4 })]);
+    assert_eq!(again.world.used_on(&cell), takes, "the container belongs to the earlier epoch");
     again.group(&[report(0, 0, &[4])]);
     assert_eq!(again.world.used_on(&cell), Resources::default());
     again.group(&[report(0, 0, &[0])]);
@@ -90,58 +94,62 @@ fn a_container_keeps_its_size_when_its_definition_goes() {
 }
 
 #[test]
-fn what_is_gone_is_remembered_for_ten_minutes_of_its_subjects_time() {
+fn gone_process_is_remembered_for_ten_minutes_of_subject_time() {
     let other = (0..3).find(|other| {
         *other != 0 && Subject::of_process(&guid(*other), 2) == Subject::of_process(&guid(0), 2)
     });
     let other = other.expect("of three processes on two subjects two share one");
-    let mut log = story([desire(0, 1), Ask::Process(0, OfProcess::Remove)]);
+    let mut log = story([desire(0, 1), Action::Process(0, ProcessAction::Remove)]);
     assert!(log.world.process(&guid(0)).is_some_and(schemas::process::Process::is_gone));
     assert_eq!(log.world.counts().processes, 0);
-    log.group(&[Ask::Wait { seconds: 700 }, Ask::Refresh { domain: 0, seconds: 60 }]);
-    assert!(log.world.process(&guid(0)).is_some(), "another subject's time says nothing");
+    log.group(&[Action::Wait { seconds: 700 }, Action::Refresh { domain: 0, seconds: 60 }]);
+    assert!(log.world.process(&guid(0)).is_some(), "the time of another subject does not count");
     let removed = log.world.process(&guid(0)).unwrap().changed_at;
     log.group(&[desire(other, 1)]);
     assert_eq!(log.world.process(&guid(0)), None);
-    assert!(log.world.last_time(&Subject::of_process(&guid(0), 2)) >= removed + REMEMBERED);
+    assert!(log.world.last_time(&Subject::of_process(&guid(0), 2)) >= removed + RETENTION);
 }
 
 #[test]
-fn desiring_what_is_remembered_goes_on_from_its_version() {
-    let log =
-        story([desire(0, 1), Ask::Process(0, OfProcess::Remove), Ask::Wait { seconds: 700 }, desire(0, 1)]);
-    let process = log.world.process(&guid(0)).expect("it is desired");
+fn desired_again_process_continues_version() {
+    let log = story([
+        desire(0, 1),
+        Action::Process(0, ProcessAction::Remove),
+        Action::Wait { seconds: 700 },
+        desire(0, 1),
+    ]);
+    let process = log.world.process(&guid(0)).expect("the process is desired");
     assert_eq!(process.version, 3);
     assert_eq!(log.world.counts().processes, 1);
 }
 
 #[test]
-fn a_crashed_instance_is_due_when_its_wait_is_over() {
+fn crashed_instance_is_due_at_restart_time() {
     let mut asks = vec![desire(0, 1)];
     for _ in 0..4 {
         asks.push(report(0, 0, &[0, 3]));
     }
     let world = story(asks).world;
-    let due = world.next_due().expect("the fourth crash waits");
+    let due = world.next_due().expect("the fourth crash delays the restart");
     assert_eq!(world.due(Timestamp(due.0 - 1)), []);
     assert_eq!(world.due(due), [Due::Process(guid(0))]);
     assert_eq!(world.counts().instances.crashed, 1);
 }
 
 #[test]
-fn convergence_finds_nothing_in_a_healthy_story_and_is_counted_when_it_does() {
+fn work_found_by_convergence_is_counted_only_for_broken_log() {
     let cell = |steps: &[u8]| report(0, 0, steps);
-    let lost = Ask::Lost { cell: 1 };
-    let world = story([desire(0, 1), cell(&[0, 1]), lost, Ask::Converge]).world;
-    assert_eq!(world.counts().instances.unclaimed, 1, "the cell that had it is lost");
+    let lost = Action::CellLost { cell: 1 };
+    let world = story([desire(0, 1), cell(&[0, 1]), lost, Action::Converge]).world;
+    assert_eq!(world.counts().instances.unclaimed, 1, "its cell is lost");
     assert_eq!(world.found_by_convergence(), 0);
-    // One that was stopping is lost, and made anew in the same decision.
-    let retire = Ask::Process(0, OfProcess::Retire { index: 0 });
-    let lost = Ask::Lost { cell: 1 };
-    let world = story([desire(0, 1), cell(&[0, 1]), retire, lost, Ask::Converge]).world;
+    // A stopping instance is lost and created again in the same decision.
+    let retire = Action::Process(0, ProcessAction::Retire { index: 0 });
+    let lost = Action::CellLost { cell: 1 };
+    let world = story([desire(0, 1), cell(&[0, 1]), retire, lost, Action::Converge]).world;
     assert_eq!((world.counts().instances.unclaimed, world.found_by_convergence()), (1, 0));
 
-    // A log in which the record of a desired index is missing, as only an error could write it.
+    // The record of a desired index is missing in this log. Only a bug could cause this.
     let mut log = story([desire(0, 1)]);
     let (position, mut entry) = log.entries.pop().expect("the desire");
     entry.decisions[0].events.truncate(1);
@@ -149,28 +157,28 @@ fn convergence_finds_nothing_in_a_healthy_story_and_is_counted_when_it_does() {
     world.fold(position, &entry);
     assert_eq!(world.counts().instances.unclaimed, 0);
     let mut broken = Log::from(world);
-    broken.group(&[Ask::Converge]);
+    broken.group(&[Action::Converge]);
     assert_eq!(broken.world.counts().instances.unclaimed, 1);
     assert_eq!(broken.world.found_by_convergence(), 1);
 }
 
 #[test]
-fn a_task_is_called_back_while_it_is_completed() {
-    let desire = Ask::Task(0, OfTask::Desire { domain: 0, size: 4 });
-    let end = Ask::Task(0, OfTask::Report { container: 0, step: 1 });
-    let start = Ask::Task(0, OfTask::Report { container: 0, step: 0 });
+fn callback_is_pending_while_task_is_completed() {
+    let desire = Action::Task(0, TaskAction::Desire { domain: 0, size: 4 });
+    let end = Action::Task(0, TaskAction::Report { container: 0, step: 1 });
+    let start = Action::Task(0, TaskAction::Report { container: 0, step: 0 });
     let world = story([desire.clone(), start.clone()]).world;
     assert_eq!(world.callbacks().count(), 0);
     assert_eq!(world.counts().tasks.running, 1);
     let world = story([desire.clone(), start.clone(), end.clone()]).world;
     assert_eq!(world.callbacks().collect::<Vec<_>>(), [&task_guid(0)]);
-    let world = story([desire, start, end, Ask::Task(0, OfTask::Resolve { step: 1 })]).world;
+    let world = story([desire, start, end, Action::Task(0, TaskAction::Resolve { step: 1 })]).world;
     assert_eq!(world.callbacks().count(), 0);
     assert_eq!(world.counts().tasks.resolving, 1);
 }
 
 #[test]
-fn pages_begin_after_the_last_guid() {
+fn processes_from_starts_after_guid() {
     let world = story([desire(2, 1), desire(0, 1), desire(1, 1)]).world;
     let from = |after: Option<u8>| -> Vec<_> {
         let after = after.map(guid);
@@ -182,16 +190,16 @@ fn pages_begin_after_the_last_guid() {
 }
 
 #[test]
-fn a_domain_is_fresh_until_it_expires() {
-    let world = story([Ask::Refresh { domain: 0, seconds: 60 }]).world;
-    let at = world.domain(&domain(0)).expect("it was refreshed").refreshed_at;
+fn domain_is_fresh_until_expiry() {
+    let world = story([Action::Refresh { domain: 0, seconds: 60 }]).world;
+    let at = world.domain(&domain(0)).expect("the domain was refreshed").refreshed_at;
     assert!(world.is_fresh(&domain(0), at));
     assert!(!world.is_fresh(&domain(0), Timestamp(at.0 + 60_000_000_000)));
     assert!(!world.is_fresh(&domain(1), at));
 }
 
-/// The record of a place of process 0.
-fn record_of(log: &Log, place: &Place) -> LrpRecord {
+/// Returns the record of a slot of process 0.
+fn slot_record(log: &Log, place: &Place) -> LrpRecord {
     let work = WorkRef::Lrp(ActualLrpKey::new(guid(0), place.clone()));
     match records::record(&log.world, &work) {
         Record::Lrp(record) => record,
@@ -199,10 +207,11 @@ fn record_of(log: &Log, place: &Place) -> LrpRecord {
     }
 }
 
-/// The rep of what only evacuates judges by whoever takes its place, also if that runs another definition.
+/// The record of an instance that is only evacuating shows its replacement to the rep, even if the
+/// replacement runs another definition.
 #[test]
-fn a_place_that_only_evacuates_shows_who_takes_it() {
-    use actual::{Ended, Event as Lrp};
+fn evacuating_slot_shows_replacement() {
+    use actual::{Event as Lrp, StopReason};
     let [old, bad, new] = [1, 2, 0].map(|id| Place::new(0, definition_id(id)));
     let [own, wrong, next] = [0, 1, 2].map(|container| instance(0, 0, container));
     let started = |place: &Place, by: &Instance| {
@@ -214,20 +223,23 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
         })
     };
     let mut log = story([desire(0, 1)]);
-    let removed = Lrp::Removed { places: new.clone().into(), cause: Ended::Replaced };
+    let removed = Lrp::Removed { places: new.clone().into(), cause: StopReason::Replaced };
     log.decide(0, vec![started(&old, &own), Event::Actual(removed)]);
     let (expires_at, net) = (Timestamp(u64::MAX), NetInfo::default());
     let set = evacuating::Event::Set { place: old.clone(), by: own.clone(), net, expires_at };
     log.decide(0, vec![Event::Evacuating(set)]);
-    let state = |log: &Log| record_of(log, &old).state;
+    let state = |log: &Log| slot_record(log, &old).state;
     assert_eq!(state(&log), Some(LrpState::Running { by: own.clone(), stopping: false }), "its own");
 
-    log.decide(0, vec![Event::Actual(Lrp::Removed { places: old.clone().into(), cause: Ended::Replaced })]);
-    assert_eq!(state(&log), None, "nobody takes it yet");
-    // One that is being stopped takes nobody's place when there is another.
+    log.decide(
+        0,
+        vec![Event::Actual(Lrp::Removed { places: old.clone().into(), cause: StopReason::Replaced })],
+    );
+    assert_eq!(state(&log), None, "not claimed yet");
+    // A stopping instance is a replacement only if no other one exists.
     let places = || Places::from(bad.clone());
     log.decide(0, vec![started(&bad, &wrong)]);
-    log.decide(0, vec![Event::Actual(Lrp::StopRequested { places: places(), cause: Ended::Replaced })]);
+    log.decide(0, vec![Event::Actual(Lrp::StopRequested { places: places(), cause: StopReason::Replaced })]);
     assert_eq!(state(&log), Some(LrpState::Running { by: wrong, stopping: true }));
 
     let running = Some(LrpState::Running { by: next.clone(), stopping: false });
@@ -265,25 +277,26 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
     for (event, expected) in steps {
         let told = format!("{event:?}");
         log.decide(0, vec![Event::Actual(event)]);
-        let (record, other) = (record_of(&log, &old), record_of(&log, &new));
+        let (record, other) = (slot_record(&log, &old), slot_record(&log, &new));
         assert_eq!((&record.state, record.evacuating.as_ref()), (&expected, Some(&own)), "{told}");
         assert_eq!(record.key.place, old);
-        // What is said of it is judged by the other's records, too: a change there makes it stale.
+        // The slot's record includes the times of the other slot. So a change of the other slot makes older
+        // reports stale.
         assert_eq!((record.since, record.changed_at), (other.since, other.changed_at), "{told}");
         assert_eq!((other.state, other.evacuating), (expected, None), "{told}");
     }
 
-    // Without anything that evacuates, a place that has no instance shows none.
-    let cause = evacuating::Gone::Removed;
+    // Without an evacuating instance, an empty slot shows no other slot's state.
+    let cause = evacuating::RemovalReason::Removed;
     log.decide(0, vec![Event::Evacuating(evacuating::Event::Removed { place: old.clone(), cause })]);
-    let record = record_of(&log, &old);
+    let record = slot_record(&log, &old);
     assert_eq!((record.state, record.evacuating), (None, None));
 }
 
 #[test]
-fn before_the_first_entry_there_is_nothing() {
+fn new_world_is_empty() {
     let world = World::new();
     assert_eq!((world.position(), world.shards(), world.cluster()), (Position(0), 4, None));
-    assert_eq!(world.last_on(&Subject::Cluster), Position(0));
+    assert_eq!(world.last_position(&Subject::Cluster), Position(0));
     assert_eq!(world.last_time(&Subject::Cluster), Timestamp(0));
 }

@@ -1,4 +1,5 @@
-//! Tables, kept step by step, are what looking at the whole World gives, at every position.
+//! Property test: tables that are maintained step by step equal the tables computed from the whole World at
+//! every position.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +9,12 @@ use schemas::Entry;
 
 use crate::log::{Entries, groups, write};
 
-/// Tables in memory, made of steps alone.
+/// Tables in memory, built from steps only.
 #[derive(Default)]
-struct Kept(BTreeMap<(Table, Vec<Value>), Row>);
+struct MemoryTables(BTreeMap<(Table, Vec<Value>), Row>);
 
-impl Kept {
-    /// Takes a step, and checks that it says the truth of what was there.
+impl MemoryTables {
+    /// Applies a step and checks it against the existing row.
     fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
         let (row, is_there) = match &step {
             Step::Open(row) => (row.clone(), None),
@@ -32,12 +33,12 @@ impl Kept {
         let known = self.0.remove(&name);
         prop_assert_eq!(known.is_some(), is_there.is_some(), "{:?}", step);
         if is_there == Some(true) {
-            prop_assert_ne!(known.as_ref(), Some(&row), "it is as it was");
+            prop_assert_ne!(known.as_ref(), Some(&row), "a replaced row has other values");
         }
         if is_there != Some(false) {
             self.0.insert(name, row);
         } else {
-            prop_assert_eq!(known, Some(row), "it was otherwise");
+            prop_assert_eq!(known, Some(row), "a closed row has its last values");
         }
         Ok(())
     }
@@ -50,7 +51,8 @@ impl Kept {
         let present: Vec<&Row> = self.0.values().filter(|row| !row.table.is_record()).collect();
         let expected: Vec<&Row> = all.iter().filter(|row| !row.table.is_record()).collect();
         prop_assert_eq!(present, expected);
-        // What the World has forgotten, too: whoever is there has not ended.
+        // The check includes ends that the World has forgotten: a container that exists has no row of an
+        // ended container.
         for container in all.iter().filter(|row| row.table == Table::ActualLrps).filter_map(container_of) {
             prop_assert_eq!(self.0.get(&(Table::EndedInstances, vec![container.clone()])), None);
         }
@@ -58,18 +60,18 @@ impl Kept {
     }
 }
 
-/// The container of an instance's row.
+/// Returns the container of an instance's row.
 fn container_of(row: &Row) -> Option<&Value> {
     let at = row.table.columns().iter().position(|column| column.name == "instance_guid")?;
     row.values.get(at).filter(|container| **container != Value::Null)
 }
 
-/// Keeps the tables of a log, and looks at each position.
-pub(crate) fn keep(entries: &Entries) -> Result<(), TestCaseError> {
-    let (mut tables, mut kept) = (Tables::default(), Kept::default());
+/// Maintains the tables of a log, and checks them at each position.
+pub(crate) fn check_tables(entries: &Entries) -> Result<(), TestCaseError> {
+    let (mut tables, mut kept) = (Tables::default(), MemoryTables::default());
     for (position, entry) in entries {
         let folded = tables.fold(*position, entry);
-        prop_assert_eq!(folded.events.len(), count_of(entry));
+        prop_assert_eq!(folded.events.len(), event_count(entry));
         for step in folded.steps {
             kept.take(step)?;
         }
@@ -80,7 +82,7 @@ pub(crate) fn keep(entries: &Entries) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn count_of(entry: &Entry) -> usize {
+fn event_count(entry: &Entry) -> usize {
     entry.decisions.iter().map(|decision| decision.events.len()).sum()
 }
 
@@ -88,13 +90,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn tables_are_what_looking_at_the_world_gives(groups in groups()) {
-        keep(&write(&groups).entries)?;
+    fn incremental_tables_equal_full_tables(groups in groups()) {
+        check_tables(&write(&groups).entries)?;
     }
 }
 
 #[test]
-fn columns_have_names_of_their_own_and_say_what_they_hold() {
+fn columns_have_unique_names_and_comments() {
     for table in Table::ALL {
         let columns = table.columns();
         let names: std::collections::BTreeSet<&str> = columns.iter().map(|column| column.name).collect();
@@ -102,6 +104,6 @@ fn columns_have_names_of_their_own_and_say_what_they_hold() {
         assert!((1..columns.len()).contains(&table.key_columns()));
         assert!(columns.iter().all(|column| column.comment.ends_with('.')), "{}", table.name());
     }
-    let events = events::shapes();
-    assert_eq!((events[0].name, events[1].name), ("position", "nth"), "they name a row");
+    let events = events::column_specs();
+    assert_eq!((events[0].name, events[1].name), ("position", "nth"), "the key columns");
 }

@@ -2,89 +2,91 @@
 
 use std::time::Duration;
 
-use super::{Begin, Canceled, Duty, Evaluation, Event, Status, Trigger, Wait, open};
+use super::{CancelReason, Duty, Evaluation, Event, InitialStatus, Status, Trigger, Wait, find_open};
 use crate::Timestamp;
 use crate::names::EvaluationId;
 use crate::placement::Eligibility;
 use crate::refusal::{Code, Refusal};
 
-/// Maximum number of deliveries to the auctioneer. An evaluation that is not answered after the last one
-/// fails.
-pub const DELIVERIES: u32 = 3;
+/// Maximum number of deliveries to the auctioneer. If the last delivery is not answered either, the
+/// evaluation fails.
+pub const MAX_DELIVERIES: u32 = 3;
 /// Delay of the second delivery after the first was not answered.
-pub const SECOND_DELIVERY: Duration = Duration::from_secs(1);
+pub const SECOND_DELIVERY_DELAY: Duration = Duration::from_secs(1);
 /// Delay of the third delivery after the second was not answered.
-pub const THIRD_DELIVERY: Duration = Duration::from_secs(20);
-/// Delay of the first follow-up of a failed evaluation. Each further one waits twice as long.
-pub const FOLLOW_UP: Duration = Duration::from_secs(60);
+pub const THIRD_DELIVERY_DELAY: Duration = Duration::from_secs(20);
+/// Delay of the first follow-up of a failed evaluation. The delay doubles with each further follow-up.
+pub const FOLLOW_UP_DELAY: Duration = Duration::from_secs(60);
 /// Maximum delay of a follow-up.
-pub const LONGEST_FOLLOW_UP: Duration = Duration::from_secs(60 * 60);
+pub const MAX_FOLLOW_UP_DELAY: Duration = Duration::from_secs(60 * 60);
 
 /// Waiting work of a process or task after a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// Number of UNCLAIMED instances without a placement error, or 1 for such a PENDING task.
+pub struct WaitingWork {
+    /// Number of UNCLAIMED instances without a placement error. For a task: 1 if it is PENDING without a
+    /// placement error, otherwise 0.
     pub unanswered: u32,
-    /// Number of UNCLAIMED instances with a placement error, or 1 for such a PENDING task.
+    /// Number of UNCLAIMED instances with a placement error. For a task: 1 if it is PENDING with a placement
+    /// error, otherwise 0.
     pub unplaced: u32,
-    /// First restart time of a CRASHED instance.
+    /// Earliest restart time of the CRASHED instances. `None` if no instance waits for a restart.
     pub restart_at: Option<Timestamp>,
 }
 
 /// Effects of a decision on the work of a process or task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Did {
+pub struct WorkEffects {
     /// Reason for new work. `None` if the decision made no work.
     pub made: Option<Trigger>,
     /// Number of instances that a client asked to stop, with the reason.
     pub stopped: Option<(Trigger, u32)>,
     /// Evaluation that precedes this step of a rolling update.
     pub follows: Option<EvaluationId>,
-    /// Number placed that had no placement error.
+    /// Number of instances or tasks that were placed and had no placement error before.
     pub placed: u32,
-    /// Number placed that had a placement error.
+    /// Number of instances or tasks that were placed and had a placement error before.
     pub unblocked: u32,
-    /// Number that got its first placement error.
+    /// Number of instances or tasks that got their first placement error.
     pub queued: u32,
-    /// Number that found no place and does not wait.
+    /// Number of instances or tasks that found no place and do not wait.
     pub rejected: u32,
     /// Placement error of the decision.
     pub error: Option<String>,
-    /// Kinds of cells that were tried for that error.
+    /// Kinds of cells that were tried before the placement error.
     pub eligibility: Option<Box<Eligibility>>,
     /// `true` if the attempts are exhausted because reps refused the work too often.
-    pub used_up: bool,
-    /// Reason why the work will never be placed, if that was decided.
+    pub attempts_exhausted: bool,
+    /// Reason why the work will never be placed. `None` unless the decision gave up the work.
     pub failed: Option<String>,
 }
 
 /// Returns the events of the evaluations that follow from a decision.
 #[must_use]
-pub fn decide(known: &[Evaluation], left: &Left, did: &Did) -> Vec<Event> {
+pub fn decide(known: &[Evaluation], left: &WaitingWork, did: &WorkEffects) -> Vec<Event> {
     let mut draft = Draft { left, did, events: vec![], created: 0 };
-    let place = open(known, Duty::Place);
-    let due = draft.restart(open(known, Duty::Restart), place);
-    let place = draft.place(place, due, open(known, Duty::Unblock));
-    draft.unblock(open(known, Duty::Unblock), place);
+    let place = find_open(known, Duty::Place);
+    let due = draft.restart(find_open(known, Duty::Restart), place);
+    let place = draft.place(place, due, find_open(known, Duty::Unblock));
+    draft.unblock(find_open(known, Duty::Unblock), place);
     draft.events
 }
 
 /// State while the events are collected.
 struct Draft<'a> {
-    left: &'a Left,
-    did: &'a Did,
+    left: &'a WaitingWork,
+    did: &'a WorkEffects,
     events: Vec<Event>,
     created: u8,
 }
 
 impl Draft<'_> {
-    fn create(&mut self, trigger: Trigger, begin: Begin, previous: Option<EvaluationId>) {
+    fn create(&mut self, trigger: Trigger, begin: InitialStatus, previous: Option<EvaluationId>) {
         let number = self.created;
         self.created += 1;
         self.events.push(Event::Created { number, trigger, begin, previous });
     }
 
-    fn cancel(&mut self, one: &Evaluation, why: Canceled) {
+    fn cancel(&mut self, one: &Evaluation, why: CancelReason) {
         self.events.push(Event::Canceled { evaluation: one.id, why });
     }
 
@@ -97,10 +99,10 @@ impl Draft<'_> {
     ) -> Option<&'e Evaluation> {
         match (known, self.left.restart_at) {
             (None, None) => {}
-            (None, Some(until)) => self.create(Trigger::Crash, Begin::Delayed { until }, None),
+            (None, Some(until)) => self.create(Trigger::Crash, InitialStatus::Delayed { until }, None),
             (Some(one), Some(until)) => {
                 if one.wait != Wait::Restart(until) {
-                    self.events.push(Event::Waits { evaluation: one.id, until });
+                    self.events.push(Event::DelayChanged { evaluation: one.id, until });
                 }
             }
             (Some(one), None) => {
@@ -110,16 +112,16 @@ impl Draft<'_> {
                         self.events.push(Event::Due { evaluation: one.id });
                         return Some(one);
                     }
-                    (true, Some(_)) => self.cancel(one, Canceled::Superseded),
-                    (false, _) => self.cancel(one, Canceled::NothingLeft),
+                    (true, Some(_)) => self.cancel(one, CancelReason::Superseded),
+                    (false, _) => self.cancel(one, CancelReason::NothingLeft),
                 }
             }
         }
         None
     }
 
-    /// Updates the pending evaluation. Returns the evaluation that covered the work; work that it could not
-    /// place may wait for room.
+    /// Updates the pending evaluation. Returns the evaluation that covered the work to place. If some of that
+    /// work found no place, this evaluation becomes the parent of a blocked evaluation.
     fn place<'e>(
         &mut self,
         known: Option<&'e Evaluation>,
@@ -129,14 +131,14 @@ impl Draft<'_> {
         let (left, did) = (self.left, self.did);
         match (known, left.unanswered, did.made) {
             (Some(one), 0, _) => {
-                self.end(one, blocked);
-                self.stop();
+                self.finish(one, blocked);
+                self.record_stop();
             }
             (Some(_), _, None) => {}
             (Some(one), _, Some(trigger)) => self.join(one, trigger),
             (None, _, _) if due.is_some() => {}
-            (None, 0, _) => self.stop(),
-            (None, _, Some(trigger)) => self.create(trigger, Begin::Pending, did.follows),
+            (None, 0, _) => self.record_stop(),
+            (None, _, Some(trigger)) => self.create(trigger, InitialStatus::Pending, did.follows),
             // The cause of the work is unknown: convergence finds it and creates the evaluation.
             (None, _, None) => {}
         }
@@ -144,39 +146,39 @@ impl Draft<'_> {
     }
 
     /// Adds a complete evaluation for a stop by a client, which needs no cell.
-    fn stop(&mut self) {
+    fn record_stop(&mut self) {
         if let Some((trigger, stopped)) = self.did.stopped {
-            self.create(trigger, Begin::Complete { stopped }, None);
+            self.create(trigger, InitialStatus::Complete { stopped }, None);
         }
     }
 
-    /// Adds a cause to a pending evaluation. A follow-up that still waits is replaced, so that it does not
-    /// delay new work.
+    /// Adds a cause to a pending evaluation. A follow-up that still waits for its delay is replaced by a new
+    /// evaluation, so that it does not delay new work.
     fn join(&mut self, one: &Evaluation, trigger: Trigger) {
         if one.trigger == Trigger::FollowUp && one.wait != Wait::Nothing {
-            self.cancel(one, Canceled::Superseded);
-            self.create(trigger, Begin::Pending, self.did.follows);
+            self.cancel(one, CancelReason::Superseded);
+            self.create(trigger, InitialStatus::Pending, self.did.follows);
         } else {
             self.events.push(Event::Joined { evaluation: one.id, trigger });
         }
     }
 
     /// Ends an evaluation that has nothing left to place.
-    fn end(&mut self, one: &Evaluation, blocked: Option<&Evaluation>) {
+    fn finish(&mut self, one: &Evaluation, blocked: Option<&Evaluation>) {
         let did = self.did;
         let (placed, queued) = (one.placed + did.placed, one.queued + did.queued);
         let rejected = one.rejected + did.rejected;
         let evaluation = one.id;
         self.events.push(if let Some(reason) = &did.failed {
             Event::Failed { evaluation, reason: reason.clone() }
-        } else if did.used_up {
+        } else if did.attempts_exhausted {
             let error = did.error.as_deref().unwrap_or("reps refused it");
-            Event::Failed { evaluation, reason: format!("its attempts are used up: {error}") }
+            Event::Failed { evaluation, reason: format!("no attempts left: {error}") }
         } else if placed + queued + rejected > 0 {
             let blocked = blocked.filter(|_| queued > 0).map(|blocked| blocked.id);
             Event::Completed { evaluation, placed, queued, rejected, blocked }
         } else {
-            Event::Canceled { evaluation, why: Canceled::NothingLeft }
+            Event::Canceled { evaluation, why: CancelReason::NothingLeft }
         });
     }
 
@@ -186,10 +188,10 @@ impl Draft<'_> {
         match (known, self.left.unplaced) {
             (None, 0) => {}
             (None, _) => {
-                let trigger = if did.used_up { Trigger::Attempts } else { Trigger::Queued };
+                let trigger = if did.attempts_exhausted { Trigger::Attempts } else { Trigger::Queued };
                 let reason = did.error.clone().unwrap_or_default();
                 let eligibility = did.eligibility.clone();
-                let begin = Begin::Blocked { reason, eligibility };
+                let begin = InitialStatus::Blocked { reason, eligibility };
                 self.create(trigger, begin, parent.map(|parent| parent.id));
             }
             (Some(one), 0) => {
@@ -199,7 +201,7 @@ impl Draft<'_> {
                     None if placed > 0 => {
                         Event::Completed { evaluation, placed, queued: 0, rejected: 0, blocked: None }
                     }
-                    None => Event::Canceled { evaluation, why: Canceled::NothingLeft },
+                    None => Event::Canceled { evaluation, why: CancelReason::NothingLeft },
                 });
             }
             (Some(one), _) => {
@@ -219,9 +221,9 @@ impl Draft<'_> {
 ///
 /// # Errors
 /// `InvalidStateTransition` if the evaluation has ended or does not exist.
-pub fn judged(known: Option<&Evaluation>, id: EvaluationId) -> Result<Duty, Refusal> {
+pub fn open_duty(known: Option<&Evaluation>, id: EvaluationId) -> Result<Duty, Refusal> {
     known.and_then(Evaluation::duty).ok_or_else(|| {
-        let why = format!("evaluation {id} is not open: its work is settled, or another one's");
+        let why = format!("evaluation {id} is not open: its work is done, or belongs to another evaluation");
         Refusal::new(Code::InvalidStateTransition, why)
     })
 }
@@ -248,12 +250,12 @@ pub fn decide_unanswered(
         Ok(vec![Event::Redelivered { evaluation, delivery, until }])
     };
     match delivery {
-        0 | 1 => again(2, SECOND_DELIVERY),
-        2 => again(DELIVERIES, THIRD_DELIVERY),
-        DELIVERIES.. => {
-            let reason = format!("it was delivered {DELIVERIES} times and never answered");
-            let until = now + follow_up_wait(one.follow_ups);
-            let (trigger, begin) = (Trigger::FollowUp, Begin::Delayed { until });
+        0 | 1 => again(2, SECOND_DELIVERY_DELAY),
+        2 => again(MAX_DELIVERIES, THIRD_DELIVERY_DELAY),
+        MAX_DELIVERIES.. => {
+            let reason = format!("delivered {MAX_DELIVERIES} times and never answered");
+            let until = now + follow_up_delay(one.follow_ups);
+            let (trigger, begin) = (Trigger::FollowUp, InitialStatus::Delayed { until });
             let follow_up = Event::Created { number: 0, trigger, begin, previous: Some(evaluation) };
             Ok(vec![Event::Failed { evaluation, reason }, follow_up])
         }
@@ -262,35 +264,41 @@ pub fn decide_unanswered(
 
 /// Returns the delay of a follow-up after `follow_ups` earlier ones: 1, 2, 4 ... 60 minutes.
 #[must_use]
-pub fn follow_up_wait(follow_ups: u32) -> Duration {
-    (FOLLOW_UP * 2_u32.pow(follow_ups.min(16))).min(LONGEST_FOLLOW_UP)
+pub fn follow_up_delay(follow_ups: u32) -> Duration {
+    (FOLLOW_UP_DELAY * 2_u32.pow(follow_ups.min(16))).min(MAX_FOLLOW_UP_DELAY)
 }
 
 /// Decides a client's request to retry an evaluation immediately. It must be delayed, blocked or failed.
 ///
 /// # Errors
 /// `ResourceNotFound` if it does not exist, or `InvalidStateTransition` with its status.
-pub fn decide_retry(known: &[Evaluation], id: EvaluationId, left: &Left) -> Result<Vec<Event>, Refusal> {
+pub fn decide_retry(
+    known: &[Evaluation],
+    id: EvaluationId,
+    left: &WaitingWork,
+) -> Result<Vec<Event>, Refusal> {
     let Some(one) = known.iter().find(|one| one.id == id) else {
         return Err(Refusal::not_found(format!("evaluation {id}")));
     };
     let refuse = |what: &str| {
-        let why = format!("evaluation {id} {what}: one that is delayed, blocked or failed can be retried");
+        let why = format!("evaluation {id} {what}: only a delayed, blocked or failed one can be retried");
         Err(Refusal::new(Code::InvalidStateTransition, why))
     };
     let retried = |blocked| Event::Retried { evaluation: id, blocked };
-    let (duty, unplaced) = (open(known, Duty::Place), open(known, Duty::Unblock));
+    let (duty, unplaced) = (find_open(known, Duty::Place), find_open(known, Duty::Unblock));
     match (&one.status, one.wait) {
         (Status::Pending, Wait::Nothing) => refuse("is being scheduled"),
         (Status::Pending, Wait::Restart(at)) => {
-            refuse(&format!("waits for a restart at {at}; stopping the instance starts another at once"))
+            refuse(&format!("waits for a restart at {at}; to start it now, stop the instance"))
         }
         (Status::Pending, Wait::Delivery(_)) => Ok(vec![retried(None)]),
         (Status::Blocked { reason }, _) => Ok(vec![retried(Some(reason.clone()))]),
         (Status::Failed { .. }, _) => match (duty, unplaced) {
-            (Some(other), _) if left.unanswered > 0 => Ok(vec![superseded(other), retried(None)]),
+            (Some(other), _) if left.unanswered > 0 => Ok(vec![cancel_superseded(other), retried(None)]),
             (_, Some(other)) if left.unplaced > 0 => match &other.status {
-                Status::Blocked { reason } => Ok(vec![superseded(other), retried(Some(reason.clone()))]),
+                Status::Blocked { reason } => {
+                    Ok(vec![cancel_superseded(other), retried(Some(reason.clone()))])
+                }
                 Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => {
                     refuse("has nothing left to place")
                 }
@@ -302,6 +310,6 @@ pub fn decide_retry(known: &[Evaluation], id: EvaluationId, left: &Left) -> Resu
     }
 }
 
-fn superseded(other: &Evaluation) -> Event {
-    Event::Canceled { evaluation: other.id, why: Canceled::Superseded }
+fn cancel_superseded(other: &Evaluation) -> Event {
+    Event::Canceled { evaluation: other.id, why: CancelReason::Superseded }
 }

@@ -1,12 +1,12 @@
-//! Cells of a global process: it has one instance on each cell that fits its active definition, at the index
-//! that is the cell's ordinal (SwarmKit orchestrators, "Global orchestrator"). A cell that is lost or
-//! evacuates leaves the set, and its instance is not started elsewhere.
+//! Cells of a global process. A global process has one instance on each cell that fits its active definition.
+//! The index of the instance is the ordinal of the cell (SwarmKit orchestrators, "Global orchestrator"). A
+//! cell that is lost or evacuates leaves the set of cells, and its instance is not started on another cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::draft::Draft;
 use super::{Process, Report};
-use crate::actual::{self, Actual, Ended};
+use crate::actual::{self, Actual, StopReason};
 use crate::attributes::AttributeName;
 use crate::cell::Cell;
 use crate::definition::Definition;
@@ -21,29 +21,29 @@ use crate::rules::{Distinct, Rules};
 /// Change of the cell at one index.
 struct Change {
     index: u32,
-    /// New cell of the index. `None` if the current cell leaves.
+    /// New cell of the index. `None` if the current cell leaves the index.
     cell: Option<GlobalCell>,
 }
 
 impl Draft<'_> {
-    /// Applies every change of cells. `trigger` is recorded for the work that results.
+    /// Applies every change of cells. `trigger` is recorded as the trigger of the work that results.
     pub(super) fn follow_cells(&mut self, trigger: Trigger) {
-        let changes = self.changes_of_cells();
-        self.change_cells(changes, trigger);
+        let changes = self.cell_changes();
+        self.apply_cell_changes(changes, trigger);
     }
 
-    /// Applies the change of one cell, so that the decision has a single cause. Returns `true` if there was
-    /// one.
-    pub(super) fn follow_a_cell(&mut self) -> bool {
-        let first: Vec<Change> = self.changes_of_cells().into_iter().take(1).collect();
+    /// Applies the first change of a cell, and no other, so that the decision has a single cause. Returns
+    /// `true` if a change was applied.
+    pub(super) fn follow_one_cell(&mut self) -> bool {
+        let first: Vec<Change> = self.cell_changes().into_iter().take(1).collect();
         let followed = !first.is_empty();
-        self.change_cells(first, Trigger::CellsChanged);
+        self.apply_cell_changes(first, Trigger::CellsChanged);
         followed
     }
 
     /// Returns the differences between the cells that the process runs on and the cells that it should run
     /// on.
-    fn changes_of_cells(&self) -> Vec<Change> {
+    fn cell_changes(&self) -> Vec<Change> {
         let Some((desired, known)) = self.desired().and_then(|known| Some((known, known.cells.as_ref()?)))
         else {
             return vec![];
@@ -64,8 +64,8 @@ impl Draft<'_> {
     fn fitting_cells(&self, desired: &Desired) -> BTreeMap<u32, GlobalCell> {
         let mut fitting = BTreeMap::new();
         let Some(definition) = desired.definition(&desired.active_definition_id) else { return fitting };
-        (self.context.numbered)(&mut |ordinal, id, cell| {
-            if fits(definition, id, cell) && stays(cell) {
+        (self.context.for_each_cell)(&mut |ordinal, id, cell| {
+            if fits(definition, id, cell) && is_available(cell) {
                 let cell = GlobalCell { cell_id: id.clone(), cordoned: cell.cordoned };
                 fitting.insert(ordinal, cell);
             }
@@ -73,7 +73,7 @@ impl Draft<'_> {
         fitting
     }
 
-    fn change_cells(&mut self, changes: Vec<Change>, trigger: Trigger) {
+    fn apply_cell_changes(&mut self, changes: Vec<Change>, trigger: Trigger) {
         if changes.is_empty() {
             return;
         }
@@ -86,19 +86,19 @@ impl Draft<'_> {
         let cells = changes.into_iter().filter_map(|change| Some((change.index, change.cell?))).collect();
         let indices_left: Indices = left.iter().map(|(index, _)| *index).collect();
         self.record_desired(desired::Event::CellsChanged { cells, left: indices_left });
-        left.iter().for_each(|(index, cell)| self.leave(*index, cell));
+        left.iter().for_each(|(index, cell)| self.end_departed(*index, cell));
         self.settle_each(&indices, trigger);
     }
 
-    /// Ends the instances at an index whose cell left.
-    fn leave(&mut self, index: u32, cell: &CellId) {
-        let cause = self.why_left(index, cell);
+    /// Ends the instances at an index after the cell of the index has left.
+    fn end_departed(&mut self, index: u32, cell: &CellId) {
+        let cause = self.departure_cause(index, cell);
         let is_lost = |lrp: &Actual| lrp.holder().is_some_and(|by| !(self.context.present)(&by.cell_id));
         let there: Vec<(Place, bool)> =
             self.actuals_at(index).map(|(place, lrp)| (place.clone(), is_lost(lrp))).collect();
         for (place, lost) in there {
             if lost {
-                self.record(actual::Event::Removed { places: place.into(), cause: Ended::CellLost });
+                self.record(actual::Event::Removed { places: place.into(), cause: StopReason::CellLost });
             } else {
                 self.end(vec![place], cause);
             }
@@ -116,37 +116,37 @@ impl Draft<'_> {
     }
 
     /// Returns an error if a claim exceeds a limit on instances per cell or attribute value. Auctions respect
-    /// these limits, but an auctioneer does not know the pending placements of its predecessor. The log
-    /// contains them.
+    /// these limits, but a new auctioneer does not know the pending placements of its predecessor. The log
+    /// contains these placements, so this check finds conflicts.
     pub(super) fn check_distinct(&self, report: &Report) -> Result<(), Refusal> {
         let definition = self.desired().and_then(|desired| desired.definition(&report.place.definition_id));
         let rules = definition.and_then(|definition| definition.constraint.rules.as_deref());
         for (at, distinct) in rules.into_iter().flat_map(Rules::distinct) {
             let (there, most) = match distinct {
-                Distinct::Cell { most } => (self.staying_where(&|id| *id == report.by.cell_id), most),
+                Distinct::Cell { most } => (self.count_retained(&|id| *id == report.by.cell_id), most),
                 Distinct::Attribute { attribute, most } => {
-                    let alike = self.cells_alike(&report.by.cell_id, attribute);
-                    (self.staying_where(&|id| alike.contains(id)), most)
+                    let alike = self.cells_with_same_value(&report.by.cell_id, attribute);
+                    (self.count_retained(&|id| alike.contains(id)), most)
                 }
             };
             if there >= most as usize {
                 let rule = rules.map(|rules| rules.constraints[at].to_string()).unwrap_or_default();
-                let why = format!("constraint {rule}: {there} of the process are there already");
+                let why = format!("constraint {rule}: instances of the process already there: {there}");
                 return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
             }
         }
         Ok(())
     }
 
-    fn staying_where(&self, there: &dyn Fn(&CellId) -> bool) -> usize {
-        let staying = self.process.into_iter().flat_map(Process::staying);
+    fn count_retained(&self, there: &dyn Fn(&CellId) -> bool) -> usize {
+        let staying = self.process.into_iter().flat_map(Process::retained_containers);
         staying.filter(|by| there(&by.cell_id)).count()
     }
 
     /// Returns the cells that have the same value of an attribute as this cell.
-    fn cells_alike(&self, id: &CellId, attribute: &AttributeName) -> BTreeSet<CellId> {
+    fn cells_with_same_value(&self, id: &CellId, attribute: &AttributeName) -> BTreeSet<CellId> {
         let mut values: BTreeMap<CellId, String> = BTreeMap::new();
-        (self.context.numbered)(&mut |_, id, cell| {
+        (self.context.for_each_cell)(&mut |_, id, cell| {
             let value = cell.presence.offer(id).attribute(attribute.as_str());
             values.extend(value.map(|value| (id.clone(), value.to_owned())));
         });
@@ -154,19 +154,20 @@ impl Draft<'_> {
         values.into_iter().filter(|(_, value)| *value == is).map(|(id, _)| id).collect()
     }
 
-    /// Returns the reason for ending an instance at an index that its cell no longer owns: the cell
-    /// evacuates, or no longer fits. Otherwise the cell was lost, even if it has returned in the meantime,
-    /// perhaps with another ordinal.
-    pub(super) fn why_left(&self, index: u32, id: &CellId) -> Ended {
+    /// Returns the reason for ending an instance whose cell no longer owns the index. The reason is that the
+    /// cell evacuates, or that it no longer fits. Otherwise the cell was lost, even if it has returned since
+    /// then, perhaps with another ordinal.
+    pub(super) fn departure_cause(&self, index: u32, id: &CellId) -> StopReason {
         let active = self.desired().and_then(|desired| desired.definition(&desired.active_definition_id));
-        let mut cause = Ended::CellLost;
-        (self.context.numbered)(&mut |ordinal, numbered, cell| {
+        let mut cause = StopReason::CellLost;
+        (self.context.for_each_cell)(&mut |ordinal, numbered, cell| {
             if ordinal == index && numbered == id && cell.present {
-                cause = match (stays(cell), active.is_some_and(|definition| fits(definition, id, cell))) {
-                    (false, _) => Ended::Evacuated,
-                    (true, false) => Ended::CellUnfit,
-                    (true, true) => Ended::CellLost,
-                };
+                cause =
+                    match (is_available(cell), active.is_some_and(|definition| fits(definition, id, cell))) {
+                        (false, _) => StopReason::Evacuated,
+                        (true, false) => StopReason::CellUnfit,
+                        (true, true) => StopReason::CellLost,
+                    };
             }
         });
         cause
@@ -178,7 +179,7 @@ fn fits(definition: &Definition, id: &CellId, cell: &Cell) -> bool {
     definition.constraint.mismatch(&cell.presence.offer(id)).is_none()
 }
 
-/// Returns `true` if a global process may run on a cell that fits.
-const fn stays(cell: &Cell) -> bool {
+/// Returns `true` if a global process may run on the cell, provided that the cell fits.
+const fn is_available(cell: &Cell) -> bool {
     cell.present && !cell.evacuating && !cell.evacuation_wanted
 }

@@ -3,10 +3,10 @@
 
 use super::Slot;
 use super::draft::Draft;
-use crate::actual::{self, Ended, Unclaimed};
+use crate::actual::{self, StopReason, UnclaimReason};
 use crate::cause::Origin;
 use crate::container::Instance;
-use crate::evacuating::{self, Gone};
+use crate::evacuating::{self, RemovalReason};
 use crate::evaluation::{Duty, Trigger};
 use crate::key::Place;
 use crate::names::CellId;
@@ -15,13 +15,13 @@ use crate::names::CellId;
 #[derive(Clone, Copy, Debug)]
 enum Due<'a> {
     /// The cell of the evacuating instance is lost.
-    TwinLost(&'a Instance),
+    EvacuatingLost(&'a Instance),
     /// The evacuating instance has expired.
-    TwinExpired,
+    EvacuatingExpired,
     /// The cell of the instance is lost.
     Lost {
         by: &'a Instance,
-        /// `true` if the instance has to start elsewhere.
+        /// `true` if the instance has to start on another cell.
         restart: bool,
     },
     /// The index is not desired, and the domain is fresh.
@@ -33,16 +33,16 @@ enum Due<'a> {
 }
 
 impl Due<'_> {
-    /// Returns the origin that [`super::origin`] finds for the resulting events. A forgotten cell is not an
-    /// origin: its instances have a cause each.
+    /// Returns the origin that [`super::origin`] finds for the resulting events. A forgotten cell is not used
+    /// as an origin. In that case, each of its instances has a cause of its own as the origin.
     fn origin(self, slot: &Slot, known: &dyn Fn(&CellId) -> bool) -> Origin {
         match self {
-            Self::TwinLost(by) | Self::Lost { by, .. } if known(&by.cell_id) => {
+            Self::EvacuatingLost(by) | Self::Lost { by, .. } if known(&by.cell_id) => {
                 Origin::Cell(by.cell_id.clone(), Some(slot.cause))
             }
-            Self::TwinLost(_)
+            Self::EvacuatingLost(_)
             | Self::Lost { .. }
-            | Self::TwinExpired
+            | Self::EvacuatingExpired
             | Self::Undesired
             | Self::Replaced
             | Self::Restart => Origin::Decision(slot.cause),
@@ -52,16 +52,17 @@ impl Due<'_> {
 
 impl<'a> Draft<'a> {
     /// Carries out the five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs:
-    /// Convergence", slot by slot. One decision covers the first due action and all others with the same
-    /// origin. The remaining ones stay due and get decisions of their own.
+    /// Convergence", slot by slot. One decision covers the first due action and all other actions with the
+    /// same origin. The remaining actions stay due, and later decisions carry them out.
     pub(super) fn converge(&mut self) {
-        if self.follow_a_cell() {
+        if self.follow_one_cell() {
             return;
         }
         let mut first = None;
-        let mut comes_along = |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
+        let mut comes_along =
+            |origin: Origin| first.get_or_insert_with(|| origin.clone()).has_same_source(&origin);
         for slot in self.slots() {
-            for due in [self.twin_due(slot), self.instance_due(slot)].into_iter().flatten() {
+            for due in [self.evacuating_due(slot), self.instance_due(slot)].into_iter().flatten() {
                 if comes_along(due.origin(slot, self.context.known)) {
                     self.carry_out(slot, due);
                 }
@@ -77,35 +78,35 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Removes an evacuating instance. If nothing runs in its slot, for example during a rollout, an instance
-    /// is created.
-    fn twin_gone(&mut self, place: &Place, cause: Gone) {
+    /// Removes an evacuating instance. If its slot then has no instance but one is desired, for example
+    /// during a rollout, the instance is created.
+    fn remove_evacuating(&mut self, place: &Place, cause: RemovalReason) {
         self.record_evacuating(evacuating::Event::Removed { place: place.clone(), cause });
         self.settle(place.index, Trigger::Evacuation);
     }
 
-    fn twin_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
+    fn evacuating_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
         let twin = slot.evacuating.as_ref()?;
         if !(self.context.present)(&twin.by.cell_id) {
-            return Some(Due::TwinLost(&twin.by));
+            return Some(Due::EvacuatingLost(&twin.by));
         }
-        (twin.expires_at <= self.context.now).then_some(Due::TwinExpired)
+        (twin.expires_at <= self.context.now).then_some(Due::EvacuatingExpired)
     }
 
     fn instance_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
         let lrp = slot.actual.as_ref()?;
         let lost = lrp.holder().filter(|by| !(self.context.present)(&by.cell_id));
         if let Some(by) = lost {
-            let restart = self.wants_index(slot.place.index) && !lrp.is_stopping();
+            let restart = self.is_index_desired(slot.place.index) && !lrp.is_stopping();
             return Some(Due::Lost { by, restart });
         }
         if lrp.is_stopping() {
             return None;
         }
-        if !self.wants_index(slot.place.index) {
-            return self.context.fresh.then_some(Due::Undesired);
+        if !self.is_index_desired(slot.place.index) {
+            return self.context.is_fresh.then_some(Due::Undesired);
         }
-        if !self.wants(&slot.place) {
+        if !self.is_desired(&slot.place) {
             return Some(Due::Replaced);
         }
         let process = self.process?;
@@ -116,19 +117,19 @@ impl<'a> Draft<'a> {
     fn carry_out(&mut self, slot: &Slot, due: Due<'_>) {
         let place = &slot.place;
         match due {
-            Due::TwinLost(_) => self.twin_gone(place, Gone::CellLost),
-            Due::TwinExpired => self.twin_gone(place, Gone::Expired),
+            Due::EvacuatingLost(_) => self.remove_evacuating(place, RemovalReason::CellLost),
+            Due::EvacuatingExpired => self.remove_evacuating(place, RemovalReason::Expired),
             Due::Lost { restart: true, .. } => {
-                self.restart(place, Unclaimed::CellLost, Trigger::CellLost);
+                self.restart(place, UnclaimReason::CellLost, Trigger::CellLost);
             }
             Due::Lost { restart: false, .. } => {
-                let cause = Ended::CellLost;
+                let cause = StopReason::CellLost;
                 self.record(actual::Event::Removed { places: place.clone().into(), cause });
                 self.settle(place.index, Trigger::CellLost);
             }
-            Due::Undesired => self.end(vec![place.clone()], Ended::Undesired),
+            Due::Undesired => self.end(vec![place.clone()], StopReason::Undesired),
             Due::Replaced => self.settle(place.index, Trigger::Convergence),
-            Due::Restart => self.restart(place, Unclaimed::Restart, Trigger::Restart),
+            Due::Restart => self.restart(place, UnclaimReason::Restart, Trigger::Restart),
         }
     }
 }

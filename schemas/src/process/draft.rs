@@ -1,20 +1,20 @@
-//! A process during a decision: its state, overlaid with the events decided so far. Contains the operations
-//! that all decisions share, and the commands of clients.
+//! A draft: a process during a decision, as its state overlaid with the events decided so far. Contains the
+//! operations that all decisions share, and the commands of clients.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::places::{self, Wanted};
+use super::places::{self, DesiredDefinitions};
 use super::{Context, Process, Slot};
 use crate::Timestamp;
-use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::actual::{self, Actual, State, StopReason, UnclaimReason};
 use crate::container::WorkKey;
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
 use crate::evacuating::{self, Evacuating};
-use crate::evaluation::{self, Did, Duty, Evaluation, Left, Moved, Trigger};
+use crate::evaluation::{self, Duty, Evaluation, Trigger, WaitingWork, WorkEffects, WorkResult};
 use crate::exec::Exec;
 use crate::key::{Place, Places};
 use crate::names::DefinitionId;
@@ -30,12 +30,12 @@ pub(super) struct Draft<'a> {
     /// Instances that this decision changed, by index.
     over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
     /// Evacuating instances that this decision changed.
-    twins: BTreeMap<Place, Option<Evacuating>>,
-    /// Definitions that a rollout gave up in this decision, at one index, or at all of them if the index is
-    /// `None`.
+    changed_evacuating: BTreeMap<Place, Option<Evacuating>>,
+    /// Definitions that a rollout gave up in this decision, with the index at which it did. `None` stands for
+    /// all indices.
     given_up: Vec<(Option<u32>, DefinitionId)>,
-    pub(super) left: Left,
-    pub(super) did: Did,
+    pub(super) left: WaitingWork,
+    pub(super) did: WorkEffects,
     pub(super) events: Vec<Event>,
 }
 
@@ -49,14 +49,14 @@ impl<'a> Draft<'a> {
             desired: desired.map(Cow::Borrowed),
             rollout: rollout.map(Cow::Borrowed),
             over: BTreeMap::new(),
-            twins: BTreeMap::new(),
+            changed_evacuating: BTreeMap::new(),
             given_up: vec![],
-            left: Left {
+            left: WaitingWork {
                 unanswered: process.map_or(0, |process| process.unclaimed.saturating_sub(process.unplaced)),
                 unplaced: process.map_or(0, |process| process.unplaced),
                 restart_at: None,
             },
-            did: Did::default(),
+            did: WorkEffects::default(),
             events: vec![],
         }
     }
@@ -86,7 +86,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the indices at which this decision changed an instance.
-    pub(super) fn decided_indices(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn changed_indices(&self) -> impl Iterator<Item = u32> {
         self.over.keys().copied()
     }
 
@@ -99,7 +99,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the time that an instance has to be RUNNING before it counts as healthy.
-    pub(super) fn monitor_of(&self, desired: &Desired) -> Duration {
+    pub(super) fn monitor_period(&self, desired: &Desired) -> Duration {
         super::monitor(desired, self.rollout())
     }
 
@@ -113,52 +113,53 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns `true` if an instance is desired at an index, with any definition.
-    pub(super) fn wants_index(&self, index: u32) -> bool {
-        self.desired().is_some_and(|desired| desired.has(index))
+    pub(super) fn is_index_desired(&self, index: u32) -> bool {
+        self.desired().is_some_and(|desired| desired.desires_index(index))
     }
 
     /// Returns `true` if an instance is desired at a slot.
-    pub(super) fn wants(&self, place: &Place) -> bool {
+    pub(super) fn is_desired(&self, place: &Place) -> bool {
         self.wanted(place.index, None).has(&place.definition_id)
     }
 
-    /// Returns the definitions that are desired at an index, ignoring the instance of the slot `but`.
-    fn wanted(&self, index: u32, but: Option<&Place>) -> Wanted<'_> {
-        let Some(desired) = self.desired() else { return Wanted::default() };
+    /// Returns the definitions that are desired at an index, if the instance of the slot `but` did not exist.
+    fn wanted(&self, index: u32, but: Option<&Place>) -> DesiredDefinitions<'_> {
+        let Some(desired) = self.desired() else { return DesiredDefinitions::default() };
         let there = self.actuals_at(index).filter(|(place, _)| Some(*place) != but);
-        let (rollout, evacuates) = (self.rollout(), self.evacuates(index));
+        let (rollout, evacuates) = (self.rollout(), self.is_evacuating(index));
         places::Index { desired, rollout, index, there, evacuates }.wanted()
     }
 
-    fn evacuates(&self, index: u32) -> bool {
-        self.twins_at(index).next().is_some()
+    fn is_evacuating(&self, index: u32) -> bool {
+        self.evacuating_slots_at(index).next().is_some()
     }
 
     /// Returns the slots of an index that have an evacuating instance.
-    pub(super) fn twins_at(&self, index: u32) -> impl Iterator<Item = &Place> {
+    pub(super) fn evacuating_slots_at(&self, index: u32) -> impl Iterator<Item = &Place> {
         let known = self.process.into_iter().flat_map(move |process| process.slots_at(index));
         let known = known.filter(|slot| slot.evacuating.is_some()).map(|slot| &slot.place);
-        let known = known.filter(|place| !self.twins.contains_key(place));
-        let first = Place::new(index, DefinitionId::least());
-        let decided = self.twins.range(first..).take_while(move |(place, _)| place.index == index);
+        let known = known.filter(|place| !self.changed_evacuating.contains_key(place));
+        let first = Place::new(index, DefinitionId::min_value());
+        let decided =
+            self.changed_evacuating.range(first..).take_while(move |(place, _)| place.index == index);
         known.chain(decided.filter(|(_, twin)| twin.is_some()).map(|(place, _)| place))
     }
 
     /// Returns the evacuating instance of a slot.
     pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
-        match self.twins.get(place) {
+        match self.changed_evacuating.get(place) {
             Some(decided) => decided.as_ref(),
             None => self.process?.slot(place)?.evacuating.as_deref(),
         }
     }
 
-    /// Returns `true` if a slot is known not to be desired. Nothing is known if no decision about the number
-    /// of instances is remembered.
-    pub(super) fn is_unwanted(&self, place: &Place) -> bool {
-        self.process.is_some_and(|process| process.asked.is_some()) && !self.wants(place)
+    /// Returns `true` if a slot is known not to be desired. If the process remembers no decision about the
+    /// number of instances, nothing is known.
+    pub(super) fn is_known_undesired(&self, place: &Place) -> bool {
+        self.process.is_some_and(|process| process.asked.is_some()) && !self.is_desired(place)
     }
 
-    fn living(&self) -> Result<&'a Process, Refusal> {
+    fn require_desired(&self) -> Result<&'a Process, Refusal> {
         self.process
             .filter(|process| process.desired.is_some())
             .ok_or_else(|| Refusal::not_found("the process"))
@@ -166,26 +167,27 @@ impl<'a> Draft<'a> {
 
     pub(super) fn desire(&mut self, lrp: &DesiredLrp) -> Result<(), Refusal> {
         if let Some(process) = self.process.filter(|process| process.desired.is_some()) {
-            let why = format!("process {} is desired already", process.guid);
+            let why = format!("process {} is already desired", process.guid);
             return Err(Refusal::new(Code::ResourceExists, why));
         }
         if self.process.is_some_and(|old| old.domain != lrp.domain && !old.slots.is_empty()) {
-            let why = "instances of an earlier life in another domain are still being stopped";
+            let why = "instances of an earlier epoch in another domain are still being stopped";
             return Err(Refusal::new(Code::ResourceConflict, why));
         }
         self.record_desired(desired::Event::Desired(Box::new(lrp.clone())));
         let leftovers = self.slots().map(|slot| slot.place.clone()).collect();
-        self.end(leftovers, Ended::Superseded);
+        self.end(leftovers, StopReason::Superseded);
         self.follow_cells(Trigger::Desire);
         self.create_missing(Trigger::Desire);
         Ok(())
     }
 
     pub(super) fn update(&mut self, update: &DesiredLrpUpdate) -> Result<(), Refusal> {
-        let process = self.living()?;
-        // Refused even if the number happens to match: it may differ when the command is repeated.
+        let process = self.require_desired()?;
+        // The command is refused even if the number happens to match, because the number of cells may have
+        // changed when the command is repeated.
         if update.instances.is_some() && self.desired().is_some_and(Desired::is_global) {
-            let problem = "can't be set: a global process has one instance on each cell that fits".into();
+            let problem = "cannot be set: a global process has one instance on each cell that fits".into();
             return Err(Refusal::invalid(vec![BadField { field: "instances".into(), problem }]));
         }
         let Some(difference) = process.desired.as_ref().and_then(|old| old.difference(update)) else {
@@ -196,29 +198,29 @@ impl<'a> Draft<'a> {
             return Err(Refusal::invalid(vec![BadField { field: "policies.min_running".into(), problem }]));
         }
         self.record_desired(desired::Event::Updated(difference));
-        self.end(self.extra(), Ended::Scale);
+        self.end(self.undesired_slots(), StopReason::Scale);
         self.create_missing(Trigger::Scale);
-        self.note_stopped(Trigger::Scale);
+        self.count_stop_requests(Trigger::Scale);
         self.did.stopped = self.did.stopped.filter(|(_, stopped)| *stopped > 0);
         Ok(())
     }
 
-    /// Stops every remaining instance, including those that are not desired and those whose desire is not
-    /// remembered.
+    /// Stops every remaining instance. This includes instances that are not desired, and instances for which
+    /// no desire is remembered.
     pub(super) fn remove(&mut self) -> Result<(), Refusal> {
         let known = self.process.filter(|process| !process.is_gone());
         let process = known.ok_or_else(|| Refusal::not_found("the process"))?;
         if process.desired.is_some() || process.asked.is_none() {
             self.record_desired(desired::Event::Removed {});
         }
-        self.end(self.extra(), Ended::Removed);
-        self.note_stopped(Trigger::Remove);
+        self.end(self.undesired_slots(), StopReason::Removed);
+        self.count_stop_requests(Trigger::Remove);
         Ok(())
     }
 
     pub(super) fn retire(&mut self, index: u32, definition_id: Option<&DefinitionId>) -> Result<(), Refusal> {
         let (place, _) = self.instance(index, definition_id)?;
-        self.end(vec![place.clone()], Ended::Retired);
+        self.end(vec![place.clone()], StopReason::Retired);
         self.settle(index, Trigger::Stop);
         Ok(())
     }
@@ -242,7 +244,7 @@ impl<'a> Draft<'a> {
             State::Unclaimed { .. } => "is UNCLAIMED",
             State::Crashed { .. } => "is CRASHED",
         };
-        let why = format!("instance {index} {why}: a program can be run in one that is RUNNING");
+        let why = format!("instance {index} {why}: programs run only in a RUNNING instance");
         Err(Refusal::new(Code::InvalidStateTransition, why))
     }
 
@@ -259,28 +261,28 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Stops an instance so that more urgent work gets its room. The instance is placed again when it has
+    /// Stops an instance so that more urgent work gets its room. The instance is placed again after it has
     /// ended.
     pub(super) fn evict(&mut self, eviction: &Eviction) -> Result<(), Refusal> {
         let WorkKey::Lrp { key, .. } = &eviction.victim else {
-            return Err(preemption::changed(&eviction.victim));
+            return Err(preemption::stale_eviction(&eviction.victim));
         };
-        let process = self.living()?;
-        let judged = preemption::instance(process, &key.place).filter(|by| **by == eviction.by);
-        if judged.is_none() || eviction.preemptor.is_of(&process.guid) {
-            return Err(preemption::changed(key));
+        let process = self.require_desired()?;
+        let judged = preemption::preemptible_instance(process, &key.place).filter(|by| **by == eviction.by);
+        if judged.is_none() || eviction.preemptor.belongs_to(&process.guid) {
+            return Err(preemption::stale_eviction(key));
         }
         eviction.preemptor.check(self.desired().map(|desired| desired.priority).unwrap_or_default())?;
-        self.end(vec![key.place.clone()], Ended::Preempted);
-        self.note_stopped(Trigger::Preemption);
+        self.end(vec![key.place.clone()], StopReason::Preempted);
+        self.count_stop_requests(Trigger::Preemption);
         self.did.made = Some(Trigger::Preemption);
         Ok(())
     }
 
     /// Returns the slots that have a record and are not desired (Diego Dev Notes, "Computing ∆s", first
     /// half).
-    fn extra(&self) -> Vec<Place> {
-        self.slots().map(|slot| &slot.place).filter(|place| !self.wants(place)).cloned().collect()
+    fn undesired_slots(&self) -> Vec<Place> {
+        self.slots().map(|slot| &slot.place).filter(|place| !self.is_desired(place)).cloned().collect()
     }
 
     /// Creates the instances that are desired and have no record (Diego Dev Notes, "Computing ∆s", second
@@ -292,24 +294,24 @@ impl<'a> Draft<'a> {
     /// Creates the missing instances at these indices.
     fn create(&mut self, indices: impl Iterator<Item = u32>, trigger: Trigger) {
         let missing: Vec<Place> = indices.flat_map(|index| self.missing(index)).collect();
-        for places in by_definition(missing) {
+        for places in group_by_definition(missing) {
             self.record(actual::Event::Created { places });
             self.did.made.get_or_insert(trigger);
         }
     }
 
-    /// Returns the slots of an index that are desired and have no instance. An existing instance has to end
-    /// first, unless a rollout of the index is start-first.
+    /// Returns the slots of an index that are desired and have no instance. If the index has an instance
+    /// already, that instance has to end first, unless a rollout of the index is start-first.
     fn missing(&self, index: u32) -> Vec<Place> {
         let wanted = self.wanted(index, None);
-        if !wanted.beside && self.actuals_at(index).next().is_some() {
+        if !wanted.starts_first && self.actuals_at(index).next().is_some() {
             return vec![];
         }
         let places = wanted.iter().map(|id| Place::new(index, id.clone()));
         places.filter(|place| self.actual(place).is_none()).collect()
     }
 
-    /// Brings one index to its desired state: stops excess instances and creates missing ones.
+    /// Brings one index to its desired state: stops excess instances and creates missing instances.
     pub(super) fn settle(&mut self, index: u32, trigger: Trigger) {
         self.settle_each(&[index], trigger);
     }
@@ -320,7 +322,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn settle_each(&mut self, indices: &[u32], trigger: Trigger) {
-        let wanted = |index: &&u32| self.wants_index(**index);
+        let wanted = |index: &&u32| self.is_index_desired(**index);
         let extra = indices.iter().filter(wanted).flat_map(|index| {
             let wanted = self.wanted(*index, None);
             self.actuals_at(*index)
@@ -328,14 +330,15 @@ impl<'a> Draft<'a> {
                 .filter(move |place| !wanted.has(&place.definition_id))
         });
         let (failed, replaced) = extra.cloned().partition(|place| self.is_given_up(place));
-        self.end(failed, Ended::RolloutFailed);
-        self.end(replaced, Ended::Replaced);
+        self.end(failed, StopReason::RolloutFailed);
+        self.end(replaced, StopReason::Replaced);
         self.create(indices.iter().copied(), trigger);
     }
 
-    /// Marks a definition as given up by the rollout, at one index, or at all of them if it is `None`. Its
-    /// instances that this decision ends from now on end because the rollout failed.
-    pub(super) fn give_up(&mut self, index: Option<u32>, id: DefinitionId) {
+    /// Marks a definition as given up by the rollout, at one index, or at all indices if `index` is `None`.
+    /// If this decision later ends an instance of the definition, the recorded reason is that the rollout
+    /// failed.
+    pub(super) fn mark_given_up(&mut self, index: Option<u32>, id: DefinitionId) {
         self.given_up.push((index, id));
     }
 
@@ -346,25 +349,26 @@ impl<'a> Draft<'a> {
         self.given_up.iter().any(is)
     }
 
-    /// Ends instances that are not stopping yet. Those on a cell are asked to stop, and the others are
+    /// Ends instances that are not stopping yet. Instances on a cell are asked to stop, and all others are
     /// removed (Diego Dev Notes, "Stopping ActualLRPs").
-    pub(super) fn end(&mut self, places: Vec<Place>, cause: Ended) {
+    pub(super) fn end(&mut self, places: Vec<Place>, cause: StopReason) {
         let is_on_cell = |place: &Place| self.actual(place).is_some_and(|lrp| lrp.holder().is_some());
         let (stop, remove): (Vec<_>, Vec<_>) = places.into_iter().partition(is_on_cell);
         let is_new = |place: &Place| self.actual(place).is_some_and(|lrp| !lrp.is_stopping());
         let (stop, remove): (Vec<_>, Vec<_>) =
             (stop.into_iter().filter(is_new).collect(), remove.into_iter().filter(is_new).collect());
-        for places in by_definition(stop) {
+        for places in group_by_definition(stop) {
             self.record(actual::Event::StopRequested { places, cause });
         }
-        for places in by_definition(remove) {
+        for places in group_by_definition(remove) {
             self.record(actual::Event::Removed { places, cause });
         }
     }
 
-    /// Restarts an instance that is no longer on a cell. It keeps its definition if that is still desired, or
-    /// is replaced by one of the definition that is known to work (Updatable LRPs, "`UpdateLRPDeployment`").
-    pub(super) fn restart(&mut self, place: &Place, cause: Unclaimed, trigger: Trigger) {
+    /// Restarts an instance that is no longer on a cell. The instance keeps its definition if that definition
+    /// is still desired. Otherwise an instance of the definition that is known to work replaces it (Updatable
+    /// LRPs, "`UpdateLRPDeployment`").
+    pub(super) fn restart(&mut self, place: &Place, cause: UnclaimReason, trigger: Trigger) {
         // An instance of a cordoned cell waits for that cell.
         let waits = self.desired().is_some_and(|desired| desired.is_cordoned(place.index));
         if waits || self.wanted(place.index, Some(place)).has(&place.definition_id) {
@@ -372,9 +376,9 @@ impl<'a> Draft<'a> {
             self.did.made.get_or_insert(trigger);
         } else {
             let cause = match cause {
-                Unclaimed::CellLost => Ended::CellLost,
-                Unclaimed::Evacuation => Ended::Evacuated,
-                Unclaimed::Crash | Unclaimed::Restart => Ended::Replaced,
+                UnclaimReason::CellLost => StopReason::CellLost,
+                UnclaimReason::Evacuation => StopReason::Evacuated,
+                UnclaimReason::Crash | UnclaimReason::Restart => StopReason::Replaced,
             };
             self.record(actual::Event::Removed { places: place.clone().into(), cause });
             self.settle(place.index, trigger);
@@ -396,7 +400,7 @@ impl<'a> Draft<'a> {
 
     pub(super) fn record_evacuating(&mut self, event: evacuating::Event) {
         let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = &event;
-        self.twins.insert(place.clone(), evacuating::evolve(&event, self.context.now));
+        self.changed_evacuating.insert(place.clone(), evacuating::evolve(&event, self.context.now));
         self.events.push(Event::Evacuating(event));
     }
 
@@ -437,11 +441,11 @@ impl<'a> Draft<'a> {
             Some(Duty::Restart) | None => {}
         }
         let Some(before) = before else { return };
-        match (super::moved_to(before, after), before) {
-            (Moved::Placed, Duty::Place) => did.placed += 1,
-            (Moved::Placed, Duty::Unblock) => did.unblocked += 1,
-            (Moved::Queued, _) => did.queued += 1,
-            (Moved::Placed, Duty::Restart) | (Moved::Elsewhere, _) => {}
+        match (super::work_outcome(before, after), before) {
+            (WorkResult::Placed, Duty::Place) => did.placed += 1,
+            (WorkResult::Placed, Duty::Unblock) => did.unblocked += 1,
+            (WorkResult::Queued, _) => did.queued += 1,
+            (WorkResult::Placed, Duty::Restart) | (WorkResult::Unchanged, _) => {}
         }
     }
 
@@ -450,12 +454,12 @@ impl<'a> Draft<'a> {
         let waits = self.process.into_iter().flat_map(|process| &process.waits);
         let known = waits.filter(|(_, place)| self.decided(place).is_none()).map(|(at, _)| *at).next();
         let decided = self.over.values().flatten();
-        let decided = decided.filter_map(|(_, decided)| decided.as_ref()?.waits_until());
+        let decided = decided.filter_map(|(_, decided)| decided.as_ref()?.delayed_until());
         known.into_iter().chain(decided).min()
     }
 
-    /// Counts the stop requests of this decision as requested by a client.
-    fn note_stopped(&mut self, trigger: Trigger) {
+    /// Counts the stop requests of this decision as work with this trigger.
+    fn count_stop_requests(&mut self, trigger: Trigger) {
         let stopped = self.events.iter().map(|event| match event {
             Event::Actual(actual::Event::StopRequested { places, .. }) => places.indices.len(),
             Event::Actual(_)
@@ -477,8 +481,8 @@ impl<'a> Draft<'a> {
         self.process.map(|process| process.evaluations.to_vec()).unwrap_or_default()
     }
 
-    /// Links the evaluations of a global process's rollout: the evaluation of each cell follows that of the
-    /// previous one.
+    /// Links the evaluations of the rollout of a global process: the evaluation of each cell follows the
+    /// evaluation of the previous cell.
     fn chain_rolling_updates(&mut self) {
         if self.did.made != Some(Trigger::Rollout) || !self.desired().is_some_and(Desired::is_global) {
             return;
@@ -491,9 +495,9 @@ impl<'a> Draft<'a> {
         self.did.follows = self.evaluations().iter().rev().find(of_rollout).map(|one| one.id);
     }
 
-    /// Drops the placement error of the decision if no instance with it waits. A rollout may remove an
-    /// instance in the same decision in which its placement failed.
-    fn keep_errors_of_what_waits(&mut self) {
+    /// Drops the placement error of the decision if no instance with that error is waiting. A rollout may
+    /// remove an instance in the same decision in which its placement failed.
+    fn drop_errors_of_removed_work(&mut self) {
         if self.did.error.is_none() {
             return;
         }
@@ -511,8 +515,8 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn finish(mut self) -> Vec<Event> {
-        self.roll();
-        self.keep_errors_of_what_waits();
+        self.advance_rollout();
+        self.drop_errors_of_removed_work();
         self.chain_rolling_updates();
         self.left.restart_at = self.first_restart();
         if !self.events.is_empty() || self.did.made.is_some() {
@@ -523,9 +527,9 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Groups slots by definition, as events name them. Groups are in the order in which their definitions first
-/// appear.
-pub(super) fn by_definition(places: Vec<Place>) -> Vec<Places> {
+/// Groups slots by definition, in the form in which events name slots. Groups are in the order in which their
+/// definitions first appear.
+pub(super) fn group_by_definition(places: Vec<Place>) -> Vec<Places> {
     let mut all: Vec<(DefinitionId, Vec<u32>)> = vec![];
     for Place { index, definition_id } in places {
         match all.iter_mut().find(|(known, _)| *known == definition_id) {

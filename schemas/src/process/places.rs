@@ -1,5 +1,5 @@
-//! Desired slots of a process: one at each desired index, and two while a rollout has the index in
-//! replacement. Creation, scaling, the delta between desired and actual, and convergence all use this module.
+//! Desired slots of a process: one at each desired index, and two at an index that a rollout is replacing.
+//! Creation, scaling, the delta between desired and actual, and convergence all use this module.
 
 use std::cmp::Reverse;
 
@@ -25,62 +25,69 @@ pub(super) struct Index<'a, There> {
 
 /// Definitions that are desired at an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted<'a> {
-    /// Definition that runs there, or restarts there.
-    pub(super) usual: Option<&'a DefinitionId>,
-    /// Definition that a rollout brings.
+pub(super) struct DesiredDefinitions<'a> {
+    /// Definition of the instance that runs at the index, or that restarts there.
+    pub(super) current: Option<&'a DefinitionId>,
+    /// Definition that a rollout is bringing to the index.
     pub(super) target: Option<&'a DefinitionId>,
     /// `true` if the target starts beside the existing instance. Otherwise it waits until that instance has
     /// ended.
-    pub(super) beside: bool,
+    pub(super) starts_first: bool,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> DesiredDefinitions<'a> {
     pub(super) fn has(&self, id: &DefinitionId) -> bool {
-        self.usual == Some(id) || self.target == Some(id)
+        self.current == Some(id) || self.target == Some(id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a DefinitionId> + use<'a> {
-        self.usual.into_iter().chain(self.target)
+        self.current.into_iter().chain(self.target)
     }
 }
 
 impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, There> {
-    /// Returns the desired definitions, which are none if no instance is desired at the index.
-    pub(super) fn wanted(self) -> Wanted<'a> {
-        if !self.desired.has(self.index) {
-            return Wanted::default();
+    /// Returns the desired definitions. They are empty if no instance is desired at the index.
+    pub(super) fn wanted(self) -> DesiredDefinitions<'a> {
+        if !self.desired.desires_index(self.index) {
+            return DesiredDefinitions::default();
         }
         if self.desired.is_cordoned(self.index) {
-            return Wanted { usual: self.left_alone(), ..Wanted::default() };
+            return DesiredDefinitions {
+                current: self.cordoned_definition(),
+                ..DesiredDefinitions::default()
+            };
         }
-        let step = self.rollout.and_then(|rollout| Some((rollout, rollout.in_replacement(self.index)?)));
+        let step = self.rollout.and_then(|rollout| Some((rollout, rollout.replacement_step(self.index)?)));
         let Some((rollout, step)) = step else {
-            return Wanted { usual: Some(self.kept(None)), ..Wanted::default() };
+            return DesiredDefinitions { current: Some(self.kept(None)), ..DesiredDefinitions::default() };
         };
         let target = Some(&rollout.target);
         match (step.stage, step.order) {
             (Stage::Leaving | Stage::Resting(_), _) | (Stage::Starting, UpdateOrder::StopFirst) => {
-                Wanted { usual: None, target, beside: false }
+                DesiredDefinitions { current: None, target, starts_first: false }
             }
             (Stage::Starting, UpdateOrder::StartFirst) => self.both(&rollout.target),
         }
     }
 
-    /// Returns the desired definitions of an index with a start-first rollout. If an instance evacuates
-    /// beside a running one, the index has two containers already, so the target waits.
-    fn both(self, target: &'a DefinitionId) -> Wanted<'a> {
+    /// Returns the desired definitions of an index with a start-first rollout. If one instance of the index
+    /// evacuates while another one runs, the index has two containers already, so the target waits.
+    fn both(self, target: &'a DefinitionId) -> DesiredDefinitions<'a> {
         let holds =
             |(place, lrp): (&Place, &Actual)| place.definition_id == *target && lrp.holder().is_some();
         let there = self.there.clone().any(holds);
-        let usual = self.beside(target);
-        let waits = self.evacuates && usual.is_some() && !there;
-        Wanted { usual, target: Some(target).filter(|_| !waits), beside: true }
+        let default_value = self.definition_beside(target);
+        let waits = self.evacuates && default_value.is_some() && !there;
+        DesiredDefinitions {
+            current: default_value,
+            target: Some(target).filter(|_| !waits),
+            starts_first: true,
+        }
     }
 
-    /// Returns the definition that stays on a cordoned cell. `None` if the cell has no instance, which none
-    /// replaces then.
-    fn left_alone(&self) -> Option<&'a DefinitionId> {
+    /// Returns the definition that stays on a cordoned cell. `None` if the cell has no instance. No new
+    /// instance starts on such a cell.
+    fn cordoned_definition(&self) -> Option<&'a DefinitionId> {
         let active = &self.desired.active_definition_id;
         let known =
             self.there.clone().filter(|(place, _)| self.desired.definition(&place.definition_id).is_some());
@@ -88,28 +95,29 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         best.map(|(_, (.., id))| id)
     }
 
-    fn rolls(&self) -> bool {
-        self.rollout.and_then(Rollout::under_way).is_some()
+    fn is_rolling(&self) -> bool {
+        self.rollout.and_then(Rollout::active).is_some()
     }
 
-    /// Returns `true` if an instance may keep running this definition. During a rollout this holds for every
-    /// known definition, otherwise only for the active one.
+    /// Returns `true` if an instance may keep running this definition. During a rollout, instances may keep
+    /// running any definition that the process has. Otherwise they may only run the active one.
     fn may_stay(&self, id: &DefinitionId) -> bool {
-        self.desired.active_definition_id == *id || self.rolls() && self.desired.definition(id).is_some()
+        self.desired.active_definition_id == *id || self.is_rolling() && self.desired.definition(id).is_some()
     }
 
-    /// Returns the definition that starts at an empty index. During a rollout this is the one that is known
-    /// to work (Updatable LRPs, "`UpdateLRPDeployment`"), if there is one. Otherwise it is the active one.
-    fn restarts_with(&self) -> &'a DefinitionId {
+    /// Returns the definition that starts at an empty index. During a rollout, this is the definition that is
+    /// known to work (Updatable LRPs, "`UpdateLRPDeployment`"), if there is one. Otherwise it is the active
+    /// definition.
+    fn restart_definition(&self) -> &'a DefinitionId {
         let healthy = self.desired.healthy_definition_id.as_ref();
-        healthy.filter(|_| self.rolls()).unwrap_or(&self.desired.active_definition_id)
+        healthy.filter(|_| self.is_rolling()).unwrap_or(&self.desired.active_definition_id)
     }
 
-    /// Returns the definition of an index outside of a rollout, ignoring instances of the definition `but`.
-    /// An instance that runs or is being started stays. Otherwise the index starts with
+    /// Returns the definition of an index that is not being replaced, ignoring instances of the definition
+    /// `but`. An instance that runs or is being started keeps its definition. Otherwise the index starts with
     /// [`Self::restarts_with`].
     fn kept(&self, but: Option<&DefinitionId>) -> &'a DefinitionId {
-        let restarts_with = self.restarts_with();
+        let restarts_with = self.restart_definition();
         let kept = self.there.clone().filter(|(place, _)| Some(&place.definition_id) != but).filter_map(
             |(place, lrp)| {
                 let rank = rank(lrp).filter(|_| self.may_stay(&place.definition_id))?;
@@ -121,24 +129,27 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     }
 
     /// Returns the definition that runs beside the target of a rollout. While the target is not known to
-    /// work, an instance that does not run is started again. If the index evacuates, the target takes its
-    /// place instead, because an index never has three instances.
-    fn beside(&self, target: &DefinitionId) -> Option<&'a DefinitionId> {
-        let unproven = self.restarts_with() != target;
+    /// work, an instance of that definition is started again if it does not run. If the index has an
+    /// evacuating instance, the target is started in place of that restart, because an index never has three
+    /// instances.
+    fn definition_beside(&self, target: &DefinitionId) -> Option<&'a DefinitionId> {
+        let unproven = self.restart_definition() != target;
         if unproven && !self.evacuates {
             return Some(self.kept(Some(target)));
         }
         let running = self.there.clone().filter(|(place, lrp)| {
-            place.definition_id != *target && rank(lrp) == Some(RUNS) && self.may_stay(&place.definition_id)
+            place.definition_id != *target
+                && rank(lrp) == Some(RUNNING_RANK)
+                && self.may_stay(&place.definition_id)
         });
-        let restarts_with = self.restarts_with();
+        let restarts_with = self.restart_definition();
         running.map(|(place, lrp)| preference(place, lrp, restarts_with)).max().map(|(.., id)| id)
     }
 }
 
-/// Returns the sort key of an instance that may stay; the greatest stays. The definition that would be
-/// started anyway comes first, then the older instance. A container that a returning cell brings back thus
-/// never displaces one that serves.
+/// Returns the sort key of an instance that may stay. The instance with the greatest key stays. An instance
+/// of the definition that would be started anyway has the greater key. Among the others, the older instance
+/// has. A container that comes back with its cell thus never displaces one that serves.
 fn preference<'a>(
     place: &'a Place,
     lrp: &Actual,
@@ -148,13 +159,13 @@ fn preference<'a>(
     (id == restarts_with, Reverse(lrp.since), id)
 }
 
-const RUNS: u8 = 1;
+const RUNNING_RANK: u8 = 1;
 
-/// Returns the value of keeping an instance: RUNNING ranks above CLAIMED. `None` if the instance is stopping
-/// or not on a cell.
+/// Returns the value of keeping an instance: a RUNNING instance ranks above a CLAIMED one. `None` if the
+/// instance is stopping or not on a cell.
 fn rank(lrp: &Actual) -> Option<u8> {
     match lrp.state {
-        State::Running { stopping: false, .. } => Some(RUNS),
+        State::Running { stopping: false, .. } => Some(RUNNING_RANK),
         State::Claimed { stopping: false, .. } => Some(0),
         State::Running { stopping: true, .. }
         | State::Claimed { stopping: true, .. }

@@ -1,16 +1,16 @@
-//! Reports of reps about their containers, and of the auctioneer about work that it could not place.
+//! Reports of reps about their containers, and reports of the auctioneer about work that it could not place.
 
 use std::collections::BTreeMap;
 
-use super::draft::{Draft, by_definition};
+use super::draft::{Draft, group_by_definition};
 use super::{Outcome, Report, ReportStep, Unplaced};
-use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::actual::{self, Actual, State, StopReason, UnclaimReason};
 use crate::container::Instance;
 use crate::crash::{Crash, Restart};
 use crate::definition::Mode;
 use crate::desired::Desired;
 use crate::entry::Event;
-use crate::evacuating::Gone;
+use crate::evacuating::RemovalReason;
 use crate::evaluation::{self, Trigger};
 use crate::key::Place;
 use crate::names::{CellId, EvaluationId};
@@ -20,7 +20,7 @@ use crate::{Timestamp, crash, evacuating, limits};
 
 impl Draft<'_> {
     pub(super) fn report(&mut self, report: &Report) -> Result<(), Refusal> {
-        self.check_life(report)?;
+        self.check_epoch(report)?;
         if !(self.context.present)(&report.by.cell_id) {
             let why = format!("cell {} is not present", report.by.cell_id);
             return Err(Refusal::new(Code::CellAbsent, why));
@@ -29,13 +29,13 @@ impl Draft<'_> {
             match step {
                 ReportStep::Actual(command) => self.report_actual(report, command)?,
                 ReportStep::Evacuating(command) => {
-                    self.check_evacuated(report, command)?;
+                    self.check_evacuation(report, command)?;
                     let (actual, twin) = (self.actual(&report.place), self.twin(&report.place));
                     let event = evacuating::decide(actual, twin, command, &report.by, &report.place)?;
                     if let Some(event) = event {
                         self.record_evacuating(event);
                         if matches!(command, evacuating::Command::Set { .. }) {
-                            self.end_twins(report.place.index, |place| *place != report.place);
+                            self.end_evacuating(report.place.index, |place| *place != report.place);
                         }
                     }
                 }
@@ -44,49 +44,54 @@ impl Draft<'_> {
         if report.steps.iter().any(|step| matches!(step, ReportStep::Evacuating(_))) {
             self.settle(report.place.index, Trigger::Evacuation);
         }
-        self.check_judged(report)
+        self.check_unchanged(report)
     }
 
     /// Removes the evacuating instances at an index for which `goes` returns `true`.
     ///
-    /// An instance that starts or evacuates replaces the evacuating instances of other definitions. The rep
-    /// removes the one of the instance's own slot, unless the index would have three instances.
-    fn end_twins(&mut self, index: u32, goes: impl Fn(&Place) -> bool) {
-        let going: Vec<Place> = self.twins_at(index).filter(|place| goes(place)).cloned().collect();
+    /// An instance that starts or evacuates replaces the evacuating instances of other definitions. An
+    /// evacuating instance in the same slot is removed by its rep, unless the index would have three
+    /// instances.
+    fn end_evacuating(&mut self, index: u32, goes: impl Fn(&Place) -> bool) {
+        let going: Vec<Place> =
+            self.evacuating_slots_at(index).filter(|place| goes(place)).cloned().collect();
         for place in going {
-            self.record_evacuating(evacuating::Event::Removed { place, cause: Gone::Replaced });
+            self.record_evacuating(evacuating::Event::Removed { place, cause: RemovalReason::Replaced });
         }
     }
 
-    /// Returns an error if an evacuating instance is not allowed: the process is global, the slot is not
-    /// desired and has no record, another definition takes its place, or the index has two other instances.
-    fn check_evacuated(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
+    /// Returns an error if an evacuating instance is not allowed. This is the case if the process is global,
+    /// if the slot is not desired and has no record, if another definition replaces the instance, or if the
+    /// index has two other instances.
+    fn check_evacuation(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
         let place = &report.place;
         let global = self.desired().is_some_and(Desired::is_global);
         match command {
             evacuating::Command::Set { .. } if global => {
-                let why = "a global process runs on no other cell: its instance is stopped";
+                let why = "an instance of a global process stops instead of moving to another cell";
                 Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
             }
-            evacuating::Command::Set { .. } if self.is_unwanted(place) && self.actual(place).is_none() => {
+            evacuating::Command::Set { .. }
+                if self.is_known_undesired(place) && self.actual(place).is_none() =>
+            {
                 let why = format!("index {} is not desired", place.index);
                 Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
             }
-            evacuating::Command::Set { .. } if self.is_unwanted(place) && self.has_others(place) => {
-                let why = format!("another definition takes the place of index {}", place.index);
+            evacuating::Command::Set { .. } if self.is_known_undesired(place) && self.has_others(place) => {
+                let why = format!("another definition replaces the instance at index {}", place.index);
                 Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
             }
-            evacuating::Command::Set { .. } if self.count_but(place.index, &report.by) >= 2 => {
-                let why = format!("two other instances of index {} are there", place.index);
+            evacuating::Command::Set { .. } if self.count_others(place.index, &report.by) >= 2 => {
+                let why = format!("index {} already has two other instances", place.index);
                 Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
             }
             evacuating::Command::Set { .. } | evacuating::Command::Remove => Ok(()),
         }
     }
 
-    /// Returns the number of instances at an index that are not stopping, other than the one in container
-    /// `by`.
-    fn count_but(&self, index: u32, by: &Instance) -> usize {
+    /// Returns the number of instances at an index that are not stopping. The instance in container `by` is
+    /// not counted.
+    fn count_others(&self, index: u32, by: &Instance) -> usize {
         let stays = |lrp: &Actual| lrp.holder() != Some(by) && !lrp.is_stopping();
         self.actuals_at(index).filter(|(_, lrp)| stays(lrp)).count()
     }
@@ -96,23 +101,23 @@ impl Draft<'_> {
     }
 
     /// Ends excess instances at an index after a report about it was recorded.
-    fn end_unwanted(&mut self, place: &Place, cell: &CellId, trigger: Trigger) {
-        if self.wants_index(place.index) {
+    fn end_excess(&mut self, place: &Place, cell: &CellId, trigger: Trigger) {
+        if self.is_index_desired(place.index) {
             self.settle(place.index, trigger);
-        } else if self.is_unwanted(place) {
+        } else if self.is_known_undesired(place) {
             let desired = self.process.and_then(|process| process.desired.as_deref());
             let cause = match desired.map(Desired::mode) {
-                Some(Mode::Replicated) => Ended::Scale,
-                Some(Mode::Global) => self.why_left(place.index, cell),
-                None => Ended::Removed,
+                Some(Mode::Replicated) => StopReason::Scale,
+                Some(Mode::Global) => self.departure_cause(place.index, cell),
+                None => StopReason::Removed,
             };
             self.end(vec![place.clone()], cause);
         }
     }
 
-    /// Returns an error if the records have changed since the rep judged them. A report that changes nothing
-    /// is always accepted.
-    fn check_judged(&self, report: &Report) -> Result<(), Refusal> {
+    /// Returns an error if the records have changed since the rep based its report on them. A report that
+    /// changes nothing is always accepted.
+    fn check_unchanged(&self, report: &Report) -> Result<(), Refusal> {
         let changed_at = self.process.map_or(Timestamp(0), |process| process.changed_at(&report.place));
         if self.events.is_empty() || changed_at <= report.judged {
             return Ok(());
@@ -124,12 +129,17 @@ impl Draft<'_> {
 
     /// Returns an error if the container belongs to an earlier epoch. If the process is not remembered, a
     /// running container is accepted.
-    fn check_life(&self, report: &Report) -> Result<(), Refusal> {
+    fn check_epoch(&self, report: &Report) -> Result<(), Refusal> {
         match self.process {
-            // This BBS is behind the log, for example because it was deposed without noticing.
+            // This BBS has not read the whole log, for example because another BBS leads and this BBS has not
+            // noticed that yet.
             Some(process) if process.epoch < report.epoch => Err(Refusal::behind()),
             Some(process) if process.epoch > report.epoch => {
-                let why = format!("process {} was desired anew since that container was made", process.guid);
+                let why = format!(
+                    "process {} was desired again after this container was \
+                                   created",
+                    process.guid
+                );
                 Err(Refusal::new(Code::StaleEpoch, why))
             }
             Some(process) if process.domain != report.domain => {
@@ -144,7 +154,7 @@ impl Draft<'_> {
         let (place, by) = (report.place.clone(), report.by.clone());
         match (actual::decide(self.actual(&place), command, &by)?, command) {
             (actual::Step::Nothing, _) => {}
-            (actual::Step::Claim, actual::Command::Claim { .. }) if self.is_unwanted(&place) => {
+            (actual::Step::Claim, actual::Command::Claim { .. }) if self.is_known_undesired(&place) => {
                 let why = format!("index {} is not desired", place.index);
                 return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
             }
@@ -157,45 +167,45 @@ impl Draft<'_> {
                 self.check_cell(report, Code::ActualLrpCannotBeStarted)?;
                 self.record(actual::Event::Started { place, by, net: net.clone(), isolation: *isolation });
                 let crowded = self.has_others(&report.place);
-                self.end_twins(report.place.index, |place| crowded || *place != report.place);
-                self.end_unwanted(&report.place, &report.by.cell_id, Trigger::Stop);
+                self.end_evacuating(report.place.index, |place| crowded || *place != report.place);
+                self.end_excess(&report.place, &report.by.cell_id, Trigger::Stop);
             }
-            (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_over(&place) => {}
+            (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_late_crash(&place) => {}
             (actual::Step::Crash, actual::Command::Crash { reason, exit_status }) => {
                 self.crash(report, reason, *exit_status);
-                self.end_unwanted(&place, &report.by.cell_id, Trigger::Crash);
+                self.end_excess(&place, &report.by.cell_id, Trigger::Crash);
             }
             (actual::Step::Remove(cause), _) => {
-                let (index, trigger) = (place.index, self.stopped_for(&place));
+                let (index, trigger) = (place.index, self.follow_up_trigger(&place));
                 self.record(actual::Event::Removed { places: place.into(), cause });
                 self.settle(index, trigger);
             }
-            (actual::Step::Unclaim, _) if self.wants_index(place.index) => {
-                self.restart(&place, Unclaimed::Evacuation, Trigger::Evacuation);
+            (actual::Step::Unclaim, _) if self.is_index_desired(place.index) => {
+                self.restart(&place, UnclaimReason::Evacuation, Trigger::Evacuation);
             }
-            // A process that is not desired has no definition to place the instance with.
+            // If the process is not desired, no definition exists with which the instance could be placed.
             (actual::Step::Unclaim, _) => {
-                self.record(actual::Event::Removed { places: place.into(), cause: Ended::Evacuated });
+                self.record(actual::Event::Removed { places: place.into(), cause: StopReason::Evacuated });
             }
             (actual::Step::Claim | actual::Step::Start | actual::Step::Crash, other) => {
-                unreachable!("actual::decide answers {other:?} with its own step")
+                unreachable!("actual::decide handles {other:?} with a step of its own")
             }
         }
         Ok(())
     }
 
-    /// Returns the trigger of the work that results from the end of a stopped instance.
-    fn stopped_for(&self, place: &Place) -> Trigger {
-        let preempted = self.actual(place).is_some_and(|lrp| lrp.stop == Some(Ended::Preempted));
+    /// Returns the trigger of the work that follows when a stopped instance ends.
+    fn follow_up_trigger(&self, place: &Place) -> Trigger {
+        let preempted = self.actual(place).is_some_and(|lrp| lrp.stop == Some(StopReason::Preempted));
         if preempted { Trigger::Preemption } else { Trigger::Stop }
     }
 
-    /// Returns `true` if the process is known and the slot has no record and is not desired. A crash of such
-    /// a slot is a late or duplicate report. If the process is not known, the crash is recorded, as the table
-    /// demands.
-    fn is_over(&self, place: &Place) -> bool {
+    /// Returns `true` if the process is known, and the slot has no record and is not desired. A crash report
+    /// for such a slot is late or duplicated. If the process is not known, the crash is recorded, as the
+    /// reconciliation table of the rep demands.
+    fn is_late_crash(&self, place: &Place) -> bool {
         let known = self.process.is_some() || !self.events.is_empty();
-        known && !self.wants(place) && self.actual(place).is_none()
+        known && !self.is_desired(place) && self.actual(place).is_none()
     }
 
     /// Performs the `RepCrashDance` (Diego Dev Notes, "Crashes").
@@ -219,23 +229,23 @@ impl Draft<'_> {
         self.record(actual::Event::Crashed {
             place: place.clone(),
             by: report.by.clone(),
-            reason: limits::cut(reason, limits::REASON_BYTES),
+            reason: limits::truncate(reason, limits::REASON_BYTES),
             exit_status,
             crash_count: before + 1,
             restart,
             attempts,
         });
-        self.roll_failed(place, reason);
-        if restart == Restart::AtOnce && self.wants(place) {
-            self.restart(place, Unclaimed::Crash, Trigger::Crash);
+        self.record_instance_failure(place, reason);
+        if restart == Restart::AtOnce && self.is_desired(place) {
+            self.restart(place, UnclaimReason::Crash, Trigger::Crash);
         }
     }
 
-    /// Records the placement errors of one evaluation, for instances that have not changed since they were
-    /// judged.
+    /// Records the placement errors of one evaluation. Instances that have changed since the auctioneer
+    /// judged them are left out.
     pub(super) fn fail(&mut self, outcome: &Outcome) -> Result<(), Refusal> {
         let known = self.evaluations().into_iter().rev().find(|one| one.id == outcome.evaluation);
-        let duty = evaluation::judged(known.as_ref(), outcome.evaluation)?;
+        let duty = evaluation::open_duty(known.as_ref(), outcome.evaluation)?;
         let mut by_error: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         for Unplaced { place, attempt, error } in &outcome.unplaced {
             let judged = self.actual(place).filter(|lrp| lrp.since == *attempt && lrp.duty() == Some(duty));
@@ -243,7 +253,7 @@ impl Draft<'_> {
                 State::Unclaimed { placement_error } => Some(placement_error.as_deref()),
                 State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
             });
-            let error = limits::cut(error, limits::REASON_BYTES);
+            let error = limits::truncate(error, limits::REASON_BYTES);
             if known.is_some_and(|known| known != Some(error.as_str())) {
                 by_error.entry(error).or_default().push(place.clone());
             }
@@ -252,7 +262,7 @@ impl Draft<'_> {
         let mut in_order: Vec<_> = by_error.into_iter().collect();
         in_order.sort_by_key(|(_, places)| places.iter().min().cloned());
         for (error, places) in in_order {
-            for places in by_definition(places) {
+            for places in group_by_definition(places) {
                 let (error, explanation) = (error.clone(), outcome.explanation.clone());
                 self.record(actual::Event::PlacementFailed { places, error, explanation });
             }
@@ -260,12 +270,12 @@ impl Draft<'_> {
             self.did.eligibility =
                 outcome.explanation.as_ref().and_then(|explanation| explanation.eligibility.clone());
         }
-        self.did.used_up = outcome.used_up && self.did.queued > 0;
+        self.did.attempts_exhausted = outcome.used_up && self.did.queued > 0;
         Ok(())
     }
 
-    /// Records that the auctioneer did not answer a delivery of an evaluation. Work that is no longer desired
-    /// has no open evaluation.
+    /// Records that the auctioneer did not answer a delivery of an evaluation. If the work is no longer
+    /// desired, its evaluation is no longer open.
     pub(super) fn unanswered(&self, id: EvaluationId, delivery: u32) -> Result<Vec<Event>, Refusal> {
         let events = evaluation::decide_unanswered(&self.evaluations(), id, delivery, self.context.now)?;
         Ok(events.into_iter().map(Event::Evaluation).collect())

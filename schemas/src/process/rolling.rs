@@ -1,11 +1,11 @@
 //! Commands of clients about definitions and rollouts, and the events that follow from a rollout when its
-//! process changes (Updatable LRPs, "`LRPDeployment`"; docs/model.md, "Rollouts").
+//! process changes (Updatable LRPs, "`LRPDeployment`"; docs/internals/model/definitions-and-rollouts.md, "Rollouts").
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::draft::Draft;
-use super::{Purpose, Steer};
+use super::{Purpose, RolloutControl};
 use crate::actual::Actual;
 use crate::definition::{Definition, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
@@ -16,8 +16,8 @@ use crate::limits;
 use crate::names::DefinitionId;
 use crate::policy::{FailureAction, UpdatePolicy};
 use crate::refusal::{BadField, Code, Refusal};
-use crate::rollout::{self, Kind, Pause, Phase, Rollout, Seen};
-use crate::rules::ONE_ON_EACH_CELL;
+use crate::rollout::{self, IndexView, Kind, PauseReason, Phase, Rollout};
+use crate::rules::ONE_PER_CELL;
 
 impl Draft<'_> {
     pub(super) fn deploy(
@@ -28,15 +28,14 @@ impl Draft<'_> {
     ) -> Result<(), Refusal> {
         self.update(update)?;
         let desired = self.deployment()?;
-        // The active definition has this content already, so nothing has to be rolled out, whatever its id.
+        // The active definition has this content already. Nothing is rolled out, even if the ids differ.
         if desired.definition(&desired.active_definition_id) == Some(definition) {
             return Ok(());
         }
         match desired.definition(id) {
             Some(known) if known == definition => {}
             Some(_) => {
-                let why =
-                    format!("definition {id} of the process runs something else already: use another id");
+                let why = format!("definition {id} already exists with other content: use another id");
                 return Err(Refusal::new(Code::ResourceExists, why));
             }
             None => {
@@ -52,7 +51,7 @@ impl Draft<'_> {
         let desired = self.deployment()?;
         if desired.definition(id).is_none() {
             let known: Vec<_> = desired.definitions.iter().map(|(id, _)| id.as_str()).collect();
-            let why = format!("there is no definition {id}: the process has {}", known.join(", "));
+            let why = format!("definition {id} does not exist: the process has {}", known.join(", "));
             return Err(Refusal::new(Code::ResourceNotFound, why));
         }
         if desired.active_definition_id != *id {
@@ -68,9 +67,9 @@ impl Draft<'_> {
         let active = &desired.active_definition_id;
         let Some(definition) = desired.definition(active).cloned() else { return Ok(()) };
         let version = self.process.map_or(0, |process| process.version);
-        let base: String = active.as_str().chars().take(limits::ID_BYTES - RESTART_BYTES).collect();
-        let base = before_replaced(&base);
-        let Ok(id) = DefinitionId::new(&format!("{base}-{}-{version}", purpose.word())) else {
+        let base: String = active.as_str().chars().take(limits::ID_BYTES - RESTART_SUFFIX_BYTES).collect();
+        let base = original_id(&base);
+        let Ok(id) = DefinitionId::new(&format!("{base}-{}-{version}", purpose.as_str())) else {
             return Ok(());
         };
         self.add_definition(&id, &definition)?;
@@ -78,35 +77,33 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn steer(&mut self, steer: Steer) -> Result<(), Refusal> {
+    pub(super) fn steer(&mut self, steer: RolloutControl) -> Result<(), Refusal> {
         self.deployment()?;
-        let Some(rollout) = self.rollout().and_then(Rollout::under_way) else {
+        let Some(rollout) = self.rollout().and_then(Rollout::active) else {
             return Err(Refusal::new(Code::InvalidStateTransition, "no rollout is under way"));
         };
         match (steer, rollout.phase) {
-            (Steer::Pause, Phase::Paused) | (Steer::Resume, Phase::Rolling) => {}
-            (Steer::Pause, Phase::Rolling | Phase::Completed) => {
-                let (cause, reason) = (Pause::Asked, "paused by a client".to_owned());
+            (RolloutControl::Pause, Phase::Paused) | (RolloutControl::Resume, Phase::Rolling) => {}
+            (RolloutControl::Pause, Phase::Rolling | Phase::Completed) => {
+                let (cause, reason) = (PauseReason::Asked, "paused by a client".to_owned());
                 self.record_rollout(rollout::Event::Paused { cause, reason });
             }
-            (Steer::Resume, Phase::Paused | Phase::Completed) => {
+            (RolloutControl::Resume, Phase::Paused | Phase::Completed) => {
                 self.record_rollout(rollout::Event::Resumed {});
             }
-            (Steer::RollBack, _) => return self.roll_back_by_hand(),
+            (RolloutControl::RollBack, _) => return self.request_rollback(),
         }
         Ok(())
     }
 
-    fn roll_back_by_hand(&mut self) -> Result<(), Refusal> {
+    fn request_rollback(&mut self) -> Result<(), Refusal> {
         let Some(rollout) = self.rollout() else { return Ok(()) };
         let refuse = |why: &str| Err(Refusal::new(Code::InvalidStateTransition, why));
         if rollout.kind == Kind::Rollback {
-            return refuse("a rollback is under way already");
+            return refuse("a rollback is already under way");
         }
         let Some(to) = rollout.rollback_to.clone() else {
-            return refuse(
-                "no definition was healthy when the rollout began: there is nothing to go back to",
-            );
+            return refuse("no definition was healthy when the rollout started: nothing to roll back to");
         };
         self.roll_back(&to, "rolled back by a client".to_owned());
         Ok(())
@@ -125,13 +122,13 @@ impl Draft<'_> {
     }
 
     fn add_definition(&mut self, id: &DefinitionId, definition: &Arc<Definition>) -> Result<(), Refusal> {
-        // A rollback adds the definition that its rollout keeps, so reserve room for it.
+        // A rollback adds the definition that the rollout has kept, so the check includes room for it.
         let kept = self.rollout().is_some_and(|rollout| rollout.rollback_definition.is_some());
         let count = self.desired().map_or(0, |desired| desired.definitions.len()) + usize::from(kept);
         if count >= limits::DEFINITIONS {
             let why = format!(
-                "the process has {count} definitions, and keeps at most {}: wait until those that nothing runs any \
-                 more are gone, within 30 s",
+                "the process has {count} definitions, at most {} are allowed: unused ones are removed \
+                 within 30 s",
                 limits::DEFINITIONS
             );
             return Err(Refusal::new(Code::ResourceConflict, why));
@@ -141,25 +138,26 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Starts a rollout, which supersedes the current one. Instances of the former target that do not run yet
-    /// are stopped (Updatable LRPs, "New LRP definition during existing rolling deploy").
+    /// Starts a rollout, which supersedes the current rollout. Instances of the former target that do not run
+    /// yet are stopped (Updatable LRPs, "New LRP definition during existing rolling deploy").
     fn roll_out(&mut self, kind: Kind, target: &DefinitionId, reason: String) {
         let Some(desired) = self.desired() else { return };
-        let policy = desired.policies.of(kind).clone();
+        let policy = desired.policies.for_kind(kind).clone();
         let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
-        let is_there = |index: &u32| Seen::of(target, self.actuals_at(*index)).is_there(false);
+        let is_there =
+            |index: &u32| IndexView::from_instances(target, self.actuals_at(*index)).is_on_target(false);
         let to_replace = desired.rolling_indices().filter(|index| !is_there(index)).count();
         let total = u32::try_from(to_replace).unwrap_or(u32::MAX);
         self.record_desired(desired::Event::Activated { definition_id: target.clone() });
         self.follow_cells(Trigger::Rollout);
         let (target, policy) = (target.clone(), Box::new(policy));
         self.record_rollout(rollout::Event::Started { kind, target, rollback_to, total, policy, reason });
-        self.roll();
+        self.advance_rollout();
         self.settle_all(Trigger::Rollout);
     }
 
     /// Records that a new instance failed before it survived its monitor.
-    pub(super) fn roll_failed(&mut self, place: &Place, reason: &str) {
+    pub(super) fn record_instance_failure(&mut self, place: &Place, reason: &str) {
         let Some(rollout) = self.rollout() else { return };
         if !rollout.starts(place) {
             return;
@@ -171,58 +169,59 @@ impl Draft<'_> {
         let Some(why) = too_many else { return };
         match (action, kind, to) {
             (FailureAction::Rollback, Kind::Update, Some(to)) => {
-                self.give_up(None, place.definition_id.clone());
+                self.mark_given_up(None, place.definition_id.clone());
                 self.roll_back(&to, why);
             }
             (FailureAction::Rollback, Kind::Update, None) => {
-                let reason =
-                    format!("{why}; no definition was healthy before: there is nothing to go back to");
-                self.record_rollout(rollout::Event::Paused { cause: Pause::Failures, reason });
+                let reason = format!("{why}; no definition was healthy before: nothing to roll back to");
+                self.record_rollout(rollout::Event::Paused { cause: PauseReason::Failures, reason });
             }
             (FailureAction::Rollback, Kind::Rollback, _)
             | (FailureAction::Hold | FailureAction::Pause | FailureAction::Continue, ..) => {
-                self.record_rollout(rollout::Event::Paused { cause: Pause::Failures, reason: why });
+                self.record_rollout(rollout::Event::Paused { cause: PauseReason::Failures, reason: why });
             }
         }
     }
 
-    /// Adds the events that follow from the decision so far, until none follows. Each event advances an index
-    /// or the rollout, so the loop ends.
-    pub(super) fn roll(&mut self) {
-        self.settle_decided();
-        self.prove();
-        while let Some(event) = self.next_of_rollout() {
+    /// Adds the events that follow from the decision so far, until no event follows. Each event advances an
+    /// index or the rollout, so the loop ends.
+    pub(super) fn advance_rollout(&mut self) {
+        self.settle_changed();
+        self.update_healthy();
+        while let Some(event) = self.next_rollout_event() {
             self.record_rollout(event);
         }
     }
 
-    /// Brings the changed indices to their desired state during a rollout. A change of one instance of an
-    /// index may affect the other one.
-    fn settle_decided(&mut self) {
-        if self.rollout().and_then(Rollout::under_way).is_some() {
-            let decided: Vec<u32> = self.decided_indices().collect();
+    /// During a rollout, brings the indices that this decision changed to their desired state. A change of
+    /// one instance of an index may affect the other instance of that index.
+    fn settle_changed(&mut self) {
+        if self.rollout().and_then(Rollout::active).is_some() {
+            let decided: Vec<u32> = self.changed_indices().collect();
             self.settle_each(&decided, Trigger::Rollout);
         }
     }
 
-    fn next_of_rollout(&self) -> Option<rollout::Event> {
+    fn next_rollout_event(&self) -> Option<rollout::Event> {
         let (rollout, desired) = (self.rollout()?, self.desired()?);
-        next(rollout, desired, self.context.now, |index| Seen::of(&rollout.target, self.actuals_at(index)))
+        next(rollout, desired, self.context.now, |index| {
+            IndexView::from_instances(&rollout.target, self.actuals_at(index))
+        })
     }
 
     /// Marks the active definition as healthy once an instance of it has survived its monitor (Updatable
     /// LRPs, "`CreateLRPDeployment`").
-    fn prove(&mut self) {
+    fn update_healthy(&mut self) {
         let Some(desired) = self.desired() else { return };
         let active = desired.active_definition_id.clone();
         if desired.healthy_definition_id.as_ref() == Some(&active) {
             return;
         }
-        let monitor = self.monitor_of(desired);
+        let monitor = self.monitor_period(desired);
         let now = self.context.now;
-        let survived = |lrp: &Actual| lrp.runs_on() && lrp.since + monitor <= now;
+        let survived = |lrp: &Actual| lrp.keeps_running() && lrp.since + monitor <= now;
         // Check only the changed indices, unless the definition is new or nothing but time has passed.
-        let mut indices: BTreeSet<u32> = self.decided_indices().collect();
+        let mut indices: BTreeSet<u32> = self.changed_indices().collect();
         let before = self.process.and_then(|process| process.desired.as_ref());
         let is_new = before.is_none_or(|before| before.active_definition_id != active);
         if is_new || self.events.is_empty() {
@@ -230,7 +229,7 @@ impl Draft<'_> {
         }
         let proven = indices
             .into_iter()
-            .filter(|index| desired.has(*index))
+            .filter(|index| desired.desires_index(*index))
             .any(|index| self.actual(&Place::new(index, active.clone())).is_some_and(survived));
         if proven {
             self.set_healthy(&active);
@@ -253,7 +252,7 @@ impl Draft<'_> {
         }
         if let (rollout::Event::Stalled { index, .. }, Some(rollout)) = (&event, self.rollout()) {
             let (index, target) = (*index, rollout.target.clone());
-            self.give_up(Some(index), target);
+            self.mark_given_up(Some(index), target);
         }
         self.fold_rollout(&event);
         let moved: Vec<u32> = match &event {
@@ -272,8 +271,9 @@ impl Draft<'_> {
         self.settle_each(&moved, Trigger::Rollout);
     }
 
-    /// Drops each definition that is neither active nor healthy and that no instance runs (Updatable LRPs,
-    /// "`UpdateLRPDeployment`"). The current rollout keeps the one that its rollback needs.
+    /// Drops each definition that is neither active nor healthy and has no instance (Updatable LRPs,
+    /// "`UpdateLRPDeployment`"). If a rollback needs a dropped definition, the current rollout keeps its
+    /// content.
     pub(super) fn prune(&mut self) {
         let Some(desired) = self.desired() else { return };
         let runs = |id: &DefinitionId| self.slots().any(|slot| slot.place.definition_id == *id);
@@ -291,23 +291,23 @@ impl Draft<'_> {
 }
 
 /// Returns the original id of a definition, without a suffix that [`Draft::restart_all`] added.
-fn before_replaced(id: &str) -> &str {
+fn original_id(id: &str) -> &str {
     let made = |purpose: Purpose| {
-        let (base, number) = id.rsplit_once(&format!("-{}-", purpose.word()))?;
+        let (base, number) = id.rsplit_once(&format!("-{}-", purpose.as_str()))?;
         number.bytes().all(|byte| byte.is_ascii_digit()).then_some(base)
     };
     made(Purpose::Restart).or_else(|| made(Purpose::Rebalance)).unwrap_or(id)
 }
 
 /// Maximum length of the suffix that [`Draft::restart_all`] adds to an id.
-const RESTART_BYTES: usize = 32;
+const RESTART_SUFFIX_BYTES: usize = 32;
 
-/// Returns the next event that follows from a rollout at this time, or `None` if none does.
+/// Returns the next event that follows from a rollout at this time, or `None` if no event follows.
 pub(super) fn next<'a>(
     rollout: &Rollout,
     desired: &Desired,
     now: crate::Timestamp,
-    see: impl Fn(u32) -> Seen<'a>,
+    see: impl Fn(u32) -> IndexView<'a>,
 ) -> Option<rollout::Event> {
     let running = || {
         let serves = |index: &u32| see(*index).serves();
@@ -317,7 +317,7 @@ pub(super) fn next<'a>(
     let context = rollout::Context {
         now,
         desired,
-        min_running: desired.policies.running_at_least(policy, desired.instances),
+        min_running: desired.policies.required_running(policy, desired.instances),
     };
     rollout::next(rollout, context, &see, running)
 }
@@ -326,13 +326,13 @@ pub(super) fn next<'a>(
 /// also refused when the process is desired.
 fn check_global(desired: &Desired, definition: &Definition) -> Result<(), Refusal> {
     let rules = definition.constraint.rules.as_ref().filter(|_| desired.is_global());
-    let bad: Vec<BadField> = rules.map_or(vec![], |rules| rules.about_several().collect());
+    let bad: Vec<BadField> = rules.map_or(vec![], |rules| rules.multi_instance_rules().collect());
     if bad.is_empty() {
         return Ok(());
     }
     let told = |one: BadField| BadField {
         field: format!("definition.{}", one.field),
-        problem: format!("{}: {ONE_ON_EACH_CELL}", one.problem),
+        problem: format!("{}: {ONE_PER_CELL}", one.problem),
     };
     Err(Refusal::invalid(bad.into_iter().map(told).collect()))
 }

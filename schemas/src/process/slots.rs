@@ -1,4 +1,4 @@
-//! Slots of a process, stored in parts that copies share.
+//! Slots of a process, stored in parts that copies of the process share.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use super::Slot;
 use crate::key::Place;
 
 /// Maximum number of slots in a part.
-const PART: usize = 32;
+const MAX_PART_LEN: usize = 32;
 
 /// Slots of a process with their records, in order. Most processes have a single slot.
 ///
-/// Copies share every part that neither of them changes. A decision about one of ten thousand slots therefore
-/// copies at most 32 of them.
+/// Copies share every part that neither copy has changed. A decision about one of ten thousand slots
+/// therefore copies at most 32 slots.
 #[derive(Clone, Debug)]
 pub struct Slots(Parts);
 
 #[derive(Clone, Debug)]
 enum Parts {
-    /// At most [`PART`] slots.
+    /// At most [`MAX_PART_LEN`] slots in a single part.
     Few(SmallVec<[Slot; 1]>),
-    /// One part or more, none of them empty.
+    /// One or more parts, none of them empty.
     Many(Vec<Arc<Vec<Slot>>>),
 }
 
-/// Location of a slot: the number of the part, and the index within the part.
-type At = (usize, usize);
+/// Location of a slot: the number of its part, and its index within the part.
+type Location = (usize, usize);
 
 impl Slots {
     /// Creates an empty collection.
@@ -63,7 +63,7 @@ impl Slots {
 
     /// Returns the slots at an instance index.
     pub fn at(&self, index: u32) -> impl Iterator<Item = &Slot> + Clone {
-        let first = self.first_from(|place| place.index >= index);
+        let first = self.first_location(|place| place.index >= index);
         self.from(first).take_while(move |slot| slot.place.index == index)
     }
 
@@ -98,10 +98,11 @@ impl Slots {
         stays
     }
 
-    /// Reserves room for exactly this number of additional slots, as far as they fit into the first part.
+    /// Reserves room for exactly this number of additional slots. Only slots that fit into the first part are
+    /// considered.
     pub(super) fn reserve(&mut self, more: usize) {
         match &mut self.0 {
-            Parts::Few(slots) => slots.reserve_exact(more.min(PART - slots.len())),
+            Parts::Few(slots) => slots.reserve_exact(more.min(MAX_PART_LEN - slots.len())),
             Parts::Many(_) => {}
         }
     }
@@ -120,14 +121,14 @@ impl Slots {
         }
     }
 
-    fn from(&self, (part, at): At) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
+    fn from(&self, (part, at): Location) -> impl DoubleEndedIterator<Item = &Slot> + Clone {
         let rest = (part + 1..self.parts()).flat_map(|number| self.part(number));
         self.part(part)[at..].iter().chain(rest)
     }
 
     /// Returns the location of the first slot for which `is_after` is true. It has to be true for all later
     /// slots as well.
-    fn first_from(&self, is_after: impl Fn(&Place) -> bool) -> At {
+    fn first_location(&self, is_after: impl Fn(&Place) -> bool) -> Location {
         let part = match &self.0 {
             Parts::Few(_) => 0,
             Parts::Many(parts) => {
@@ -139,14 +140,15 @@ impl Slots {
         (part, self.part(part).partition_point(|slot| !is_after(&slot.place)))
     }
 
-    /// Returns the location of a slot, or as an error the location at which to insert it.
-    fn find(&self, place: &Place) -> Result<At, At> {
-        let (part, at) = self.first_from(|other| other >= place);
+    /// Returns the location of a slot. If the slot does not exist, the error is the location at which to
+    /// insert it.
+    fn find(&self, place: &Place) -> Result<Location, Location> {
+        let (part, at) = self.first_location(|other| other >= place);
         let is_there = self.part(part).get(at).is_some_and(|slot| slot.place == *place);
         if is_there { Ok((part, at)) } else { Err((part, at)) }
     }
 
-    fn slot_mut(&mut self, (part, at): At) -> &mut Slot {
+    fn slot_mut(&mut self, (part, at): Location) -> &mut Slot {
         match &mut self.0 {
             Parts::Few(slots) => &mut slots[at],
             Parts::Many(parts) => &mut Arc::make_mut(&mut parts[part])[at],
@@ -154,9 +156,9 @@ impl Slots {
     }
 
     /// Inserts a slot and returns its location.
-    fn insert(&mut self, (part, at): At, slot: Slot) -> At {
+    fn insert(&mut self, (part, at): Location, slot: Slot) -> Location {
         match &mut self.0 {
-            Parts::Few(slots) if slots.len() < PART => {
+            Parts::Few(slots) if slots.len() < MAX_PART_LEN => {
                 slots.insert(at, slot);
                 (part, at)
             }
@@ -164,25 +166,26 @@ impl Slots {
                 self.0 = Parts::Many(vec![Arc::new(std::mem::take(slots).into_vec())]);
                 self.insert((part, at), slot)
             }
-            Parts::Many(parts) if parts[part].len() < PART => {
+            Parts::Many(parts) if parts[part].len() < MAX_PART_LEN => {
                 Arc::make_mut(&mut parts[part]).insert(at, slot);
                 (part, at)
             }
             // Slots that are inserted in order fill the parts completely.
-            Parts::Many(parts) if at == PART => {
+            Parts::Many(parts) if at == MAX_PART_LEN => {
                 parts.insert(part + 1, Arc::new(vec![slot]));
                 (part + 1, 0)
             }
             Parts::Many(parts) => {
-                let second = Arc::make_mut(&mut parts[part]).split_off(PART / 2);
+                let second = Arc::make_mut(&mut parts[part]).split_off(MAX_PART_LEN / 2);
                 parts.insert(part + 1, Arc::new(second));
-                let belongs = if at <= PART / 2 { (part, at) } else { (part + 1, at - PART / 2) };
+                let belongs =
+                    if at <= MAX_PART_LEN / 2 { (part, at) } else { (part + 1, at - MAX_PART_LEN / 2) };
                 self.insert(belongs, slot)
             }
         }
     }
 
-    fn remove(&mut self, (part, at): At) {
+    fn remove(&mut self, (part, at): Location) {
         match &mut self.0 {
             Parts::Few(slots) => drop(slots.remove(at)),
             Parts::Many(parts) if parts[part].len() > 1 => drop(Arc::make_mut(&mut parts[part]).remove(at)),
@@ -245,7 +248,7 @@ mod tests {
         Place::new(index, DefinitionId::new(if is_next { "next" } else { "first" }).unwrap())
     }
 
-    /// Returns a slot whose crash count is the number, or without an instance if it is `None`.
+    /// Returns a slot whose instance has this crash count. If `is` is `None`, the slot has no instance.
     fn slot(place: &Place, is: Option<u32>) -> Slot {
         let actual = is.map(|crash_count| Actual {
             state: State::Unclaimed { placement_error: None },
@@ -269,7 +272,7 @@ mod tests {
         })
     }
 
-    fn carry_out(slots: &mut Slots, changes: &[(Place, Option<u32>)]) {
+    fn apply_changes(slots: &mut Slots, changes: &[(Place, Option<u32>)]) {
         for (place, is) in changes {
             slots.change(place, || slot(place, None), |there| *there = slot(place, *is));
         }
@@ -280,17 +283,20 @@ mod tests {
         let all = || (0..slots.parts()).map(|part| slots.part(part).len());
         let is_filled = slots.parts() == 1 || all().all(|count| count > 0);
         let is_sorted = slots.iter().is_sorted_by(|one, next| one.place < next.place);
-        is_filled && is_sorted && all().all(|count| count <= PART) && all().sum::<usize>() == slots.len()
+        is_filled
+            && is_sorted
+            && all().all(|count| count <= MAX_PART_LEN)
+            && all().sum::<usize>() == slots.len()
     }
 
     proptest! {
         #[test]
-        fn slots_are_a_map_and_a_copy_stays_as_it_was(before in changes(), after in changes()) {
+        fn slots_behave_like_a_map_and_copies_are_independent(before in changes(), after in changes()) {
             let mut slots = Slots::new();
             slots.reserve(before.len());
-            carry_out(&mut slots, &before);
+            apply_changes(&mut slots, &before);
             let (copy, told) = (slots.clone(), format!("{slots:?}"));
-            carry_out(&mut slots, &after);
+            apply_changes(&mut slots, &after);
             prop_assert!(is_well_formed(&slots) && is_well_formed(&copy));
             prop_assert_eq!(format!("{copy:?}"), told);
             let mut known = BTreeMap::new();
@@ -312,7 +318,7 @@ mod tests {
             let read: Slots = postcard::from_bytes(&stored).unwrap();
             prop_assert!(is_well_formed(&read) && read == slots);
             let list: Vec<&Slot> = slots.iter().collect();
-            prop_assert_eq!(stored, postcard::to_stdvec(&list).unwrap(), "they are stored as a list is");
+            prop_assert_eq!(stored, postcard::to_stdvec(&list).unwrap(), "slots are serialized like a list");
         }
     }
 }

@@ -29,7 +29,8 @@ pub enum AsOf {
 /// Error for text that is not a valid moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no moment: use a position, as 41, a time, as 2026-10-02T14:00:00Z, or a time ago, as -10m or -1h30m"
+    "invalid moment {0:?}: use a position such as 41, a time such as 2026-10-02T14:00:00Z, or a duration \
+     ago such as -10m or -1h30m"
 )]
 pub struct BadAsOf(String);
 
@@ -53,18 +54,18 @@ impl AsOf {
             Self::Ago(ago) => now - ago,
         };
         if time > now {
-            return Err(Self::refused(format!("{time} is still to come: it is {now}")));
+            return Err(Self::refusal(format!("{time} is in the future: it is {now}")));
         }
         Ok(Moment::Time(time))
     }
 
     /// Returns the refusal for a moment that cannot be queried.
     #[must_use]
-    pub fn refused(problem: String) -> Refusal {
+    pub fn refusal(problem: String) -> Refusal {
         Refusal::invalid(vec![BadField { field: "as_of".into(), problem }])
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         if let Ok(position) = text.strip_prefix('#').unwrap_or(text).parse() {
             return Some(Self::Position(Position(position)));
         }
@@ -84,7 +85,7 @@ impl FromStr for AsOf {
     type Err = BadAsOf;
 
     fn from_str(text: &str) -> Result<Self, BadAsOf> {
-        Self::read(text.trim()).ok_or_else(|| BadAsOf(crate::limits::cut(text, 80)))
+        Self::parse(text.trim()).ok_or_else(|| BadAsOf(crate::limits::truncate(text, 80)))
     }
 }
 
@@ -124,7 +125,8 @@ impl JsonSchema for AsOf {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A position, as 41, a time, as 2026-10-02T14:00:00Z, or a time ago, as -10m.",
+            "description": "A position such as 41, a time such as 2026-10-02T14:00:00Z, or a duration ago \
+                            such as -10m.",
         })
     }
 }
@@ -133,7 +135,7 @@ impl JsonSchema for AsOf {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> AsOf {
+    fn parse_as_of(text: &str) -> AsOf {
         text.parse().unwrap()
     }
 
@@ -156,8 +158,8 @@ mod tests {
             ("2026-10-02T14:00:00.000000001Z", AsOf::Time(Timestamp(1_790_949_600_000_000_001))),
         ];
         for (text, as_of) in good {
-            assert_eq!(read(text), as_of, "{text}");
-            assert_eq!(read(&as_of.to_string()), as_of, "{as_of} is what it says");
+            assert_eq!(parse_as_of(text), as_of, "{text}");
+            assert_eq!(parse_as_of(&as_of.to_string()), as_of, "{as_of} round-trips");
         }
         for bad in [
             "",
@@ -172,16 +174,22 @@ mod tests {
             "1960-01-01T00:00:00Z",
         ] {
             let told = bad.parse::<AsOf>().unwrap_err().to_string();
-            assert!(told.starts_with(&format!("{bad:?} is no moment: use a position, as 41")), "{told}");
+            assert!(
+                told.starts_with(&format!(
+                    "invalid moment {bad:?}: use a position \
+                such as 41"
+                )),
+                "{told}"
+            );
         }
     }
 
     #[test]
     fn future_time_is_refused() {
         let now = Timestamp::from_seconds(1_000);
-        assert_eq!(read("-10s").moment(now), Ok(Moment::Time(Timestamp::from_seconds(990))));
-        assert_eq!(read("41").moment(now), Ok(Moment::Position(Position(41))));
-        let told = read("1970-01-01T00:16:41Z").moment(now).unwrap_err().message;
-        assert_eq!(told, "as_of: 1970-01-01T00:16:41.000Z is still to come: it is 1970-01-01T00:16:40.000Z");
+        assert_eq!(parse_as_of("-10s").moment(now), Ok(Moment::Time(Timestamp::from_seconds(990))));
+        assert_eq!(parse_as_of("41").moment(now), Ok(Moment::Position(Position(41))));
+        let told = parse_as_of("1970-01-01T00:16:41Z").moment(now).unwrap_err().message;
+        assert_eq!(told, "as_of: 1970-01-01T00:16:41.000Z is in the future: it is 1970-01-01T00:16:40.000Z");
     }
 }

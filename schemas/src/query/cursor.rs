@@ -25,22 +25,21 @@ impl Cursor {
     /// `InvalidRequest`, naming the value.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut parts = text.splitn(3, '/');
-        let mut part = || parts.next().ok_or_else(|| Self::bad(text));
+        let mut part = || parts.next().ok_or_else(|| Self::invalid(text));
         let (bbs, position, key) = (part()?, part()?, part()?);
-        let bbs = ServiceId::new(bbs).map_err(|_| Self::bad(text))?;
-        let number: u64 = position.parse().map_err(|_| Self::bad(text))?;
+        let bbs = ServiceId::new(bbs).map_err(|_| Self::invalid(text))?;
+        let number: u64 = position.parse().map_err(|_| Self::invalid(text))?;
         if number.to_string() != position {
-            return Err(Self::bad(text));
+            return Err(Self::invalid(text));
         }
         Ok(Self { bbs, position: Position(number), key: key.to_owned() })
     }
 
     /// Returns the refusal for text that is not a valid cursor.
     #[must_use]
-    pub fn bad(text: &str) -> Refusal {
-        let shown = crate::limits::cut(text, 80);
-        let problem =
-            format!("{shown:?} is not a cursor of this query: use what `next` of the page before said");
+    pub fn invalid(text: &str) -> Refusal {
+        let shown = crate::limits::truncate(text, 80);
+        let problem = format!("invalid cursor {shown:?}: use `next` of the previous page");
         Refusal::invalid(vec![BadField { field: "cursor".into(), problem }])
     }
 }

@@ -55,7 +55,7 @@ impl ReadEntry {
     /// [`limits::EXPLANATION_BYTES`] of them.
     #[must_use]
     pub fn unknown(why: String, bytes: &[u8]) -> Self {
-        let raw = limits::cut(&String::from_utf8_lossy(bytes), limits::EXPLANATION_BYTES);
+        let raw = limits::truncate(&String::from_utf8_lossy(bytes), limits::EXPLANATION_BYTES);
         Self::Unknown { why, raw }
     }
 }
@@ -108,10 +108,10 @@ pub struct Logs {
 ///
 /// # Errors
 /// `InvalidRequest` if `about` is not a valid target.
-pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
+pub fn target_subject(about: &str, shards: u16) -> Result<Subject, Refusal> {
     let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
     let none = || {
-        let shown = limits::cut(about, 80);
+        let shown = limits::truncate(about, 80);
         bad(format!(
             "{shown:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
         ))
@@ -133,7 +133,7 @@ pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
 
 /// Returns `true` if the aggregate is the target named by `about`.
 #[must_use]
-pub fn is_about(aggregate: &Aggregate, about: &str) -> bool {
+pub fn is_target(aggregate: &Aggregate, about: &str) -> bool {
     match (aggregate, about.split_once(':')) {
         (Aggregate::Process { guid, .. }, Some(("lrp", name))) => guid.as_str() == name,
         (Aggregate::Task { guid, .. }, Some(("task", name))) => guid.as_str() == name,

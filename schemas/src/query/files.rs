@@ -31,13 +31,13 @@ pub struct Files {
     /// Container that the work directory belongs to.
     pub instance_guid: InstanceGuid,
     /// Content of the file or folder.
-    pub found: FoundFile,
+    pub found: FileContent,
 }
 
 /// Content of a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FoundFile {
+pub enum FileContent {
     /// A folder.
     Folder {
         /// Entries of the folder, sorted by name.

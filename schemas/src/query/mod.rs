@@ -22,15 +22,15 @@ use serde::{Deserialize, Serialize};
 pub use self::as_of::{AsOf, Moment};
 pub use self::cursor::Cursor;
 pub use self::events::{
-    EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about, subject_about,
+    EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_target, target_subject,
 };
-pub use self::files::{FileEntry, FileKind, Files, FoundFile, ReadFiles};
+pub use self::files::{FileContent, FileEntry, FileKind, Files, ReadFiles};
 pub use self::parameterised::ParameterisedRow;
 pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, MalformedEntry, ModificationTag, RolloutRow, TaskRow, TaskState, Turn,
+    MalformedEntries, MalformedEntry, ModificationTag, QueuePosition, RolloutRow, TaskRow, TaskState,
 };
 pub use self::status::{
     AppendTrouble, ClockOff, ClocksRow, Finding, FindingCode, Health, LogRow, ServiceRow, Services, Severity,
@@ -101,7 +101,7 @@ pub struct Page<T> {
 
 /// A single row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct One<T> {
+pub struct ShowAnswer<T> {
     /// Position of the World that the row was read from.
     pub position: Position,
     /// The row.

@@ -9,7 +9,7 @@ use crate::Timestamp;
 use crate::container::Epoch;
 use crate::definition::{Overflow, PayloadRule, TaskDefinition};
 use crate::names::{Domain, ParameterisedGuid, TaskGuid};
-use crate::parameterised::Dispatched;
+use crate::parameterised::DispatchSummary;
 use crate::subject::Position;
 
 /// A parameterised task. `muster.query.<root>.parameterised.list` and `muster.query.<root>.parameterised.show`
@@ -38,13 +38,13 @@ pub struct ParameterisedRow {
     /// Number of dispatches that wait.
     pub waiting: u64,
     /// Waiting dispatches, the oldest first. A list contains at most the first 16, a show all of them.
-    pub queued: Vec<Dispatched>,
+    pub queued: Vec<DispatchSummary>,
     /// Number of its tasks that are PENDING or RUNNING.
     pub running: u64,
     /// GUIDs of the PENDING and RUNNING tasks in order, at most the first 16.
     pub tasks: Vec<TaskGuid>,
     /// Latest dispatch.
-    pub last: Option<Dispatched>,
+    pub last: Option<DispatchSummary>,
     /// Number of dispatches in this epoch.
     pub dispatched: u64,
     /// Number of dispatches that became tasks in this epoch.

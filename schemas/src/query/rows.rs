@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{Finding, Services};
 use crate::container::{Epoch, Instance, PortMapping};
-use crate::crash::{Attempts, Declined};
+use crate::crash::{Attempts, NoRestartReason};
 use crate::definition::{Definition, DesiredLrp, Mode, Routes, TaskDefinition};
-use crate::ended::How;
+use crate::ended::EndKind;
 use crate::evaluation::{Evaluation, Status};
 use crate::isolation::Isolation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
@@ -60,7 +60,7 @@ pub struct RolloutRow {
 impl RolloutRow {
     /// Returns `true` if every index runs the target.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_completed(&self) -> bool {
         self.status.ends_with("completed")
     }
 
@@ -73,7 +73,7 @@ impl RolloutRow {
 
 impl From<&Rollout> for RolloutRow {
     fn from(rollout: &Rollout) -> Self {
-        let in_replacement = rollout.steps.keys().filter(|index| rollout.in_replacement(**index).is_some());
+        let in_replacement = rollout.steps.keys().filter(|index| rollout.replacement_step(**index).is_some());
         Self {
             number: rollout.number,
             kind: rollout.kind,
@@ -263,7 +263,7 @@ impl CellState {
     /// Returns the state of a cell. `heard` is the age of the last heartbeat that the caller received, if
     /// any.
     #[must_use]
-    pub fn of(cell: &cell::Cell, heard: Option<Duration>) -> Self {
+    pub fn from_cell(cell: &cell::Cell, heard: Option<Duration>) -> Self {
         match (cell.present, cell.evacuating, cell.unhealthy.is_none()) {
             (false, _, _) => Self::Absent,
             (true, _, _) if heard.is_some_and(|ago| ago >= SILENT_AFTER) => Self::Silent,
@@ -418,7 +418,7 @@ pub struct InstanceRow {
     /// Restart time of a CRASHED instance. `None` if it is not CRASHED or will not be restarted.
     pub restart_at: Option<Timestamp>,
     /// Reason why a CRASHED instance is not restarted. `None` if it is not CRASHED or will be restarted.
-    pub declined: Option<Declined>,
+    pub declined: Option<NoRestartReason>,
     /// Restarts that the policy allowed and counted at the last crash. `None` if the number is not limited.
     pub attempts: Option<Attempts>,
     /// Definition that the instance runs.
@@ -494,9 +494,9 @@ pub struct EndedInstanceRow {
     /// Duration of the RUNNING state in milliseconds.
     pub duration_ms: Option<u64>,
     /// Kind of end: crashed, stopped, evacuated or another.
-    pub how: How,
+    pub how: EndKind,
     /// Reason why the instance was asked to stop. `None` if it was not.
-    pub stop: Option<actual::Ended>,
+    pub stop: Option<actual::StopReason>,
     /// Reason for the crash. `None` if it did not crash.
     pub reason: Option<String>,
     /// Exit status of the action. Set only if the exit caused the crash.
@@ -611,7 +611,7 @@ pub struct EvaluationRow {
     pub subject: EvaluationSubject,
     /// Domain of the process or task.
     pub domain: Domain,
-    /// State of the evaluation, one of the nine names of the document.
+    /// State of the evaluation.
     pub state: EvaluationState,
     /// The evaluation.
     pub evaluation: Evaluation,
@@ -619,12 +619,12 @@ pub struct EvaluationRow {
     pub left: u32,
     /// Position in the auction order. Set only if this evaluation is shown alone and some of its work waits
     /// for a cell.
-    pub turn: Option<Turn>,
+    pub turn: Option<QueuePosition>,
 }
 
 /// A position among all work that waits for a cell, in auction order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Turn {
+pub struct QueuePosition {
     /// Number of waiting items before the first item of the evaluation.
     pub before: u32,
     /// Total number of waiting items, including those of the evaluation.
@@ -659,7 +659,7 @@ pub enum EvaluationState {
 impl EvaluationState {
     /// Returns the state of an evaluation at the time `now`.
     #[must_use]
-    pub fn of(evaluation: &Evaluation, now: Timestamp, auctioneer_leads: bool) -> Self {
+    pub fn from_evaluation(evaluation: &Evaluation, now: Timestamp, auctioneer_leads: bool) -> Self {
         match &evaluation.status {
             Status::Pending if evaluation.wait.until().is_some_and(|until| until > now) => Self::Delayed,
             Status::Pending if evaluation.placed > 0 => Self::Applying,
@@ -674,7 +674,7 @@ impl EvaluationState {
 
     /// Returns the name of the state.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Delayed => "delayed",

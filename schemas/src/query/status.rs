@@ -289,13 +289,13 @@ pub struct StatusRow {
 
 impl StatusRow {
     /// Adds a finding and updates the overall health.
-    pub fn find(&mut self, finding: Finding) {
+    pub fn add_finding(&mut self, finding: Finding) {
         self.findings.push(finding);
-        self.judge();
+        self.update_health();
     }
 
     /// Sorts the findings, the worst first, and derives the overall health.
-    pub fn judge(&mut self) {
+    pub fn update_health(&mut self) {
         self.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)));
         self.health = match self.findings.first().map(|worst| worst.severity) {
             None | Some(Severity::Note) => Health::Healthy,

@@ -1,7 +1,8 @@
 //! Versions of hosts and programs, and ranges of versions.
 //!
-//! In semantic versioning `5.15.0-91-generic` precedes 5.15.0, and no range includes it without naming it. A
-//! user who writes `>= 5.15` means such kernels as well, so text after the numbers is ignored here.
+//! In semantic versioning, `5.15.0-91-generic` precedes 5.15.0, and a range includes such a version only if
+//! it names the version explicitly. However, a user who writes `>= 5.15` wants to include such kernels. Text
+//! after the numbers is therefore ignored here.
 
 use std::cmp::Ordering;
 
@@ -10,8 +11,8 @@ use std::cmp::Ordering;
 pub struct Version(Vec<u64>);
 
 impl Version {
-    /// Parses a version: numbers separated by dots, with an optional `v` before them. Everything from the
-    /// first other character on is ignored. Returns `None` if the text is not a version.
+    /// Parses a version: numbers separated by dots, with an optional `v` before them. The first other
+    /// character and everything after it are ignored. Returns `None` if the text is not a version.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -25,7 +26,7 @@ impl Version {
         Some(Self(numbers))
     }
 
-    /// Returns the number of components that were written.
+    /// Returns the number of components that the text contains.
     fn written(text: &str) -> usize {
         let numbers = |c: char| c.is_ascii_digit() || c == '.';
         text.trim()
@@ -64,8 +65,8 @@ pub struct Range(Vec<Bound>);
 struct Bound {
     comparison: Comparison,
     version: Version,
-    /// Number of components that were written: `~> 1.2` allows 1.2 and later 1.x, `~> 1.2.0` allows every
-    /// 1.2.x.
+    /// Number of components in the text of the bound. `~> 1.2` allows 1.2 and later 1.x, whereas `~> 1.2.0`
+    /// allows every 1.2.x.
     written: usize,
 }
 
@@ -77,7 +78,7 @@ enum Comparison {
     AtMost,
     Greater,
     AtLeast,
-    About,
+    Compatible,
 }
 
 /// Error for text that is not a range of versions.
@@ -87,7 +88,7 @@ pub struct BadRange(String);
 
 /// Comparison operators. Longer ones come first, because `<` is a prefix of `<=`.
 const COMPARISONS: [(&str, Comparison); 7] = [
-    ("~>", Comparison::About),
+    ("~>", Comparison::Compatible),
     (">=", Comparison::AtLeast),
     ("<=", Comparison::AtMost),
     ("!=", Comparison::NotEqual),
@@ -97,12 +98,12 @@ const COMPARISONS: [(&str, Comparison); 7] = [
 ];
 
 impl Range {
-    /// Parses a range. A version without an operator allows that version only.
+    /// Parses a range. A version without an operator allows only that version.
     ///
     /// # Errors
-    /// `BadRange` with the text.
+    /// `BadRange`, which contains the text.
     pub fn read(text: &str) -> Result<Self, BadRange> {
-        let bounds = text.split(',').map(bound).collect::<Option<Vec<_>>>();
+        let bounds = text.split(',').map(parse_bound).collect::<Option<Vec<_>>>();
         bounds.map(Self).ok_or_else(|| BadRange(text.chars().take(40).collect()))
     }
 
@@ -113,7 +114,7 @@ impl Range {
     }
 }
 
-fn bound(text: &str) -> Option<Bound> {
+fn parse_bound(text: &str) -> Option<Bound> {
     let text = text.trim();
     let signed = |(sign, comparison): &(&str, Comparison)| Some((text.strip_prefix(sign)?, *comparison));
     let (rest, comparison) = COMPARISONS.iter().find_map(signed).unwrap_or((text, Comparison::Equal));
@@ -134,7 +135,7 @@ impl Bound {
             Comparison::AtMost => order.is_le(),
             Comparison::Greater => order.is_gt(),
             Comparison::AtLeast => order.is_ge(),
-            Comparison::About => {
+            Comparison::Compatible => {
                 let same = |at| version.number(at) == self.version.number(at);
                 order.is_ge() && (0..self.written.saturating_sub(1)).all(same)
             }

@@ -15,15 +15,16 @@ const KINDS: [&str; 9] =
     ["run", "timeout", "try", "parallel", "serial", "codependent", "emit_progress", "download", "upload"];
 
 /// Fields of Diego's actions that Muster does not support.
-const NOT_HONOURED: &[(&str, &str)] = &[("volume_mounted_files", "no files are mounted into a container")];
+const UNSUPPORTED_FIELDS: &[(&str, &str)] =
+    &[("volume_mounted_files", "no files are mounted into a container")];
 
 /// Parses an action tree.
 pub(super) fn take(root: Field<'_>) -> Option<Action> {
     let (path, problems) = (root.path.clone(), root.problems);
     let mut nodes = 0;
-    let action = take_node(root, Within { depth: ACTION_DEPTH, source: "" }, &mut nodes);
+    let action = take_node(root, NodeContext { depth: ACTION_DEPTH, source: "" }, &mut nodes);
     if nodes > ACTION_NODES {
-        problems.note(path, format!("has more than {ACTION_NODES} actions"));
+        problems.add(path, format!("has more than {ACTION_NODES} actions"));
         return None;
     }
     action
@@ -31,7 +32,7 @@ pub(super) fn take(root: Field<'_>) -> Option<Action> {
 
 /// Position of an action in a tree.
 #[derive(Clone, Copy)]
-struct Within<'a> {
+struct NodeContext<'a> {
     /// Number of levels left, including this one.
     depth: usize,
     /// Log source inherited by actions that set none.
@@ -40,7 +41,7 @@ struct Within<'a> {
 
 /// Parses an action and its children. As in Diego, a `log_source` applies to all actions below it that set
 /// none. It is stored in the actions that write log lines.
-fn take_node(field: Field<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Action> {
+fn take_node(field: Field<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Action> {
     *nodes += 1;
     if *nodes > ACTION_NODES {
         return None;
@@ -50,15 +51,15 @@ fn take_node(field: Field<'_>, within: Within<'_>, nodes: &mut usize) -> Option<
     }
     let (kind, body) = take_kind(field)?;
     let mut fields = body.object()?;
-    let own = fields.or("log_source", String::new(), take_label);
+    let own = fields.with_default("log_source", String::new(), take_label);
     let source = own.as_deref().filter(|own| !own.is_empty()).unwrap_or(within.source);
-    let below = Within { depth: within.depth - 1, source };
+    let below = NodeContext { depth: within.depth - 1, source };
     let action = match kind {
         "run" => take_run(&mut fields, source).map(Action::Run),
         "download" => transfers::take_download(&mut fields, source).map(Action::Download),
         "upload" => transfers::take_upload(&mut fields, source).map(Action::Upload),
         "timeout" => {
-            let timeout_ms = fields.must("timeout_ms", |field| field.number(1..=limits::DURATION_MS));
+            let timeout_ms = fields.required("timeout_ms", |field| field.number(1..=limits::DURATION_MS));
             let action = take_child(&mut fields, below, nodes);
             action.and_then(|action| Some(Action::Timeout(Timeout { action, timeout_ms: timeout_ms? })))
         }
@@ -67,9 +68,9 @@ fn take_node(field: Field<'_>, within: Within<'_>, nodes: &mut usize) -> Option<
         "serial" => take_group(&mut fields, below, nodes).map(Action::Serial),
         "codependent" => take_group(&mut fields, below, nodes).map(Action::Codependent),
         "emit_progress" => take_progress(&mut fields, below, nodes).map(Action::EmitProgress),
-        other => unreachable!("take_kind knows {other} and no arm does"),
+        other => unreachable!("take_kind returned {other}, which has no arm"),
     };
-    fields.finish(NOT_HONOURED);
+    fields.finish(UNSUPPORTED_FIELDS);
     own.and(action)
 }
 
@@ -78,7 +79,7 @@ pub(super) fn take_label(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let label = field.text(limits::LABEL_BYTES)?;
     if label.contains(char::is_control) {
-        problems.note(path, "must have nothing that can't be seen");
+        problems.add(path, "must not contain control characters");
     }
     Some(label)
 }
@@ -88,7 +89,7 @@ fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     let (path, problems) = (field.path.clone(), field.problems);
     let mut entries = field.object()?.into_entries();
     let (Some((word, body)), true) = (entries.pop(), entries.is_empty()) else {
-        problems.note(path, format!("must be exactly one of {}", KINDS.join(", ")));
+        problems.add(path, format!("must be exactly one of {}", KINDS.join(", ")));
         return None;
     };
     let known = KINDS.into_iter().find(|kind| *kind == word);
@@ -102,25 +103,29 @@ fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     known.map(|kind| (kind, body))
 }
 
-fn take_child(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Box<Action>> {
-    fields.must("action", |field| take_node(field, within, nodes)).map(Box::new)
+fn take_child(fields: &mut Fields<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Box<Action>> {
+    fields.required("action", |field| take_node(field, within, nodes)).map(Box::new)
 }
 
-fn take_group(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize) -> Option<Group> {
-    let actions = fields.must("actions", |field| {
+fn take_group(fields: &mut Fields<'_>, within: NodeContext<'_>, nodes: &mut usize) -> Option<Group> {
+    let actions = fields.required("actions", |field| {
         let (path, problems) = (field.path.clone(), field.problems);
-        let actions = field.each(ACTION_NODES, |member| take_node(member, within, nodes))?;
+        let actions = field.list_of(ACTION_NODES, |member| take_node(member, within, nodes))?;
         if actions.is_empty() {
-            problems.note(path, "must name at least one action");
+            problems.add(path, "must contain at least one action");
         }
         Some(actions)
     });
     Some(Group { actions: actions? })
 }
 
-fn take_progress(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize) -> Option<EmitProgress> {
+fn take_progress(
+    fields: &mut Fields<'_>,
+    within: NodeContext<'_>,
+    nodes: &mut usize,
+) -> Option<EmitProgress> {
     let action = take_child(fields, within, nodes);
-    let mut message = |name| fields.or(name, String::new(), |field| field.text(limits::SPEC_BYTES));
+    let mut message = |name| fields.with_default(name, String::new(), |field| field.text(limits::SPEC_BYTES));
     let start_message = message("start_message");
     let success_message = message("success_message");
     let failure_message_prefix = message("failure_message_prefix");
@@ -136,20 +141,20 @@ fn take_progress(fields: &mut Fields<'_>, within: Within<'_>, nodes: &mut usize)
 fn take_limits(field: Field<'_>) -> Option<ResourceLimits> {
     let mut fields = field.object()?;
     // 0 means no limit in Diego's messages.
-    let nofile = fields.or("nofile", 0, |field| field.number(0..=limits::NOFILE));
-    fields.finish(&[("nproc", "the processes of a container are limited by its cell, all together")]);
+    let nofile = fields.with_default("nofile", 0, |field| field.number(0..=limits::NOFILE));
+    fields.finish(&[("nproc", "a cell limits the processes of each container")]);
     Some(ResourceLimits { nofile: nofile.filter(|most| *most > 0) })
 }
 
 fn take_run(fields: &mut Fields<'_>, source: &str) -> Option<Run> {
     let text = |field: Field<'_>| field.text(limits::SPEC_BYTES);
-    let path = fields.must("path", take_program);
-    let args = fields.or("args", vec![], |field| field.each(usize::MAX, text));
-    let dir = fields.or("dir", String::new(), |field| field.text(limits::PATH_BYTES));
-    let env = fields.or("env", vec![], take_variables);
-    let suppress_log_output = fields.or("suppress_log_output", false, Field::flag);
-    let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
-    let resource_limits = fields.or("resource_limits", ResourceLimits::default(), take_limits);
+    let path = fields.required("path", take_program);
+    let args = fields.with_default("args", vec![], |field| field.list_of(usize::MAX, text));
+    let dir = fields.with_default("dir", String::new(), |field| field.text(limits::PATH_BYTES));
+    let env = fields.with_default("env", vec![], take_variables);
+    let suppress_log_output = fields.with_default("suppress_log_output", false, Field::boolean);
+    let user = fields.with_default("user", String::new(), |field| field.text(limits::USER_BYTES));
+    let resource_limits = fields.with_default("resource_limits", ResourceLimits::default(), take_limits);
     Some(Run {
         path: path?,
         args: args?,
@@ -181,17 +186,17 @@ pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
         let variables: Vec<Variable> = variables.into_iter().collect::<Option<_>>()?;
         // Members of an object have no index, so the problem is reported at the path of the object.
         for (_, problem) in variable_faults(&variables, &path) {
-            problems.note(&path, problem);
+            problems.add(&path, problem);
         }
         return Some(variables);
     }
-    let variables = field.each(limits::ENVIRONMENT_VALUES, take_variable)?;
+    let variables = field.list_of(limits::ENVIRONMENT_VALUES, take_variable)?;
     for (field, problem) in variable_faults(&variables, &path) {
-        problems.note(field, problem);
+        problems.add(field, problem);
     }
     for (at, Variable { name, .. }) in variables.iter().enumerate() {
         if variables[..at].iter().any(|other| other.name == *name) {
-            problems.note(format!("{path}[{at}].name"), format!("{name} is given twice"));
+            problems.add(format!("{path}[{at}].name"), format!("{name} is given twice"));
         }
     }
     Some(variables)
@@ -199,8 +204,8 @@ pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
 
 fn take_variable(field: Field<'_>) -> Option<Variable> {
     let mut fields = field.object()?;
-    let name = fields.must("name", |field| field.text(limits::ENVIRONMENT_BYTES));
-    let value = fields.must("value", take_secret);
+    let name = fields.required("name", |field| field.text(limits::ENVIRONMENT_BYTES));
+    let value = fields.required("value", take_secret);
     fields.finish(&[]);
     Some(Variable { name: name?.into(), value: value? })
 }
@@ -220,17 +225,17 @@ pub(super) fn take_value(
     }
     let (path, problems) = (field.path.clone(), field.problems);
     let mut fields = field.object()?;
-    let open = fields.may("secret", take_text);
-    let sealed = fields.may("sealed", take_sealed);
+    let open = fields.optional("secret", take_text);
+    let sealed = fields.optional("sealed", take_sealed);
     if let Some(file) = fields.take("secret_file") {
-        return file.bad("is for the command line, which reads files: here give its text as secret");
+        return file.bad("is only supported by the command line: set secret to the content of the file");
     }
     fields.finish(&[]);
     match (open?, sealed?) {
         (Some(text), None) => Some(Secret::Open(text.into())),
         (None, Some(sealed)) => Some(Secret::Sealed(Box::new(sealed))),
         (Some(_), Some(_)) | (None, None) => {
-            problems.note(path, "must be text, or exactly one of secret and sealed");
+            problems.add(path, "must be text, or exactly one of secret and sealed");
             None
         }
     }
@@ -238,19 +243,19 @@ pub(super) fn take_value(
 
 fn take_sealed(field: Field<'_>) -> Option<Sealed> {
     let mut fields = field.object()?;
-    let key = fields.must("key", |field| {
+    let key = fields.required("key", |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let key = field.text(limits::KEY_ID_BYTES)?;
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            problems.note(&path, "must be the id of a key: letters, digits, - and _");
+            problems.add(&path, "must be the id of a key: letters, digits, - and _");
         }
         Some(key)
     });
-    let data = fields.must("data", |field| {
+    let data = fields.required("data", |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let data = field.text(limits::SEALED_BYTES)?;
         if BASE64.decode(data.as_bytes()).is_err() {
-            problems.note(path, "must be base64 (RFC 4648, with padding)");
+            problems.add(path, "must be base64 (RFC 4648, with padding)");
         }
         Some(data)
     });

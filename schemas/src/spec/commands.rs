@@ -6,22 +6,22 @@ use serde_json::{Map, Value};
 
 use super::policies::take_word;
 use super::{
-    Usual, definition_to_json, exec, parameterised, periodic, take_freshness, take_lrp, take_new_definition,
-    take_task, take_update, task_to_json, to_json, update_to_json, with,
+    DefaultDomain, definition_to_json, exec, parameterised, periodic, take_freshness, take_lrp,
+    take_new_definition, take_task, take_update, task_to_json, to_json, update_to_json, with_field,
 };
 use crate::bus::ClientVerb;
 use crate::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
 };
 use crate::exec::Exec;
-use crate::fields::{Field, Fields, Problems, look_over, nearest, read_json};
+use crate::fields::{Field, Fields, Problems, check_document, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
 use crate::names::{
     BadName, DefinitionId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use crate::parameterised::Dispatch;
-use crate::process::{Purpose, Steer};
+use crate::process::{Purpose, RolloutControl};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::subject::Position;
 
@@ -43,7 +43,7 @@ pub enum ClientCommand {
     /// `lrp.restart`: replaces every instance by one with the same definition content.
     LrpRestart { process_guid: ProcessGuid, purpose: Purpose },
     /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: controls the rollout of a process.
-    LrpSteer { process_guid: ProcessGuid, steer: Steer },
+    LrpSteer { process_guid: ProcessGuid, steer: RolloutControl },
     /// `lrp.remove`: removes a desired process.
     LrpRemove { process_guid: ProcessGuid },
     /// `lrp.retire`: stops one instance. If the index is still desired, a new instance starts.
@@ -76,7 +76,7 @@ pub enum ClientCommand {
     /// `periodic.update`: replaces the spec of a periodic task.
     PeriodicUpdate(Box<DesiredPeriodic>),
     /// `periodic.pause`, `.resume`, `.launch`, `.remove`: acts on a periodic task.
-    PeriodicAsk { periodic_guid: PeriodicGuid, ask: PeriodicAsk },
+    PeriodicAction { periodic_guid: PeriodicGuid, ask: PeriodicAction },
     /// `parameterised.desire`: creates a parameterised task.
     ParameterisedDesire(Box<DesiredParameterised>),
     /// `parameterised.update`: replaces the spec of a parameterised task, starting with the next dispatch.
@@ -102,7 +102,7 @@ pub enum ClientCommand {
 
 /// An action on a periodic task that does not change its spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeriodicAsk {
+pub enum PeriodicAction {
     /// Pauses launches until the task is resumed.
     Pause,
     /// Resumes launches, starting with the next due time.
@@ -114,17 +114,17 @@ pub enum PeriodicAsk {
 }
 
 /// A parser for the body of a command.
-pub(super) type Read = fn(Field<'_>) -> Option<ClientCommand>;
+pub(super) type BodyParser = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The parsers by noun and verb.
-const COMMANDS: [(&str, Read); 27] = [
+const COMMANDS: [(&str, BodyParser); 27] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
     ("lrp.activate", take_lrp_activate),
     ("lrp.restart", take_lrp_restart),
-    ("lrp.pause", |body| take_lrp_steer(body, Steer::Pause)),
-    ("lrp.resume", |body| take_lrp_steer(body, Steer::Resume)),
-    ("lrp.rollback", |body| take_lrp_steer(body, Steer::RollBack)),
+    ("lrp.pause", |body| take_lrp_steer(body, RolloutControl::Pause)),
+    ("lrp.resume", |body| take_lrp_steer(body, RolloutControl::Resume)),
+    ("lrp.rollback", |body| take_lrp_steer(body, RolloutControl::RollBack)),
     ("lrp.remove", take_lrp_remove),
     ("lrp.retire", take_lrp_retire),
     ("lrp.retry", take_lrp_retry),
@@ -135,10 +135,10 @@ const COMMANDS: [(&str, Read); 27] = [
     ("task.retry", take_task_retry),
     ("periodic.desire", |body| take_periodic(body).map(ClientCommand::PeriodicDesire)),
     ("periodic.update", |body| take_periodic(body).map(ClientCommand::PeriodicUpdate)),
-    ("periodic.pause", |body| take_periodic_ask(body, PeriodicAsk::Pause)),
-    ("periodic.resume", |body| take_periodic_ask(body, PeriodicAsk::Resume)),
-    ("periodic.launch", |body| take_periodic_ask(body, PeriodicAsk::Launch)),
-    ("periodic.remove", |body| take_periodic_ask(body, PeriodicAsk::Remove)),
+    ("periodic.pause", |body| take_periodic_action(body, PeriodicAction::Pause)),
+    ("periodic.resume", |body| take_periodic_action(body, PeriodicAction::Resume)),
+    ("periodic.launch", |body| take_periodic_action(body, PeriodicAction::Launch)),
+    ("periodic.remove", |body| take_periodic_action(body, PeriodicAction::Remove)),
     ("parameterised.desire", |body| take_parameterised(body).map(ClientCommand::ParameterisedDesire)),
     ("parameterised.update", |body| take_parameterised(body).map(ClientCommand::ParameterisedUpdate)),
     ("parameterised.dispatch", take_parameterised_dispatch),
@@ -161,19 +161,22 @@ pub fn client_command(
     let read_body = find_command(noun, verb)?;
     let problems = Problems::default();
     let root = read_json(body, &problems)?;
-    look_over(&root, "", &problems);
+    check_document(&root, "", &problems);
     let read = take_request(read_body, Field::new(root, String::new(), &problems));
-    let (envelope, command) = problems.settle(read)?;
+    let (envelope, command) = problems.into_result(read)?;
     match command.domain() {
         Some(domain) if domain != subject_domain => {
-            let why = format!("the body names domain {domain}, the subject {subject_domain}");
+            let why = format!(
+                "the body names domain {domain}, but the subject names domain \
+                               {subject_domain}"
+            );
             Err(Refusal::new(Code::Forbidden, why))
         }
         Some(_) | None => Ok((envelope, command)),
     }
 }
 
-pub(super) fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
+pub(super) fn find_command(noun: &str, verb: &str) -> Result<BodyParser, Refusal> {
     let asked = format!("{noun}.{verb}");
     if let Some((_, read)) = COMMANDS.into_iter().find(|(name, _)| *name == asked) {
         return Ok(read);
@@ -183,7 +186,7 @@ pub(super) fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
         Some(near) => format!("is not a command: did you mean {near}?"),
         None => format!("is not a command: use one of {}", names.join(", ")),
     };
-    Err(Refusal::invalid(vec![BadField { field: limits::cut(&asked, 100), problem }]))
+    Err(Refusal::invalid(vec![BadField { field: limits::truncate(&asked, 100), problem }]))
 }
 
 pub(super) fn take_request<T>(
@@ -191,20 +194,20 @@ pub(super) fn take_request<T>(
     root: Field<'_>,
 ) -> Option<(Envelope, T)> {
     let mut fields = root.object()?;
-    let envelope = fields.or("envelope", Envelope::default(), take_envelope);
-    let body = fields.must("body", read_body);
+    let envelope = fields.with_default("envelope", Envelope::default(), take_envelope);
+    let body = fields.required("body", read_body);
     fields.finish(&[]);
     Some((envelope?, body?))
 }
 
 fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     let mut fields = field.object()?;
-    let request_id = fields.may("request_id", Field::name);
-    let patience_ms = fields.may("patience_ms", |field| field.number(0..=limits::DURATION_MS));
-    let expect_version = fields.may("expect_version", |field| field.number(0..=u64::MAX));
-    let if_position = fields.may("if_position", |field| field.number(0..=u64::MAX).map(Position));
-    let reason = fields.may("reason", |field| field.text(limits::REASON_BYTES));
-    let traceparent = fields.may("traceparent", take_traceparent);
+    let request_id = fields.optional("request_id", Field::name);
+    let patience_ms = fields.optional("patience_ms", |field| field.number(0..=limits::DURATION_MS));
+    let expect_version = fields.optional("expect_version", |field| field.number(0..=u64::MAX));
+    let if_position = fields.optional("if_position", |field| field.number(0..=u64::MAX).map(Position));
+    let reason = fields.optional("reason", |field| field.text(limits::REASON_BYTES));
+    let traceparent = fields.optional("traceparent", take_traceparent);
     fields.finish(&[]);
     Some(Envelope {
         request_id: request_id?,
@@ -223,19 +226,19 @@ fn take_traceparent(field: Field<'_>) -> Option<String> {
     let lengths: Vec<usize> = text.split('-').map(str::len).collect();
     let hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'));
     if !hex || !lengths.starts_with(&[2, 32, 16, 2]) {
-        problems.note(path, "must be a W3C traceparent");
+        problems.add(path, "must be a W3C traceparent");
         return None;
     }
     Some(text)
 }
 
 fn take_lrp_desire(body: Field<'_>) -> Option<ClientCommand> {
-    take_lrp(body, Usual::None).map(|lrp| ClientCommand::LrpDesire(Box::new(lrp)))
+    take_lrp(body, DefaultDomain::None).map(|lrp| ClientCommand::LrpDesire(Box::new(lrp)))
 }
 
 fn take_lrp_update(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let process_guid = fields.must("process_guid", Field::name);
+    let process_guid = fields.required("process_guid", Field::name);
     let update = take_update(&mut fields);
     let definition = take_new_definition(&mut fields);
     fields.finish(&[]);
@@ -244,27 +247,27 @@ fn take_lrp_update(body: Field<'_>) -> Option<ClientCommand> {
 
 fn take_lrp_activate(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let process_guid = fields.must("process_guid", Field::name);
-    let definition_id = fields.must("definition_id", Field::name);
+    let process_guid = fields.required("process_guid", Field::name);
+    let definition_id = fields.required("definition_id", Field::name);
     fields.finish(&[]);
     Some(ClientCommand::LrpActivate { process_guid: process_guid?, definition_id: definition_id? })
 }
 
 fn take_lrp_restart(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let process_guid = fields.must("process_guid", Field::name);
-    let words = [Purpose::Restart, Purpose::Rebalance].map(|purpose| (purpose.word(), purpose));
-    let purpose = fields.or("purpose", Purpose::default(), |field| take_word(field, &words));
+    let process_guid = fields.required("process_guid", Field::name);
+    let words = [Purpose::Restart, Purpose::Rebalance].map(|purpose| (purpose.as_str(), purpose));
+    let purpose = fields.with_default("purpose", Purpose::default(), |field| take_word(field, &words));
     fields.finish(&[]);
     Some(ClientCommand::LrpRestart { process_guid: process_guid?, purpose: purpose? })
 }
 
-fn take_lrp_steer(body: Field<'_>, steer: Steer) -> Option<ClientCommand> {
-    take_name_alone(body, "process_guid").map(|process_guid| ClientCommand::LrpSteer { process_guid, steer })
+fn take_lrp_steer(body: Field<'_>, steer: RolloutControl) -> Option<ClientCommand> {
+    take_guid_only(body, "process_guid").map(|process_guid| ClientCommand::LrpSteer { process_guid, steer })
 }
 
 fn take_lrp_remove(body: Field<'_>) -> Option<ClientCommand> {
-    take_name_alone(body, "process_guid").map(|process_guid| ClientCommand::LrpRemove { process_guid })
+    take_guid_only(body, "process_guid").map(|process_guid| ClientCommand::LrpRemove { process_guid })
 }
 
 fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
@@ -277,56 +280,56 @@ fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
 
 /// Parses the reference to an instance: its process, its index and optionally its definition.
 pub(super) fn take_instance(fields: &mut Fields<'_>) -> Option<(ProcessGuid, u32, Option<DefinitionId>)> {
-    let process_guid = fields.must("process_guid", Field::name);
-    let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
-    let definition_id = fields.may("definition_id", Field::name);
+    let process_guid = fields.required("process_guid", Field::name);
+    let index = fields.required("index", |field| field.number_32(0..=u32::MAX));
+    let definition_id = fields.optional("definition_id", Field::name);
     Some((process_guid?, index?, definition_id?))
 }
 
 fn take_task_desire(body: Field<'_>) -> Option<ClientCommand> {
-    take_task(body, Usual::None).map(|task| ClientCommand::TaskDesire(Box::new(task)))
+    take_task(body, DefaultDomain::None).map(|task| ClientCommand::TaskDesire(Box::new(task)))
 }
 
 fn take_task_cancel(body: Field<'_>) -> Option<ClientCommand> {
-    take_name_alone(body, "task_guid").map(|task_guid| ClientCommand::TaskCancel { task_guid })
+    take_guid_only(body, "task_guid").map(|task_guid| ClientCommand::TaskCancel { task_guid })
 }
 
 fn take_task_resolve(body: Field<'_>) -> Option<ClientCommand> {
-    take_name_alone(body, "task_guid").map(|task_guid| ClientCommand::TaskResolve { task_guid })
+    take_guid_only(body, "task_guid").map(|task_guid| ClientCommand::TaskResolve { task_guid })
 }
 
 fn take_lrp_retry(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let process_guid = fields.must("process_guid", Field::name);
-    let evaluation = fields.must("evaluation", take_evaluation);
+    let process_guid = fields.required("process_guid", Field::name);
+    let evaluation = fields.required("evaluation", take_evaluation);
     fields.finish(&[]);
     Some(ClientCommand::LrpRetry { process_guid: process_guid?, evaluation: evaluation? })
 }
 
 fn take_task_retry(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let task_guid = fields.must("task_guid", Field::name);
-    let evaluation = fields.must("evaluation", take_evaluation);
+    let task_guid = fields.required("task_guid", Field::name);
+    let evaluation = fields.required("evaluation", take_evaluation);
     fields.finish(&[]);
     Some(ClientCommand::TaskRetry { task_guid: task_guid?, evaluation: evaluation? })
 }
 
 fn take_periodic(body: Field<'_>) -> Option<Box<DesiredPeriodic>> {
-    periodic::take(body, Usual::None).map(Box::new)
+    periodic::take(body, DefaultDomain::None).map(Box::new)
 }
 
-fn take_periodic_ask(body: Field<'_>, ask: PeriodicAsk) -> Option<ClientCommand> {
-    take_name_alone(body, "periodic_guid")
-        .map(|periodic_guid| ClientCommand::PeriodicAsk { periodic_guid, ask })
+fn take_periodic_action(body: Field<'_>, ask: PeriodicAction) -> Option<ClientCommand> {
+    take_guid_only(body, "periodic_guid")
+        .map(|periodic_guid| ClientCommand::PeriodicAction { periodic_guid, ask })
 }
 
 fn take_parameterised(body: Field<'_>) -> Option<Box<DesiredParameterised>> {
-    parameterised::take(body, Usual::None).map(Box::new)
+    parameterised::take(body, DefaultDomain::None).map(Box::new)
 }
 
 fn take_parameterised_dispatch(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let parameterised_guid = fields.must("parameterised_guid", Field::name);
+    let parameterised_guid = fields.required("parameterised_guid", Field::name);
     let dispatch = parameterised::take_dispatch(&mut fields);
     fields.finish(&[]);
     let (parameterised_guid, dispatch) = (parameterised_guid?, Box::new(dispatch?));
@@ -335,14 +338,14 @@ fn take_parameterised_dispatch(body: Field<'_>) -> Option<ClientCommand> {
 
 fn take_parameterised_withdraw(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
-    let parameterised_guid = fields.must("parameterised_guid", Field::name);
-    let number = fields.must("number", |field| field.number(0..=u64::MAX));
+    let parameterised_guid = fields.required("parameterised_guid", Field::name);
+    let number = fields.required("number", |field| field.number(0..=u64::MAX));
     fields.finish(&[]);
     Some(ClientCommand::ParameterisedWithdraw { parameterised_guid: parameterised_guid?, number: number? })
 }
 
 fn take_parameterised_remove(body: Field<'_>) -> Option<ClientCommand> {
-    take_name_alone(body, "parameterised_guid")
+    take_guid_only(body, "parameterised_guid")
         .map(|parameterised_guid| ClientCommand::ParameterisedRemove { parameterised_guid })
 }
 
@@ -350,7 +353,7 @@ fn take_evaluation(field: Field<'_>) -> Option<EvaluationId> {
     let (path, problems) = (field.path.clone(), field.problems);
     let id = field.text(limits::ID_BYTES)?.parse().ok();
     if id.is_none() {
-        problems.note(path, "must be the id of an evaluation, as 0190f2a1-7c3e-7bbb-8001-0a2b3c4d5e6f");
+        problems.add(path, "must be the id of an evaluation such as 0190f2a1-7c3e-7bbb-8001-0a2b3c4d5e6f");
     }
     id
 }
@@ -361,9 +364,9 @@ fn take_domain_upsert(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 /// Parses a body whose only field is a guid.
-fn take_name_alone<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: &'static str) -> Option<T> {
+fn take_guid_only<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: &'static str) -> Option<T> {
     let mut fields = body.object()?;
-    let name = fields.must(field, Field::name);
+    let name = fields.required(field, Field::name);
     fields.finish(&[]);
     name
 }
@@ -377,9 +380,9 @@ impl ClientCommand {
             Self::LrpUpdate { .. } => ClientVerb::LrpUpdate,
             Self::LrpActivate { .. } => ClientVerb::LrpActivate,
             Self::LrpRestart { .. } => ClientVerb::LrpRestart,
-            Self::LrpSteer { steer: Steer::Pause, .. } => ClientVerb::LrpPause,
-            Self::LrpSteer { steer: Steer::Resume, .. } => ClientVerb::LrpResume,
-            Self::LrpSteer { steer: Steer::RollBack, .. } => ClientVerb::LrpRollback,
+            Self::LrpSteer { steer: RolloutControl::Pause, .. } => ClientVerb::LrpPause,
+            Self::LrpSteer { steer: RolloutControl::Resume, .. } => ClientVerb::LrpResume,
+            Self::LrpSteer { steer: RolloutControl::RollBack, .. } => ClientVerb::LrpRollback,
             Self::LrpRemove { .. } => ClientVerb::LrpRemove,
             Self::LrpRetire { .. } => ClientVerb::LrpRetire,
             Self::LrpRetry { .. } => ClientVerb::LrpRetry,
@@ -390,10 +393,10 @@ impl ClientCommand {
             Self::TaskRetry { .. } => ClientVerb::TaskRetry,
             Self::PeriodicDesire(_) => ClientVerb::PeriodicDesire,
             Self::PeriodicUpdate(_) => ClientVerb::PeriodicUpdate,
-            Self::PeriodicAsk { ask: PeriodicAsk::Pause, .. } => ClientVerb::PeriodicPause,
-            Self::PeriodicAsk { ask: PeriodicAsk::Resume, .. } => ClientVerb::PeriodicResume,
-            Self::PeriodicAsk { ask: PeriodicAsk::Launch, .. } => ClientVerb::PeriodicLaunch,
-            Self::PeriodicAsk { ask: PeriodicAsk::Remove, .. } => ClientVerb::PeriodicRemove,
+            Self::PeriodicAction { ask: PeriodicAction::Pause, .. } => ClientVerb::PeriodicPause,
+            Self::PeriodicAction { ask: PeriodicAction::Resume, .. } => ClientVerb::PeriodicResume,
+            Self::PeriodicAction { ask: PeriodicAction::Launch, .. } => ClientVerb::PeriodicLaunch,
+            Self::PeriodicAction { ask: PeriodicAction::Remove, .. } => ClientVerb::PeriodicRemove,
             Self::ParameterisedDesire(_) => ClientVerb::ParameterisedDesire,
             Self::ParameterisedUpdate(_) => ClientVerb::ParameterisedUpdate,
             Self::ParameterisedDispatch { .. } => ClientVerb::ParameterisedDispatch,
@@ -426,7 +429,7 @@ impl ClientCommand {
             Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => Some(&periodic.domain),
             Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => Some(&desired.domain),
             Self::DomainUpsert { domain, .. } => Some(domain),
-            Self::PeriodicAsk { .. }
+            Self::PeriodicAction { .. }
             | Self::ParameterisedDispatch { .. }
             | Self::ParameterisedWithdraw { .. }
             | Self::ParameterisedRemove { .. }
@@ -447,26 +450,26 @@ impl ClientCommand {
     /// Returns the body as JSON that [`client_command`] can parse.
     #[must_use]
     pub fn body(&self) -> Value {
-        let named = |name: &str, text: &str| with(Value::Object(Map::new()), name, text.into());
+        let named = |name: &str, text: &str| with_field(Value::Object(Map::new()), name, text.into());
         match self {
             Self::LrpDesire(lrp) => to_json(lrp),
             Self::LrpUpdate { process_guid, update, definition } => {
-                let body = with(update_to_json(update), "process_guid", process_guid.as_str().into());
+                let body = with_field(update_to_json(update), "process_guid", process_guid.as_str().into());
                 match definition {
                     None => body,
                     Some((id, definition)) => {
-                        let body = with(body, "definition_id", id.as_str().into());
-                        with(body, "definition", definition_to_json(definition))
+                        let body = with_field(body, "definition_id", id.as_str().into());
+                        with_field(body, "definition", definition_to_json(definition))
                     }
                 }
             }
             Self::LrpActivate { process_guid, definition_id } => {
                 let body = named("process_guid", process_guid.as_str());
-                with(body, "definition_id", definition_id.as_str().into())
+                with_field(body, "definition_id", definition_id.as_str().into())
             }
             Self::LrpRestart { process_guid, purpose } => {
                 let body = named("process_guid", process_guid.as_str());
-                with(body, "purpose", purpose.word().into())
+                with_field(body, "purpose", purpose.as_str().into())
             }
             Self::LrpRemove { process_guid } | Self::LrpSteer { process_guid, .. } => {
                 named("process_guid", process_guid.as_str())
@@ -479,35 +482,37 @@ impl ClientCommand {
             }
             Self::LrpRetry { process_guid, evaluation } => {
                 let body = named("process_guid", process_guid.as_str());
-                with(body, "evaluation", evaluation.to_string().into())
+                with_field(body, "evaluation", evaluation.to_string().into())
             }
             Self::TaskRetry { task_guid, evaluation } => {
                 let body = named("task_guid", task_guid.as_str());
-                with(body, "evaluation", evaluation.to_string().into())
+                with_field(body, "evaluation", evaluation.to_string().into())
             }
             Self::TaskDesire(task) => task_to_json(task),
             Self::TaskCancel { task_guid } | Self::TaskResolve { task_guid } => {
                 named("task_guid", task_guid.as_str())
             }
             Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => periodic::to_json(periodic),
-            Self::PeriodicAsk { periodic_guid, .. } => named("periodic_guid", periodic_guid.as_str()),
+            Self::PeriodicAction { periodic_guid, .. } => named("periodic_guid", periodic_guid.as_str()),
             Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => {
                 parameterised::to_json(desired)
             }
-            Self::ParameterisedDispatch { parameterised_guid, dispatch } => with(
+            Self::ParameterisedDispatch { parameterised_guid, dispatch } => with_field(
                 parameterised::dispatch_to_json(dispatch),
                 "parameterised_guid",
                 parameterised_guid.as_str().into(),
             ),
-            Self::ParameterisedWithdraw { parameterised_guid, number } => {
-                with(named("parameterised_guid", parameterised_guid.as_str()), "number", (*number).into())
-            }
+            Self::ParameterisedWithdraw { parameterised_guid, number } => with_field(
+                named("parameterised_guid", parameterised_guid.as_str()),
+                "number",
+                (*number).into(),
+            ),
             Self::ParameterisedRemove { parameterised_guid } => {
                 named("parameterised_guid", parameterised_guid.as_str())
             }
             Self::DomainUpsert { domain, ttl_ms } => {
                 let body = named("domain", domain.as_str());
-                ttl_ms.map_or(body.clone(), |ttl_ms| with(body, "ttl_ms", ttl_ms.into()))
+                ttl_ms.map_or(body.clone(), |ttl_ms| with_field(body, "ttl_ms", ttl_ms.into()))
             }
         }
     }
@@ -515,8 +520,8 @@ impl ClientCommand {
 
 /// Converts the reference to an instance to JSON that [`take_instance`] can parse.
 fn instance_to_json(process_guid: &ProcessGuid, index: u32, definition_id: Option<&DefinitionId>) -> Value {
-    let body = with(Value::Object(Map::new()), "process_guid", process_guid.as_str().into());
-    let body = with(body, "index", index.into());
+    let body = with_field(Value::Object(Map::new()), "process_guid", process_guid.as_str().into());
+    let body = with_field(body, "index", index.into());
     let id = definition_id.map(|id| id.as_str().into());
-    id.map_or(body.clone(), |id| with(body, "definition_id", id))
+    id.map_or(body.clone(), |id| with_field(body, "definition_id", id))
 }

@@ -8,11 +8,11 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use super::actions::take_variables;
-use super::periodic::take_launcher;
+use super::periodic::take_launcher_guid;
 use super::policies::take_word;
 use super::{
-    NOT_HONOURED, Usual, check_size, compact, must_domain, take_priority, take_task_definition,
-    task_definition_to_json, with,
+    DefaultDomain, UNSUPPORTED_FIELDS, check_size, compact, must_domain, take_priority, take_task_definition,
+    task_definition_to_json, with_field,
 };
 use crate::action::{Secret, Variable};
 use crate::definition::{DesiredParameterised, Overflow, PayloadRule};
@@ -48,32 +48,33 @@ pub(super) fn to_json(desired: &DesiredParameterised) -> Value {
     value
 }
 
-pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredParameterised> {
+pub(super) fn take(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredParameterised> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
     let mut fields = root.object()?;
-    let parameterised_guid = fields.must("parameterised_guid", |field| {
+    let parameterised_guid = fields.required("parameterised_guid", |field| {
         let most = limits::PARAMETERISED_GUID_BYTES;
-        take_launcher(field, most, "dispatch-NUMBER", ParameterisedGuid::as_str)
+        take_launcher_guid(field, most, "dispatch-NUMBER", ParameterisedGuid::as_str)
     });
-    let domain = must_domain(&mut fields, usual);
-    let payload = fields.or("payload", PayloadRule::default(), |field| take_word(field, &PAYLOAD_RULES));
-    let required_parameters = fields.or("required_parameters", BTreeSet::new(), take_names);
-    let optional_parameters = fields.or("optional_parameters", BTreeSet::new(), take_names);
+    let domain = must_domain(&mut fields, default_domain);
+    let payload =
+        fields.with_default("payload", PayloadRule::default(), |field| take_word(field, &PAYLOAD_RULES));
+    let required_parameters = fields.with_default("required_parameters", BTreeSet::new(), take_names);
+    let optional_parameters = fields.with_default("optional_parameters", BTreeSet::new(), take_names);
     let both = required_parameters
         .iter()
         .flatten()
         .find(|name| optional_parameters.as_ref().is_some_and(|optional| optional.contains(*name)));
     if let Some(name) = both {
-        fields.bad("optional_parameters", format!("{name} is required, too"));
+        fields.bad("optional_parameters", format!("{name} is also in required_parameters"));
     }
-    let concurrency = fields.may("concurrency", |field| field.number_32(1..=limits::CONCURRENCY));
-    let overflow = fields.may("overflow", |field| take_word(field, &OVERFLOWS));
+    let concurrency = fields.optional("concurrency", |field| field.number_32(1..=limits::CONCURRENCY));
+    let overflow = fields.optional("overflow", |field| take_word(field, &OVERFLOWS));
     if let (Some(None), Some(Some(_))) = (concurrency, overflow) {
-        fields.bad("overflow", "says what becomes of a dispatch beyond a limit, and concurrency sets none");
+        fields.bad("overflow", "has no effect without concurrency");
     }
     let definition = take_task_definition(&mut fields);
-    fields.finish(NOT_HONOURED);
+    fields.finish(UNSUPPORTED_FIELDS);
     let desired = DesiredParameterised {
         parameterised_guid: parameterised_guid?,
         domain: domain?,
@@ -88,7 +89,7 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredParameter
     if bytes > limits::PARAMETERISED_BYTES {
         let name = if path.is_empty() { "message" } else { &path };
         let most = limits::PARAMETERISED_BYTES;
-        problems.note(name, format!("takes {bytes} bytes of the log, more than {most}"));
+        problems.add(name, format!("takes {bytes} bytes of the log, more than {most}"));
     }
     Some(desired)
 }
@@ -96,13 +97,13 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredParameter
 /// Parses names of parameters.
 fn take_names(field: Field<'_>) -> Option<BTreeSet<String>> {
     let mut set = BTreeSet::new();
-    field.each(limits::PARAMETERS, |field| {
+    field.list_of(limits::PARAMETERS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let name = field.text(usize::MAX)?;
         if let Some(problem) = name_fault(&name) {
-            problems.note(path, problem);
+            problems.add(path, problem);
         } else if !set.insert(name) {
-            problems.note(path, "is given twice");
+            problems.add(path, "is given twice");
         }
         Some(())
     })?;
@@ -116,27 +117,27 @@ fn name_fault(name: &str) -> Option<String> {
         |at: usize, byte: u8| byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit());
     let right = (1..=limits::PARAMETER_NAME_BYTES).contains(&name.len())
         && name.bytes().enumerate().all(|(at, byte)| legal(at, byte));
-    let shown = limits::cut(name, 80);
+    let shown = limits::truncate(name, 80);
     let most = limits::PARAMETER_NAME_BYTES;
     (!right).then(|| {
         format!(
-            "{shown:?} is not the name of a parameter: use 1 to {most} of A-Z a-z 0-9 _, and no digit first"
+            "{shown:?} is not a valid parameter name: use 1 to {most} of A-Z a-z 0-9 _, without a \
+             leading digit"
         )
     })
 }
 
 /// Parses a dispatch. The guid of the parameterised task is parsed separately.
 pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
-    let payload = fields.may("payload", take_payload);
-    let parameters = fields.or("parameters", vec![], take_parameters);
-    let key = fields.may("key", Field::name);
-    let priority = fields.may("priority", take_priority);
+    let payload = fields.optional("payload", take_payload);
+    let parameters = fields.with_default("parameters", vec![], take_parameters);
+    let key = fields.optional("key", Field::name);
+    let priority = fields.optional("priority", take_priority);
     Some(Dispatch { payload: payload?, parameters: parameters?, key: key?, priority: priority? })
 }
 
 /// Problem text for a secret in a dispatch. Dispatched values are never sealed.
-const NO_SECRETS: &str =
-    "can't be a secret: name what is secret in the environment of the parameterised task";
+const NO_SECRETS: &str = "cannot be a secret: put secrets into the environment of the parameterised task";
 
 /// Parses a payload in base64. The base64 text is kept as it is: it is canonical, so equal bytes make an
 /// equal payload.
@@ -149,12 +150,12 @@ fn take_payload(field: Field<'_>) -> Option<Secret> {
     let bytes = match BASE64.decode(text.as_bytes()) {
         Ok(bytes) => bytes,
         Err(error) => {
-            problems.note(path, format!("must be base64 (RFC 4648, with padding): {error}"));
+            problems.add(path, format!("must be base64 (RFC 4648, with padding): {error}"));
             return None;
         }
     };
     if bytes.len() > limits::PAYLOAD_BYTES {
-        problems.note(path, format!("has {} bytes, more than {}", bytes.len(), limits::PAYLOAD_BYTES));
+        problems.add(path, format!("has {} bytes, more than {}", bytes.len(), limits::PAYLOAD_BYTES));
         return None;
     }
     Some(Secret::Plain(text.into()))
@@ -165,20 +166,20 @@ fn take_parameters(field: Field<'_>) -> Option<Vec<Variable>> {
     let mut parameters = take_variables(field)?;
     for Variable { name, value } in &parameters {
         if let Some(problem) = name_fault(name) {
-            problems.note(&path, problem);
+            problems.add(&path, problem);
         }
         if value.plain().is_none() {
-            problems.note(format!("{path}.{name}"), NO_SECRETS);
+            problems.add(format!("{path}.{name}"), NO_SECRETS);
         }
     }
     if parameters.len() > limits::PARAMETERS {
         let most = limits::PARAMETERS;
-        problems.note(&path, format!("has {} parameters, more than {most}", parameters.len()));
+        problems.add(&path, format!("has {} parameters, more than {most}", parameters.len()));
     }
     let size = |one: &Variable| one.name.len() + one.value.plain().map_or(0, str::len);
     let bytes: usize = parameters.iter().map(size).sum();
     if bytes > limits::PARAMETERS_BYTES {
-        problems.note(&path, format!("has {bytes} bytes, more than {}", limits::PARAMETERS_BYTES));
+        problems.add(&path, format!("has {bytes} bytes, more than {}", limits::PARAMETERS_BYTES));
     }
     parameters.sort_by(|one, other| one.name.cmp(&other.name));
     Some(parameters)
@@ -192,7 +193,7 @@ pub(super) fn dispatch_to_json(dispatch: &Dispatch) -> Value {
         "priority": dispatch.priority,
     }));
     // Added after empty fields are removed, because an empty payload differs from an absent one.
-    dispatch.payload.as_ref().map_or(value.clone(), |payload| with(value, "payload", json!(payload)))
+    dispatch.payload.as_ref().map_or(value.clone(), |payload| with_field(value, "payload", json!(payload)))
 }
 
 /// Encodes a payload in the form that a dispatch contains.

@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 
 use super::policies::take_word;
 use super::{
-    NOT_HONOURED, Usual, check_size, compact, must_domain, take_task_definition, task_definition_to_json,
+    DefaultDomain, UNSUPPORTED_FIELDS, check_size, compact, must_domain, take_task_definition,
+    task_definition_to_json,
 };
 use crate::definition::{DesiredPeriodic, Overlap};
 use crate::fields::{Field, Fields};
 use crate::limits;
-use crate::names::{BadName, LAUNCH_MARK, PeriodicGuid, TaskGuid};
+use crate::names::{BadName, LAUNCH_SEPARATOR, PeriodicGuid, TaskGuid};
 use crate::schedule::{BadSchedule, Schedule};
 
 /// Default time zone of schedules.
-const USUAL_ZONE: &str = "UTC";
+const DEFAULT_TIME_ZONE: &str = "UTC";
 
 const OVERLAPS: [(&str, Overlap); 3] =
     [("allowed", Overlap::Allowed), ("skipped", Overlap::Skipped), ("queued", Overlap::Queued)];
@@ -37,18 +38,18 @@ pub(super) fn to_json(periodic: &DesiredPeriodic) -> Value {
     value
 }
 
-pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredPeriodic> {
+pub(super) fn take(root: Field<'_>, default_domain: DefaultDomain<'_>) -> Option<DesiredPeriodic> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
     let mut fields = root.object()?;
-    let periodic_guid = fields.must("periodic_guid", |field| {
-        take_launcher(field, limits::PERIODIC_GUID_BYTES, "TIME", PeriodicGuid::as_str)
+    let periodic_guid = fields.required("periodic_guid", |field| {
+        take_launcher_guid(field, limits::PERIODIC_GUID_BYTES, "TIME", PeriodicGuid::as_str)
     });
-    let domain = must_domain(&mut fields, usual);
+    let domain = must_domain(&mut fields, default_domain);
     let schedule = take_schedule(&mut fields);
-    let overlap = fields.or("overlap", Overlap::default(), |field| take_word(field, &OVERLAPS));
+    let overlap = fields.with_default("overlap", Overlap::default(), |field| take_word(field, &OVERLAPS));
     let definition = take_task_definition(&mut fields);
-    fields.finish(NOT_HONOURED);
+    fields.finish(UNSUPPORTED_FIELDS);
     let periodic = DesiredPeriodic {
         periodic_guid: periodic_guid?,
         domain: domain?,
@@ -59,14 +60,14 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredPeriodic>
     let bytes = serde_json::to_vec(&periodic).map_or(usize::MAX, |text| text.len());
     if bytes > limits::PERIODIC_BYTES {
         let name = if path.is_empty() { "message" } else { &path };
-        problems.note(name, format!("takes {bytes} bytes of the log, more than {}", limits::PERIODIC_BYTES));
+        problems.add(name, format!("takes {bytes} bytes of the log, more than {}", limits::PERIODIC_BYTES));
     }
     Some(periodic)
 }
 
 /// Parses the guid of a periodic or parameterised task. Launched tasks are named after it, so it must not
 /// contain the launch mark.
-pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
+pub(super) fn take_launcher_guid<T: TryFrom<String, Error = BadName>>(
     field: Field<'_>,
     most: usize,
     behind: &str,
@@ -76,12 +77,13 @@ pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
     let guid: T = field.name()?;
     let text = as_str(&guid);
     if text.len() > most {
-        problems.note(path, format!("has {} bytes, more than {most}", text.len()));
-    } else if text.contains(LAUNCH_MARK) || text.ends_with('-') {
+        problems.add(path, format!("has {} bytes, more than {most}", text.len()));
+    } else if text.contains(LAUNCH_SEPARATOR) || text.ends_with('-') {
         let mark = format!(
-            "{text} has {LAUNCH_MARK} in it or ends with -: tasks are launched as {text}{LAUNCH_MARK}{behind}"
+            "{text} must not contain {LAUNCH_SEPARATOR} or end with -: its tasks are named \
+             {text}{LAUNCH_SEPARATOR}{behind}"
         );
-        problems.note(path, mark);
+        problems.add(path, mark);
     }
     Some(guid)
 }
@@ -90,18 +92,22 @@ pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
 pub(super) fn take_task_guid(field: Field<'_>) -> Option<TaskGuid> {
     let (path, problems) = (field.path.clone(), field.problems);
     let guid: TaskGuid = field.name()?;
-    if guid.as_str().contains(LAUNCH_MARK) {
-        problems.note(
+    if guid.as_str().contains(LAUNCH_SEPARATOR) {
+        problems.add(
             path,
-            format!("{guid} has {LAUNCH_MARK} in it: only what a periodic or parameterised task launches is named so"),
+            format!(
+                "{guid} must not contain {LAUNCH_SEPARATOR}: it is reserved for the tasks of periodic \
+                     and parameterised tasks"
+            ),
         );
     }
     Some(guid)
 }
 
 fn take_schedule(fields: &mut Fields<'_>) -> Option<Schedule> {
-    let cron = fields.must("cron", |field| field.text(limits::CRON_BYTES));
-    let zone = fields.or("time_zone", USUAL_ZONE.to_owned(), |field| field.text(limits::CRON_BYTES));
+    let cron = fields.required("cron", |field| field.text(limits::CRON_BYTES));
+    let zone = fields
+        .with_default("time_zone", DEFAULT_TIME_ZONE.to_owned(), |field| field.text(limits::CRON_BYTES));
     let (cron, zone) = (cron?, zone?);
     match Schedule::new(&cron, &zone) {
         Ok(schedule) => Some(schedule),

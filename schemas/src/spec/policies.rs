@@ -11,12 +11,14 @@ use crate::policy::{
 
 /// Parses the fields `update`, `rollback`, `min_running`, `history_limit` and `restart`.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
-    let usual = Policies::default();
-    let update = fields.or("update", usual.update, |field| take_one(field, UpdatePolicy::of_update()));
-    let rollback = fields.or("rollback", usual.rollback, take_rollback);
-    let min_running = fields.may("min_running", |field| field.number_32(0..=limits::INSTANCES));
-    let history_limit = fields.may("history_limit", |field| field.number_32(0..=limits::HISTORY_LIMIT));
-    let restart = fields.or("restart", usual.restart, take_restart);
+    let defaults = Policies::default();
+    let update = fields.with_default("update", defaults.update, |field| {
+        take_update_policy(field, UpdatePolicy::default_update())
+    });
+    let rollback = fields.with_default("rollback", defaults.rollback, take_rollback);
+    let min_running = fields.optional("min_running", |field| field.number_32(0..=limits::INSTANCES));
+    let history_limit = fields.optional("history_limit", |field| field.number_32(0..=limits::HISTORY_LIMIT));
+    let restart = fields.with_default("restart", defaults.restart, take_restart);
     Some(Policies {
         update: update?,
         rollback: rollback?,
@@ -27,7 +29,7 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
 }
 
 /// Parses the policies of an update: an object with all policies. Omitted policies get their default values.
-pub(super) fn take_all(field: Field<'_>) -> Option<Policies> {
+pub(super) fn take_object(field: Field<'_>) -> Option<Policies> {
     let mut fields = field.object()?;
     let policies = take(&mut fields);
     fields.finish(&[]);
@@ -44,11 +46,11 @@ pub(super) fn check(policies: &Policies, instances: u32, fields: &Fields<'_>) {
 fn take_rollback(field: Field<'_>) -> Option<UpdatePolicy> {
     let problems = field.problems;
     let path = field.path.clone();
-    let policy = take_one(field, UpdatePolicy::of_rollback())?;
+    let policy = take_update_policy(field, UpdatePolicy::default_rollback())?;
     if policy.failure_action == FailureAction::Rollback {
-        problems.note(
+        problems.add(
             format!("{path}.failure_action"),
-            "must be hold, pause or continue: a rollback is not rolled back",
+            "must be hold, pause or continue: a rollback cannot be rolled back",
         );
         return None;
     }
@@ -65,12 +67,14 @@ fn take_attempts(field: Field<'_>) -> Option<u32> {
 
 fn take_restart(field: Field<'_>) -> Option<RestartPolicy> {
     let mut fields = field.object()?;
-    let usual = RestartPolicy::default();
-    let condition = fields.or("condition", usual.condition, |field| take_word(field, &CONDITIONS));
-    let delay_ms = fields.may("delay_ms", |field| field.number_32(0..=limits::RESTART_DELAY_MS));
-    let max_attempts = fields.may("max_attempts", take_attempts);
-    let window_ms =
-        fields.or("window_ms", usual.window_ms, |field| field.number_32(0..=limits::RESTART_WINDOW_MS));
+    let defaults = RestartPolicy::default();
+    let condition =
+        fields.with_default("condition", defaults.condition, |field| take_word(field, &CONDITIONS));
+    let delay_ms = fields.optional("delay_ms", |field| field.number_32(0..=limits::RESTART_DELAY_MS));
+    let max_attempts = fields.optional("max_attempts", take_attempts);
+    let window_ms = fields.with_default("window_ms", defaults.window_ms, |field| {
+        field.number_32(0..=limits::RESTART_WINDOW_MS)
+    });
     let policy = match (condition, delay_ms, max_attempts, window_ms) {
         (Some(condition), Some(delay_ms), Some(max_attempts), Some(window_ms)) => {
             Some(RestartPolicy { condition, delay_ms, max_attempts, window_ms })
@@ -84,18 +88,18 @@ fn take_restart(field: Field<'_>) -> Option<RestartPolicy> {
     policy
 }
 
-fn take_one(field: Field<'_>, usual: UpdatePolicy) -> Option<UpdatePolicy> {
+fn take_update_policy(field: Field<'_>, defaults: UpdatePolicy) -> Option<UpdatePolicy> {
     let mut fields = field.object()?;
     let time = |field: Field<'_>| field.number(0..=limits::DURATION_MS);
-    let parallelism = fields.or("parallelism", usual.parallelism, take_parallelism);
-    let delay_ms = fields.or("delay_ms", usual.delay_ms, time);
-    let order = fields.or("order", usual.order, |field| take_word(field, &ORDERS));
-    let failure_action =
-        fields.or("failure_action", usual.failure_action, |field| take_word(field, &FAILURE_ACTIONS));
-    let monitor_ms = fields.or("monitor_ms", usual.monitor_ms, time);
-    let max_failure_ratio = fields.or("max_failure_ratio", usual.max_failure_ratio, take_ratio);
-    let index_deadline_ms = fields.or("index_deadline_ms", usual.index_deadline_ms, time);
-    let pause_after = fields.may("pause_after", |field| field.number_32(1..=limits::INSTANCES));
+    let parallelism = fields.with_default("parallelism", defaults.parallelism, take_parallelism);
+    let delay_ms = fields.with_default("delay_ms", defaults.delay_ms, time);
+    let order = fields.with_default("order", defaults.order, |field| take_word(field, &ORDERS));
+    let failure_action = fields
+        .with_default("failure_action", defaults.failure_action, |field| take_word(field, &FAILURE_ACTIONS));
+    let monitor_ms = fields.with_default("monitor_ms", defaults.monitor_ms, time);
+    let max_failure_ratio = fields.with_default("max_failure_ratio", defaults.max_failure_ratio, take_ratio);
+    let index_deadline_ms = fields.with_default("index_deadline_ms", defaults.index_deadline_ms, time);
+    let pause_after = fields.optional("pause_after", |field| field.number_32(1..=limits::INSTANCES));
     fields.finish(&[]);
     Some(UpdatePolicy {
         parallelism: parallelism?,
@@ -148,19 +152,19 @@ fn take_ratio(field: Field<'_>) -> Option<Ratio> {
     let Some(number) = field.value.as_f64() else { return field.bad("must be a number from 0 to 1") };
     match Ratio::try_from(number) {
         Ok(ratio) => Some(ratio),
-        Err(problem) => field.bad(format!("{problem}, and is {number}")),
+        Err(problem) => field.bad(format!("{problem}, not {number}")),
     }
 }
 
 /// Converts policies to JSON that [`take`] can parse. Default values are omitted.
 pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
-    let usual = Policies::default();
+    let defaults = Policies::default();
     let mut object = Map::new();
-    if policies.update != usual.update {
-        object.insert("update".into(), one_to_json(&policies.update));
+    if policies.update != defaults.update {
+        object.insert("update".into(), update_policy_to_json(&policies.update));
     }
-    if policies.rollback != usual.rollback {
-        object.insert("rollback".into(), one_to_json(&policies.rollback));
+    if policies.rollback != defaults.rollback {
+        object.insert("rollback".into(), update_policy_to_json(&policies.rollback));
     }
     if let Some(least) = policies.min_running {
         object.insert("min_running".into(), least.into());
@@ -168,7 +172,7 @@ pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
     if let Some(limit) = policies.history_limit {
         object.insert("history_limit".into(), limit.into());
     }
-    if policies.restart != usual.restart {
+    if policies.restart != defaults.restart {
         object.insert("restart".into(), restart_to_json(&policies.restart));
     }
     object
@@ -177,8 +181,8 @@ pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
 /// Converts policies to JSON, including default values.
 pub(super) fn all_to_json(policies: &Policies) -> Map<String, Value> {
     let mut object = to_json(policies);
-    object.insert("update".into(), one_to_json(&policies.update));
-    object.insert("rollback".into(), one_to_json(&policies.rollback));
+    object.insert("update".into(), update_policy_to_json(&policies.update));
+    object.insert("rollback".into(), update_policy_to_json(&policies.rollback));
     object.insert("restart".into(), restart_to_json(&policies.restart));
     object
 }
@@ -192,7 +196,7 @@ fn restart_to_json(policy: &RestartPolicy) -> Value {
     }))
 }
 
-fn one_to_json(policy: &UpdatePolicy) -> Value {
+fn update_policy_to_json(policy: &UpdatePolicy) -> Value {
     compact(json!({
         "parallelism": policy.parallelism,
         "delay_ms": policy.delay_ms,

@@ -9,11 +9,11 @@ use crate::fields::{Field, Fields};
 use crate::limits;
 use crate::refusal::BadField;
 use crate::resources::Constraint;
-use crate::rules::{Affinity, Operand, Operator, Range, Rule, Rules, Spread, pattern};
+use crate::rules::{Affinity, Operand, Operator, Range, Rule, Rules, Spread, compile_pattern};
 
 /// The context in which a rule is parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum About {
+enum RuleKind {
     /// A constraint: every operator is allowed.
     Constraint,
     /// An affinity: only operators that compare attributes of a single cell are allowed.
@@ -22,25 +22,27 @@ enum About {
 
 /// Parses the placement rules of a definition. `Some(None)` if it has no rules.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Box<Rules>>> {
-    let constraints = fields.or("constraints", vec![], |field| {
-        field.each(limits::RULES, |field| take_alone(field, About::Constraint, |rule, _| Some(rule)))
+    let constraints = fields.with_default("constraints", vec![], |field| {
+        field
+            .list_of(limits::RULES, |field| take_rule_with(field, RuleKind::Constraint, |rule, _| Some(rule)))
     });
-    let affinities = fields.or("affinities", vec![], |field| field.each(limits::RULES, take_affinity));
-    let spread = fields.or("spread", vec![], take_spreads);
+    let affinities =
+        fields.with_default("affinities", vec![], |field| field.list_of(limits::RULES, take_affinity));
+    let spread = fields.with_default("spread", vec![], take_spreads);
     let rules = Rules { constraints: constraints?, affinities: affinities?, spread: spread? };
     Some((!rules.is_empty()).then(|| Box::new(rules)))
 }
 
 /// Reports rules that concern several instances, for work that has only one instance.
-pub(super) fn check_alone(rules: &Rules, why: &str, fields: &Fields<'_>) {
-    for BadField { field, problem } in rules.about_several() {
+pub(super) fn check_single_instance(rules: &Rules, why: &str, fields: &Fields<'_>) {
+    for BadField { field, problem } in rules.multi_instance_rules() {
         fields.bad(&field, format!("{problem}: {why}"));
     }
 }
 
 fn take_affinity(field: Field<'_>) -> Option<Affinity> {
-    take_alone(field, About::Affinity, |rule, fields| {
-        let weight = fields.must("weight", |field| {
+    take_rule_with(field, RuleKind::Affinity, |rule, fields| {
+        let weight = fields.required("weight", |field| {
             let most = i64::from(limits::WEIGHT);
             let weight = field.value.as_i64().filter(|weight| *weight != 0 && weight.abs() <= most);
             weight
@@ -52,15 +54,15 @@ fn take_affinity(field: Field<'_>) -> Option<Affinity> {
 }
 
 /// Parses a rule. `more` parses further fields of the same object.
-fn take_alone<T>(
+fn take_rule_with<T>(
     field: Field<'_>,
-    about: About,
+    about: RuleKind,
     more: impl FnOnce(Rule, &mut Fields<'_>) -> Option<T>,
 ) -> Option<T> {
     let mut fields = field.object()?;
-    let operator = fields.or("operator", Operator::Equal, take_operator);
-    let attribute = fields.may("attribute", take_name);
-    let value = fields.may("value", take_operand);
+    let operator = fields.with_default("operator", Operator::Equal, take_operator);
+    let attribute = fields.optional("attribute", take_name);
+    let value = fields.optional("value", take_operand);
     let rule = match (operator, attribute, value) {
         (Some(operator), Some(attribute), Some(value)) => {
             take_rule(operator, attribute, value, about, &fields)
@@ -78,7 +80,7 @@ fn take_rule(
     operator: Operator,
     attribute: Option<AttributeName>,
     value: Option<String>,
-    about: About,
+    about: RuleKind,
     fields: &Fields<'_>,
 ) -> Option<Rule> {
     let word = operator.word();
@@ -86,12 +88,15 @@ fn take_rule(
         fields.bad(name, problem);
         None
     };
-    if about == About::Affinity && operator.is_distinct() {
-        return bad("operator", format!("{word} is for constraints: an affinity is about one cell"));
+    if about == RuleKind::Affinity && operator.is_distinct() {
+        return bad(
+            "operator",
+            format!("{word} is only valid in constraints: an affinity concerns one cell"),
+        );
     }
     match (operator, &attribute) {
         (Operator::DistinctCell, Some(_)) => {
-            return bad("attribute", "can't be given with distinct_cell: it is about cells".into());
+            return bad("attribute", "cannot be set with distinct_cell, which concerns cells".into());
         }
         (Operator::DistinctCell, None) => {}
         (_, None) => return bad("attribute", "is missing".into()),
@@ -99,7 +104,7 @@ fn take_rule(
     }
     let problem = match (operator, value.as_deref()) {
         (Operator::IsSet | Operator::IsNotSet, Some(_)) => {
-            Some(format!("can't be given with {word}: there is nothing to compare with"))
+            Some(format!("cannot be set with {word}, which takes no value"))
         }
         (
             Operator::IsSet | Operator::IsNotSet | Operator::DistinctCell | Operator::DistinctAttribute,
@@ -110,11 +115,11 @@ fn take_rule(
             let most: Option<u32> = value.parse().ok();
             let valid = most.is_some_and(|most| (1..=limits::INSTANCES).contains(&most));
             (!valid)
-                .then(|| format!("must be from 1 to {}: how many instances may be there", limits::INSTANCES))
+                .then(|| format!("must be from 1 to {}, the maximum number of instances", limits::INSTANCES))
         }
         (Operator::Version, Some(value)) => Range::read(value).err().map(|bad| bad.to_string()),
         (Operator::Regexp, Some(value)) => {
-            pattern(value).err().map(|bad| format!("is not a regular expression: {bad}"))
+            compile_pattern(value).err().map(|bad| format!("is not a regular expression: {bad}"))
         }
         (
             Operator::Equal
@@ -150,7 +155,7 @@ fn take_operator(field: Field<'_>) -> Option<Operator> {
 fn take_name(field: Field<'_>) -> Option<AttributeName> {
     let (path, problems) = (field.path.clone(), field.problems);
     let text = field.text(usize::MAX)?;
-    AttributeName::new(&text).map_err(|bad| problems.note(path, bad.to_string())).ok()
+    AttributeName::new(&text).map_err(|bad| problems.add(path, bad.to_string())).ok()
 }
 
 /// Parses an operand. A number is converted to text.
@@ -165,11 +170,11 @@ fn take_operand(field: Field<'_>) -> Option<String> {
 
 fn take_spreads(field: Field<'_>) -> Option<Vec<Spread>> {
     let mut seen = BTreeSet::new();
-    field.each(limits::SPREADS, |field| {
+    field.list_of(limits::SPREADS, |field| {
         let (path, problems) = (field.path.clone(), field.problems);
         let spread = take_spread(field)?;
         if !seen.insert(spread.attribute.clone()) {
-            problems.note(format!("{path}.attribute"), format!("{} is given twice", spread.attribute));
+            problems.add(format!("{path}.attribute"), format!("{} is given twice", spread.attribute));
         }
         Some(spread)
     })
@@ -177,9 +182,9 @@ fn take_spreads(field: Field<'_>) -> Option<Vec<Spread>> {
 
 fn take_spread(field: Field<'_>) -> Option<Spread> {
     let mut fields = field.object()?;
-    let attribute = fields.must("attribute", take_name);
-    let weight = fields.or("weight", 50, |field| percent(field, 1));
-    let targets = fields.or("targets", BTreeMap::new(), take_targets);
+    let attribute = fields.required("attribute", take_name);
+    let weight = fields.with_default("weight", 50, |field| percent(field, 1));
+    let targets = fields.with_default("targets", BTreeMap::new(), take_targets);
     fields.finish(&[]);
     Some(Spread { attribute: attribute?, weight: weight?, targets: targets? })
 }
@@ -192,19 +197,19 @@ fn take_targets(field: Field<'_>) -> Option<BTreeMap<String, u8>> {
     let (path, problems) = (field.path.clone(), field.problems);
     let entries = field.object()?.into_entries();
     if entries.len() > limits::SPREAD_TARGETS {
-        problems.note(path, format!("has {} members, more than {}", entries.len(), limits::SPREAD_TARGETS));
+        problems.add(path, format!("has {} members, more than {}", entries.len(), limits::SPREAD_TARGETS));
         return None;
     }
     let mut targets = BTreeMap::new();
     for (value, field) in entries {
         if let Err(bad) = check_value(&value) {
-            problems.note(&path, bad.to_string());
+            problems.add(&path, bad.to_string());
         }
         targets.extend(percent(field, 0).map(|percent| (value, percent)));
     }
     let sum: u32 = targets.values().map(|percent| u32::from(*percent)).sum();
     if sum > 100 {
-        problems.note(path, format!("has {sum} percent in all, more than 100"));
+        problems.add(path, format!("has {sum} percent in all, more than 100"));
         return None;
     }
     Some(targets)
@@ -216,8 +221,9 @@ pub(super) fn constraints_to_json(constraint: &Constraint) -> Value {
 }
 
 pub(super) fn affinities_to_json(constraint: &Constraint) -> Value {
-    let one =
-        |affinity: &Affinity| super::with(rule_to_json(&affinity.rule), "weight", affinity.weight.into());
+    let one = |affinity: &Affinity| {
+        super::with_field(rule_to_json(&affinity.rule), "weight", affinity.weight.into())
+    };
     constraint.rules.as_deref().map_or(Value::Null, |rules| rules.affinities.iter().map(one).collect())
 }
 

@@ -8,7 +8,7 @@ use super::{actions, policies, transfers};
 use crate::action::{Action, Download};
 use crate::definition::{Network, Sandbox};
 use crate::fields::{Field, Fields, nearest};
-use crate::isolation::Wall;
+use crate::isolation::IsolationLayer;
 use crate::limits;
 use crate::names::Stack;
 use crate::resources::Constraint;
@@ -18,18 +18,18 @@ const FULL: &str = "full";
 /// The word for the layers without which there is hardly any isolation.
 const DEGRADED: &str = "degraded";
 /// Layers that [`DEGRADED`] stands for.
-const LEAST: [Wall; 2] = [Wall::Files, Wall::Processes];
+const DEGRADED_LAYERS: [IsolationLayer; 2] = [IsolationLayer::Files, IsolationLayer::Processes];
 /// Prefixes of a root file system that is not a path.
-const KINDS: [&str; 2] = [Sandbox::PRELOADED, Sandbox::OCI];
+const ROOT_FS_PREFIXES: [&str; 2] = [Sandbox::PRELOADED, Sandbox::OCI];
 const NETWORKS: [(&str, Network); 2] = [("host", Network::Host), ("none", Network::None)];
 
 /// Parses the sandbox. `Some(None)` if every field has its default value.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Sandbox>> {
-    let root_fs = take_either(fields);
-    let network = fields.or("network", Network::Host, take_network);
+    let root_fs = take_root_fs_alias(fields);
+    let network = fields.with_default("network", Network::Host, take_network);
     transfers::refuse_rules(fields, network == Some(Network::None));
     let cached_dependencies = transfers::take_dependencies(fields);
-    let mut label = |name| fields.or(name, String::new(), actions::take_label);
+    let mut label = |name| fields.with_default(name, String::new(), actions::take_label);
     let (log_guid, log_source, metrics_guid) =
         (label("log_guid"), label("log_source"), label("metrics_guid"));
     let sandbox = Sandbox {
@@ -53,8 +53,8 @@ fn take_network(field: Field<'_>) -> Option<Network> {
         });
         return if asked {
             field.bad(
-                "has properties for a network between containers, of which cells have none: use host, or none for a \
-                 container that shall reach nothing",
+                "has properties of a container network, which cells do not support: use host, or none for \
+                 no network access",
             )
         } else {
             Some(Network::Host)
@@ -64,11 +64,11 @@ fn take_network(field: Field<'_>) -> Option<Network> {
 }
 
 /// Parses `root_fs`, or Diego's name for it, `rootfs`.
-fn take_either(fields: &mut Fields<'_>) -> Option<String> {
-    let (own, diegos) = (fields.may("root_fs", take_root_fs), fields.may("rootfs", take_root_fs));
+fn take_root_fs_alias(fields: &mut Fields<'_>) -> Option<String> {
+    let (own, diegos) = (fields.optional("root_fs", take_root_fs), fields.optional("rootfs", take_root_fs));
     let (own, diegos) = (own?, diegos?);
     if own.is_some() && diegos.is_some() {
-        fields.bad("rootfs", "is another name of root_fs: give one of them");
+        fields.bad("rootfs", "is another name of root_fs: set only one of them");
     }
     Some(own.or(diegos).unwrap_or_default())
 }
@@ -76,16 +76,16 @@ fn take_either(fields: &mut Fields<'_>) -> Option<String> {
 fn take_root_fs(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let text = field.text(limits::PATH_BYTES)?;
-    let rest = KINDS.iter().find_map(|kind| text.strip_prefix(kind));
+    let rest = ROOT_FS_PREFIXES.iter().find_map(|kind| text.strip_prefix(kind));
     let is_valid = match rest {
         Some(stack) if text.starts_with(Sandbox::PRELOADED) => Stack::new(stack).is_ok(),
         Some(rest) => !rest.is_empty(),
         None => text.is_empty() || text.starts_with('/'),
     };
     if !is_valid || text.bytes().any(|byte| byte.is_ascii_control()) {
-        problems.note(
+        problems.add(
             path,
-            "must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder of the cell's",
+            "must be preloaded:STACK, oci:FOLDER, oci:FOLDER:TAG, or the path of a folder on the cell",
         );
         return None;
     }
@@ -93,42 +93,42 @@ fn take_root_fs(field: Field<'_>) -> Option<String> {
 }
 
 /// Parses the required isolation layers: `full`, `degraded`, or a list of layers.
-pub(super) fn take_walls(field: Field<'_>) -> Option<BTreeSet<Wall>> {
+pub(super) fn take_isolation(field: Field<'_>) -> Option<BTreeSet<IsolationLayer>> {
     let (path, problems) = (field.path.clone(), field.problems);
     if let Value::String(text) = &field.value {
         return match text.as_str() {
-            FULL => Some(Wall::ALL.into()),
-            DEGRADED => Some(LEAST.into()),
-            _ => field.bad(format!("must be {FULL}, {DEGRADED} or a list of walls")),
+            FULL => Some(IsolationLayer::ALL.into()),
+            DEGRADED => Some(DEGRADED_LAYERS.into()),
+            _ => field.bad(format!("must be {FULL}, {DEGRADED} or a list of isolation layers")),
         };
     }
     let mut walls = BTreeSet::new();
-    field.each(Wall::ALL.len(), |field| {
+    field.list_of(IsolationLayer::ALL.len(), |field| {
         let (path, problems) = (field.path.clone(), field.problems);
-        let wall = take_wall(field)?;
+        let wall = take_layer(field)?;
         if !walls.insert(wall) {
-            problems.note(path, "is given twice");
+            problems.add(path, "is given twice");
         }
         Some(())
     })?;
     if walls.is_empty() {
-        problems.note(path, "must name at least one wall");
+        problems.add(path, "must contain at least one isolation layer");
     }
     Some(walls)
 }
 
-fn take_wall(field: Field<'_>) -> Option<Wall> {
+fn take_layer(field: Field<'_>) -> Option<IsolationLayer> {
     let (path, problems) = (field.path.clone(), field.problems);
     let word = field.text(limits::PATH_BYTES)?;
-    let wall = Wall::ALL.into_iter().find(|wall| wall.word() == word);
+    let wall = IsolationLayer::ALL.into_iter().find(|wall| wall.as_str() == word);
     if wall.is_none() {
-        let words = Wall::ALL.map(Wall::word);
+        let words = IsolationLayer::ALL.map(IsolationLayer::as_str);
         let known = words.join(", ");
-        problems.note(
+        problems.add(
             path,
             match nearest(&word, &words) {
-                Some(near) => format!("is no wall: did you mean {near}?"),
-                None => format!("is no wall: use some of {known}"),
+                Some(near) => format!("is not an isolation layer: did you mean {near}?"),
+                None => format!("is not an isolation layer: use some of {known}"),
             },
         );
     }
@@ -137,7 +137,7 @@ fn take_wall(field: Field<'_>) -> Option<Wall> {
 
 /// Adds the constraints that follow from a sandbox. Work that has its own file system or network, or uses
 /// absolute paths, needs file isolation. A preloaded file system is that of a stack, as in Diego.
-pub(super) fn walled<'a>(
+pub(super) fn with_derived_constraints<'a>(
     mut constraint: Constraint,
     sandbox: Option<&Sandbox>,
     actions: impl IntoIterator<Item = &'a Action>,
@@ -149,8 +149,8 @@ pub(super) fn walled<'a>(
             || sandbox.network != Network::Host
             || sandbox.cached_dependencies.iter().any(absolute)
     });
-    if named || has_result_by_root || actions.into_iter().any(Action::needs_own_files) {
-        constraint.walls.insert(Wall::Files);
+    if named || has_result_by_root || actions.into_iter().any(Action::needs_own_file_system) {
+        constraint.walls.insert(IsolationLayer::Files);
     }
     let Some(sandbox) = sandbox else { return constraint };
     if constraint.stack.is_none() {
@@ -160,13 +160,13 @@ pub(super) fn walled<'a>(
     constraint
 }
 
-/// Converts isolation layers to JSON that [`take_walls`] can parse.
-pub(super) fn walls_to_json(walls: &BTreeSet<Wall>) -> Value {
+/// Converts isolation layers to JSON that [`take_isolation`] can parse.
+pub(super) fn isolation_to_json(walls: &BTreeSet<IsolationLayer>) -> Value {
     if walls.is_empty() {
         Value::Null
-    } else if *walls == BTreeSet::from(Wall::ALL) {
+    } else if *walls == BTreeSet::from(IsolationLayer::ALL) {
         FULL.into()
-    } else if *walls == BTreeSet::from(LEAST) {
+    } else if *walls == BTreeSet::from(DEGRADED_LAYERS) {
         DEGRADED.into()
     } else {
         json!(walls)

@@ -1,4 +1,4 @@
-//! Seals the secrets of a client's request before the BBS decides about it (docs/model.md, "Secrets").
+//! Seals the secrets of a client's request before the BBS decides about it (docs/internals/model/secrets.md, "Secrets").
 //!
 //! After sealing, the request is parsed again as if the client had sent it sealed, so that all checks also
 //! apply to the sealed form.
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::commands::{ClientCommand, find_command, take_request};
 use super::{
-    Item, Usual, content_id, parameterised, parameterised_to_json, periodic, periodic_to_json, take_lrp,
-    take_task, task_to_json, to_json,
+    DefaultDomain, Item, content_id, parameterised, parameterised_to_json, periodic, periodic_to_json,
+    take_lrp, take_task, task_to_json, to_json,
 };
 use crate::action::Secret;
-use crate::fields::{Field, Problems, look_over, read_json};
+use crate::fields::{Field, Problems, check_document, read_json};
 use crate::names::Domain;
 use crate::refusal::{Code, Refusal};
-use crate::secret::{Hand, Outcome, Owner, in_definition, in_task, seal};
+use crate::secret::{Owner, SealOutcome, Sealer, seal, secrets_in_definition, secrets_in_task};
 
 impl ClientCommand {
     /// Returns the command with every secret sealed by `hand`, which holds the keys. `domain` is the domain
@@ -23,27 +23,27 @@ impl ClientCommand {
     /// # Errors
     /// `InvalidRequest` with every field that cannot be sealed, is sealed for another place, or is too large
     /// when sealed.
-    pub fn sealed(mut self, domain: &Domain, hand: Hand<'_>) -> Result<Self, Refusal> {
-        if !settle(self.seal(domain, hand))? {
+    pub fn sealed(mut self, domain: &Domain, hand: Sealer<'_>) -> Result<Self, Refusal> {
+        if !has_sealed(self.seal(domain, hand))? {
             return Ok(self);
         }
         let (noun, verb) = self.noun_and_verb();
         let read = find_command(noun, verb)?;
-        read_again(self.body(), read)
+        reparse(self.body(), read)
     }
 
-    fn seal(&mut self, domain: &Domain, hand: Hand<'_>) -> Outcome {
+    fn seal(&mut self, domain: &Domain, hand: Sealer<'_>) -> SealOutcome {
         match self {
             Self::LrpDesire(lrp) => {
                 let owner = Owner::Process(lrp.process_guid.clone());
-                seal(domain, &owner, in_definition(&mut lrp.definition), hand)
+                seal(domain, &owner, secrets_in_definition(&mut lrp.definition), hand)
             }
             Self::LrpUpdate { process_guid, definition: Some((id, definition)), .. } => {
                 // A definition id must not depend on a secret, not even through a checksum, so the id is
                 // derived from the sealed content.
                 let by_content = content_id(definition).is_some_and(|content| content == *id);
                 let owner = Owner::Process(process_guid.clone());
-                let outcome = seal(domain, &owner, in_definition(definition), hand);
+                let outcome = seal(domain, &owner, secrets_in_definition(definition), hand);
                 if let Some(content) = content_id(definition).filter(|_| by_content) {
                     *id = content;
                 }
@@ -51,15 +51,15 @@ impl ClientCommand {
             }
             Self::TaskDesire(task) => {
                 let owner = Owner::Task(task.task_guid.clone());
-                seal(domain, &owner, in_task(&mut task.definition), hand)
+                seal(domain, &owner, secrets_in_task(&mut task.definition), hand)
             }
             Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => {
                 let owner = Owner::Periodic(periodic.periodic_guid.clone());
-                seal(domain, &owner, in_task(&mut periodic.definition), hand)
+                seal(domain, &owner, secrets_in_task(&mut periodic.definition), hand)
             }
             Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => {
                 let owner = Owner::Parameterised(desired.parameterised_guid.clone());
-                seal(domain, &owner, in_task(&mut desired.definition), hand)
+                seal(domain, &owner, secrets_in_task(&mut desired.definition), hand)
             }
             // Dispatches cannot contain secrets.
             Self::ParameterisedDispatch { .. }
@@ -74,10 +74,10 @@ impl ClientCommand {
             | Self::TaskCancel { .. }
             | Self::TaskResolve { .. }
             | Self::TaskRetry { .. }
-            | Self::PeriodicAsk { .. }
+            | Self::PeriodicAction { .. }
             | Self::ParameterisedWithdraw { .. }
             | Self::ParameterisedRemove { .. }
-            | Self::DomainUpsert { .. } => Outcome::default(),
+            | Self::DomainUpsert { .. } => SealOutcome::default(),
         }
     }
 }
@@ -88,7 +88,7 @@ impl Item {
     pub fn has_open_secrets(&self) -> bool {
         // Secrets can only be visited mutably, so a copy is sealed with a function that rejects open secrets.
         let mut copy = self.clone();
-        let refuse_open: Hand<'_> = &|_, secret| match secret {
+        let refuse_open: Sealer<'_> = &|_, secret| match secret {
             Secret::Open(_) => Err(String::new()),
             Secret::Plain(_) | Secret::Sealed(_) => Ok(secret.clone()),
         };
@@ -99,32 +99,32 @@ impl Item {
     ///
     /// # Errors
     /// See [`ClientCommand::sealed`].
-    pub fn sealed(mut self, hand: Hand<'_>) -> Result<Self, Refusal> {
-        if !settle(self.seal(hand))? {
+    pub fn sealed(mut self, hand: Sealer<'_>) -> Result<Self, Refusal> {
+        if !has_sealed(self.seal(hand))? {
             return Ok(self);
         }
-        read_again(item_to_json(&self), take_item)
+        reparse(item_to_json(&self), take_item)
     }
 
-    fn seal(&mut self, hand: Hand<'_>) -> Outcome {
+    fn seal(&mut self, hand: Sealer<'_>) -> SealOutcome {
         match self {
             Self::Lrp(lrp) => {
                 let owner = Owner::Process(lrp.process_guid.clone());
-                seal(&lrp.domain, &owner, in_definition(&mut lrp.definition), hand)
+                seal(&lrp.domain, &owner, secrets_in_definition(&mut lrp.definition), hand)
             }
             Self::Task(task) => {
                 let owner = Owner::Task(task.task_guid.clone());
-                seal(&task.domain, &owner, in_task(&mut task.definition), hand)
+                seal(&task.domain, &owner, secrets_in_task(&mut task.definition), hand)
             }
             Self::Periodic(periodic) => {
                 let owner = Owner::Periodic(periodic.periodic_guid.clone());
-                seal(&periodic.domain, &owner, in_task(&mut periodic.definition), hand)
+                seal(&periodic.domain, &owner, secrets_in_task(&mut periodic.definition), hand)
             }
             Self::Parameterised(desired) => {
                 let owner = Owner::Parameterised(desired.parameterised_guid.clone());
-                seal(&desired.domain, &owner, in_task(&mut desired.definition), hand)
+                seal(&desired.domain, &owner, secrets_in_task(&mut desired.definition), hand)
             }
-            Self::Domain { .. } => Outcome::default(),
+            Self::Domain { .. } => SealOutcome::default(),
         }
     }
 
@@ -149,13 +149,17 @@ impl Item {
 pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
     let problems = Problems::default();
     let root = read_json(body, &problems)?;
-    look_over(&root, "", &problems);
+    check_document(&root, "", &problems);
     let read = take_request(take_item, Field::new(root, String::new(), &problems));
-    let (_, item) = problems.settle(read)?;
+    let (_, item) = problems.into_result(read)?;
     if item.domain() == subject_domain {
         return Ok(item);
     }
-    let why = format!("the body names domain {}, the subject {subject_domain}", item.domain());
+    let why = format!(
+        "the body names domain {}, but the subject names domain \
+                       {subject_domain}",
+        item.domain()
+    );
     Err(Refusal::new(Code::Forbidden, why))
 }
 
@@ -178,19 +182,19 @@ pub fn item_to_json(item: &Item) -> Value {
 /// `InvalidRequest` with every bad field.
 pub fn item(value: Value) -> Result<Item, Refusal> {
     let problems = Problems::default();
-    let read = look_over(&value, "", &problems)
+    let read = check_document(&value, "", &problems)
         .then(|| Field::new(value, String::new(), &problems))
         .and_then(take_item);
-    problems.settle(read)
+    problems.into_result(read)
 }
 
 fn take_item(field: Field<'_>) -> Option<Item> {
     let (path, problems) = (field.path.clone(), field.problems);
     let mut fields = field.object()?;
-    let lrp = fields.may("lrp", |field| take_lrp(field, Usual::None));
-    let task = fields.may("task", |field| take_task(field, Usual::None));
-    let periodic = fields.may("periodic", |field| periodic::take(field, Usual::None));
-    let desired = fields.may("parameterised", |field| parameterised::take(field, Usual::None));
+    let lrp = fields.optional("lrp", |field| take_lrp(field, DefaultDomain::None));
+    let task = fields.optional("task", |field| take_task(field, DefaultDomain::None));
+    let periodic = fields.optional("periodic", |field| periodic::take(field, DefaultDomain::None));
+    let desired = fields.optional("parameterised", |field| parameterised::take(field, DefaultDomain::None));
     fields.finish(&[]);
     let all = [
         lrp?.map(|lrp| Item::Lrp(Box::new(lrp))),
@@ -202,7 +206,7 @@ fn take_item(field: Field<'_>) -> Option<Item> {
     match (given.next(), given.next()) {
         (Some(item), None) => Some(item),
         (None | Some(_), _) => {
-            problems.note(path, "must hold exactly one of lrp, task, periodic and parameterised");
+            problems.add(path, "must contain exactly one of lrp, task, periodic and parameterised");
             None
         }
     }
@@ -212,14 +216,14 @@ fn take_item(field: Field<'_>) -> Option<Item> {
 ///
 /// # Errors
 /// `InvalidRequest` with every field that could not be sealed.
-fn settle(outcome: Outcome) -> Result<bool, Refusal> {
-    let Outcome { secrets, bad } = outcome;
+fn has_sealed(outcome: SealOutcome) -> Result<bool, Refusal> {
+    let SealOutcome { secrets, bad } = outcome;
     if bad.is_empty() { Ok(secrets > 0) } else { Err(Refusal::invalid(bad)) }
 }
 
 /// Parses sealed JSON as if the client had sent it.
-fn read_again<T>(value: Value, take: fn(Field<'_>) -> Option<T>) -> Result<T, Refusal> {
+fn reparse<T>(value: Value, take: fn(Field<'_>) -> Option<T>) -> Result<T, Refusal> {
     let problems = Problems::default();
     let read = take(Field::new(value, String::new(), &problems));
-    problems.settle(read)
+    problems.into_result(read)
 }

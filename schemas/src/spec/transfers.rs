@@ -10,41 +10,43 @@ use crate::fields::{Field, Fields};
 use crate::limits;
 
 /// Problem text for egress rules of a container that shares the network of its host.
-const SHARED: &str = "a container shares its host's network, of which no rule can open or close a part: \
-                      give none, and network none if it shall reach nothing";
+const NO_RULES_SHARED_NETWORK: &str = "is not supported, because containers share the network of their \
+                                       host: remove the rules, or use network none for no network access";
 /// Problem text for egress rules of a container with network none.
-const CLOSED: &str = "a container with network none reaches nothing, and no rule can open a way: give none";
+const NO_RULES_NO_NETWORK: &str = "is not supported with network none: remove the rules";
 
 /// Parses a `download` action.
 pub(super) fn take_download(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
-    let artifact = fields.or("artifact", String::new(), take_name);
-    let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
+    let artifact = fields.with_default("artifact", String::new(), take_name);
+    let user = fields.with_default("user", String::new(), |field| field.text(limits::USER_BYTES));
     let rest = take_archive(fields, source);
     Some(Download { artifact: artifact?, user: user?, ..rest? })
 }
 
 /// Parses an `upload` action.
 pub(super) fn take_upload(fields: &mut Fields<'_>, source: &str) -> Option<Upload> {
-    let artifact = fields.or("artifact", String::new(), take_name);
-    let from = fields.must("from", take_path);
-    let to = fields.must("to", take_url);
-    let user = fields.or("user", String::new(), |field| field.text(limits::USER_BYTES));
+    let artifact = fields.with_default("artifact", String::new(), take_name);
+    let from = fields.required("from", take_path);
+    let to = fields.required("to", take_url);
+    let user = fields.with_default("user", String::new(), |field| field.text(limits::USER_BYTES));
     Some(Upload { artifact: artifact?, from: from?, to: to?, log_source: source.to_owned(), user: user? })
 }
 
 /// Parses `cached_dependencies`, and `legacy_download_user`, the user that owns them.
 pub(super) fn take_dependencies(fields: &mut Fields<'_>) -> Option<Vec<Download>> {
-    let user = fields.or("legacy_download_user", String::new(), |field| field.text(limits::USER_BYTES));
-    let all = fields
-        .or("cached_dependencies", vec![], |field| field.each(limits::CACHED_DEPENDENCIES, take_dependency));
+    let user =
+        fields.with_default("legacy_download_user", String::new(), |field| field.text(limits::USER_BYTES));
+    let all = fields.with_default("cached_dependencies", vec![], |field| {
+        field.list_of(limits::CACHED_DEPENDENCIES, take_dependency)
+    });
     let user = user?;
     Some(all?.into_iter().map(|one| Download { user: user.clone(), ..one }).collect())
 }
 
 fn take_dependency(field: Field<'_>) -> Option<Download> {
     let mut fields = field.object()?;
-    let name = fields.or("name", String::new(), take_name);
-    let source = fields.or("log_source", String::new(), take_label);
+    let name = fields.with_default("name", String::new(), take_name);
+    let source = fields.with_default("log_source", String::new(), take_label);
     let rest = take_archive(&mut fields, "");
     fields.finish(&[]);
     Some(Download { artifact: name?, log_source: source?, ..rest? })
@@ -52,9 +54,10 @@ fn take_dependency(field: Field<'_>) -> Option<Download> {
 
 /// Parses the fields that downloads and cached dependencies share.
 fn take_archive(fields: &mut Fields<'_>, source: &str) -> Option<Download> {
-    let from = fields.must("from", take_url);
-    let to = fields.must("to", take_path);
-    let cache_key = fields.or("cache_key", String::new(), |field| field.text(limits::CACHE_KEY_BYTES));
+    let from = fields.required("from", take_url);
+    let to = fields.required("to", take_path);
+    let cache_key =
+        fields.with_default("cache_key", String::new(), |field| field.text(limits::CACHE_KEY_BYTES));
     let checksum = take_checksum(fields);
     let (checksum_algorithm, checksum_value) = checksum?;
     Some(Download {
@@ -74,12 +77,12 @@ fn take_checksum(fields: &mut Fields<'_>) -> Option<(Option<ChecksumAlgorithm>, 
     let empty = |field: &Field<'_>| field.value == Value::String(String::new());
     let algorithm = fields.take("checksum_algorithm").filter(|field| !empty(field));
     let algorithm = algorithm.map_or(Some(None), |field| take_word(field, &ChecksumAlgorithm::ALL).map(Some));
-    let value = fields.or("checksum_value", String::new(), |field| field.text(limits::LABEL_BYTES));
+    let value = fields.with_default("checksum_value", String::new(), |field| field.text(limits::LABEL_BYTES));
     let (algorithm, value) = (algorithm?, value?.to_ascii_lowercase());
     match algorithm {
         None if value.is_empty() => {}
         None => {
-            fields.bad("checksum_algorithm", "is missing: checksum_value says nothing without it");
+            fields.bad("checksum_algorithm", "is missing: checksum_value requires it");
             return None;
         }
         Some(algorithm) => {
@@ -97,7 +100,7 @@ fn take_name(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
     let name = field.text(limits::LABEL_BYTES)?;
     if name.contains(char::is_control) {
-        problems.note(path, "must have nothing that can't be seen");
+        problems.add(path, "must not contain control characters");
     }
     Some(name)
 }
@@ -106,7 +109,7 @@ fn take_path(field: Field<'_>) -> Option<String> {
     let (at, problems) = (field.path.clone(), field.problems);
     let path = field.text(limits::PATH_BYTES)?;
     if let Some(fault) = path_fault(&path) {
-        problems.note(at, fault);
+        problems.add(at, fault);
         return None;
     }
     Some(path)
@@ -117,7 +120,7 @@ pub(super) fn refuse_rules(fields: &mut Fields<'_>, has_own_network: bool) {
     let Some(rules) = fields.take("egress_rules") else { return };
     let (path, problems) = (rules.path.clone(), rules.problems);
     if rules.list(usize::MAX).is_some_and(|rules| !rules.is_empty()) {
-        problems.note(path, if has_own_network { CLOSED } else { SHARED });
+        problems.add(path, if has_own_network { NO_RULES_NO_NETWORK } else { NO_RULES_SHARED_NETWORK });
     }
 }
 

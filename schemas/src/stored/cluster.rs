@@ -100,7 +100,7 @@ impl Mirror<cluster::Event> for Cluster {
             Self::PreemptionSwitchedV1 { on } => cluster::Event::PreemptionSwitched { on },
             Self::ReshardedV1 { shards } => cluster::Event::Resharded { shards },
             Self::PositionSetAsideV1 { position, reason } => {
-                cluster::Event::PositionSetAside { position, reason }
+                cluster::Event::EntryQuarantined { position, reason }
             }
         }
     }
@@ -116,7 +116,7 @@ impl Mirror<Cluster> for cluster::Event {
             Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
             Self::PreemptionSwitched { on } => Cluster::PreemptionSwitchedV1 { on },
             Self::Resharded { shards } => Cluster::ReshardedV1 { shards },
-            Self::PositionSetAside { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
+            Self::EntryQuarantined { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
         }
     }
 }
@@ -131,7 +131,7 @@ impl Cluster {
             cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
             cluster::Event::PreemptionSwitched { .. } => "cluster.preemption_switched.v1",
             cluster::Event::Resharded { .. } => "cluster.resharded.v1",
-            cluster::Event::PositionSetAside { .. } => "cluster.position_set_aside.v1",
+            cluster::Event::EntryQuarantined { .. } => "cluster.position_set_aside.v1",
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum Evaluation {
         /// Trigger of the evaluation.
         trigger: Trigger,
         /// Initial status.
-        begin: Begin,
+        begin: InitialStatus,
         /// Evaluation whose work this one continues.
         previous: Option<EvaluationId>,
     },
@@ -95,7 +95,7 @@ pub enum Evaluation {
         /// Id of the evaluation.
         evaluation: EvaluationId,
         /// Reason for the cancellation.
-        why: Canceled,
+        why: CancelReason,
     },
     /// A client requested an immediate retry of an evaluation.
     #[serde(rename = "retried.v1")]
@@ -110,7 +110,7 @@ pub enum Evaluation {
 /// The initial status of an evaluation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Begin {
+pub enum InitialStatus {
     /// Scheduled immediately.
     Pending,
     /// Scheduled after a delay.
@@ -131,20 +131,20 @@ pub enum Begin {
         stopped: u32,
     },
 }
-mirror!(enum Begin = evaluation::Begin {
+mirror!(enum InitialStatus = evaluation::InitialStatus {
     Pending, Delayed { until }, Blocked { reason, eligibility }, Complete { stopped },
 });
 
 /// The reason why an evaluation is no longer needed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Canceled {
+pub enum CancelReason {
     /// Nothing was left to place.
     NothingLeft,
     /// Another evaluation took over its work.
     Superseded,
 }
-mirror!(enum Canceled = evaluation::Canceled { NothingLeft, Superseded });
+mirror!(enum CancelReason = evaluation::CancelReason { NothingLeft, Superseded });
 
 /// The trigger of an evaluation.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -197,7 +197,7 @@ impl Mirror<evaluation::Event> for Evaluation {
                 Event::Created { number, trigger: trigger.mirror(), begin: begin.mirror(), previous }
             }
             Self::JoinedV1 { evaluation, trigger } => Event::Joined { evaluation, trigger: trigger.mirror() },
-            Self::WaitsV1 { evaluation, until } => Event::Waits { evaluation, until },
+            Self::WaitsV1 { evaluation, until } => Event::DelayChanged { evaluation, until },
             Self::DueV1 { evaluation } => Event::Due { evaluation },
             Self::RedeliveredV1 { evaluation, delivery, until } => {
                 Event::Redelivered { evaluation, delivery, until }
@@ -224,7 +224,7 @@ impl Mirror<Evaluation> for evaluation::Event {
             Self::Joined { evaluation, trigger } => {
                 Evaluation::JoinedV1 { evaluation, trigger: trigger.mirror() }
             }
-            Self::Waits { evaluation, until } => Evaluation::WaitsV1 { evaluation, until },
+            Self::DelayChanged { evaluation, until } => Evaluation::WaitsV1 { evaluation, until },
             Self::Due { evaluation } => Evaluation::DueV1 { evaluation },
             Self::Redelivered { evaluation, delivery, until } => {
                 Evaluation::RedeliveredV1 { evaluation, delivery, until }
@@ -247,7 +247,7 @@ impl Evaluation {
         match event {
             evaluation::Event::Created { .. } => "evaluation.created.v1",
             evaluation::Event::Joined { .. } => "evaluation.joined.v1",
-            evaluation::Event::Waits { .. } => "evaluation.waits.v1",
+            evaluation::Event::DelayChanged { .. } => "evaluation.waits.v1",
             evaluation::Event::Due { .. } => "evaluation.due.v1",
             evaluation::Event::Redelivered { .. } => "evaluation.redelivered.v1",
             evaluation::Event::Blocked { .. } => "evaluation.blocked.v1",

@@ -8,7 +8,7 @@ use smallvec::{Array, SmallVec};
 
 use crate::attributes::Attributes;
 use crate::container::Epoch;
-use crate::isolation::{Isolation, Wall};
+use crate::isolation::{Isolation, IsolationLayer};
 use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
     FolderId, Incarnation, InstanceGuid, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid,
@@ -27,7 +27,7 @@ pub(super) trait Mirror<T> {
 }
 
 /// Implements [`Mirror`] as the identity, for types whose stored form never changes.
-macro_rules! words {
+macro_rules! identity {
     ($($word:ty),* $(,)?) => {
         $(impl Mirror<$word> for $word {
             fn mirror(self) -> Self {
@@ -37,11 +37,28 @@ macro_rules! words {
     };
 }
 
-words!(
-    bool, u8, u16, u32, u64, i32, String, EcoString, Timestamp, Position, CellClass, Indices, Epoch, Ratio,
-    Priority, Attributes, Rules, Isolation, Wall
+identity!(
+    bool,
+    u8,
+    u16,
+    u32,
+    u64,
+    i32,
+    String,
+    EcoString,
+    Timestamp,
+    Position,
+    CellClass,
+    Indices,
+    Epoch,
+    Ratio,
+    Priority,
+    Attributes,
+    Rules,
+    Isolation,
+    IsolationLayer
 );
-words!(
+identity!(
     CellId,
     ClientName,
     ClusterId,
@@ -55,7 +72,7 @@ words!(
     InstanceGuid,
     PeriodicGuid
 );
-words!(
+identity!(
     DispatchKey,
     ParameterisedGuid,
     PlacementTag,

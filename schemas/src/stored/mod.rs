@@ -63,8 +63,8 @@ mirror!(struct Entry = entry::Entry { id, format, decisions });
 
 /// Adds the checksum to the schema. It precedes an entry in the journal and exists nowhere else.
 fn describe_checksum(schema: &mut Schema) {
-    let what =
-        "In the journal, and first: the CRC-32C, in hexadecimal, of all bytes behind the comma that follows.";
+    let what = "First field of an entry in the journal: CRC-32C, in hexadecimal, of all bytes after the comma that \
+         follows it.";
     let checksum = json!({"type": "string", "pattern": "^[0-9a-f]{8}$", "description": what});
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert("crc32c".into(), checksum);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::mirror::{Mirror, mirror};
-use crate::isolation::Wall;
+use crate::isolation::IsolationLayer;
 use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
 use crate::resources::CellClass;
 use crate::rules::Rules;
@@ -108,7 +108,7 @@ pub struct Constraint {
     pub placement_tags: BTreeSet<PlacementTag>,
     /// Isolation layers that containers of the cell must have.
     #[serde(default)]
-    pub walls: BTreeSet<Wall>,
+    pub walls: BTreeSet<IsolationLayer>,
     /// Further placement rules. `None` if there are none.
     pub rules: Option<Box<Rules>>,
 }

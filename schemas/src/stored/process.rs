@@ -314,7 +314,7 @@ pub enum Actual {
         /// Definition of the instances.
         definition_id: DefinitionId,
         /// Reason for the change.
-        cause: Unclaimed,
+        cause: UnclaimReason,
     },
     /// Instances were asked to stop. Their reps receive the order repeatedly until the instances are gone.
     #[serde(rename = "stop_requested.v1")]
@@ -324,7 +324,7 @@ pub enum Actual {
         /// Definition of the instances.
         definition_id: DefinitionId,
         /// Reason for the stop.
-        cause: Ended,
+        cause: EndReason,
     },
     /// Instance records were removed.
     #[serde(rename = "removed.v1")]
@@ -334,7 +334,7 @@ pub enum Actual {
         /// Definition of the instances.
         definition_id: DefinitionId,
         /// Reason for the removal.
-        cause: Ended,
+        cause: EndReason,
     },
     /// A client ran a program in the container of a running instance.
     #[serde(rename = "entered.v1")]
@@ -359,14 +359,14 @@ pub enum Restart {
     /// A restart at this time.
     At(Timestamp),
     /// No automatic restart.
-    Never(Declined),
+    Never(NoRestartReason),
 }
 mirror!(enum Restart = crash::Restart { AtOnce, At(due), Never(why) });
 
 /// The reason why a crashed instance is not restarted.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Declined {
+pub enum NoRestartReason {
     /// The action exited with status 0, and the policy's condition is on-failure.
     Succeeded,
     /// The policy's condition is none.
@@ -376,7 +376,7 @@ pub enum Declined {
     /// The instance crashed too often for the crash policy.
     GivenUp,
 }
-mirror!(enum Declined = crash::Declined { Succeeded, NoRestarts, UsedUp, GivenUp });
+mirror!(enum NoRestartReason = crash::NoRestartReason { Succeeded, NoRestarts, UsedUp, GivenUp });
 
 /// The number of restarts that a policy counts and allows.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -391,7 +391,7 @@ mirror!(struct Attempts = crash::Attempts { counted, allowed });
 /// The reason why an instance was unclaimed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Unclaimed {
+pub enum UnclaimReason {
     /// The instance crashed and restarts immediately.
     Crash,
     /// The restart delay after a crash ended.
@@ -401,12 +401,12 @@ pub enum Unclaimed {
     /// The cell evacuates.
     Evacuation,
 }
-mirror!(enum Unclaimed = actual::Unclaimed { Crash, Restart, CellLost, Evacuation });
+mirror!(enum UnclaimReason = actual::UnclaimReason { Crash, Restart, CellLost, Evacuation });
 
 /// The reason why an instance is asked to stop, or was removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum EndReason {
     /// The process was removed.
     Removed,
     /// Fewer instances are desired.
@@ -436,7 +436,7 @@ pub enum Ended {
     /// More urgent work takes the room of the instance.
     Preempted,
 }
-mirror!(enum Ended = actual::Ended {
+mirror!(enum EndReason = actual::StopReason {
     Removed, Scale, CellUnfit, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
     RolloutFailed, Preempted,
 });
@@ -588,14 +588,14 @@ pub enum Evacuating {
         /// Definition of the instance.
         definition_id: DefinitionId,
         /// Reason for the removal.
-        cause: Gone,
+        cause: RemovalReason,
     },
 }
 
 /// The reason why an evacuating record was removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Gone {
+pub enum RemovalReason {
     /// A replacement is running.
     Replaced,
     /// The rep removed it.
@@ -605,7 +605,7 @@ pub enum Gone {
     /// The cell disappeared.
     CellLost,
 }
-mirror!(enum Gone = evacuating::Gone { Replaced, Removed, Expired, CellLost });
+mirror!(enum RemovalReason = evacuating::RemovalReason { Replaced, Removed, Expired, CellLost });
 
 impl Mirror<evacuating::Event> for Evacuating {
     fn mirror(self) -> evacuating::Event {

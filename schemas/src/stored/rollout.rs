@@ -127,7 +127,7 @@ mirror!(enum Kind = rollout::Kind { Update, Rollback });
 /// The reason why a rollout pauses.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Pause {
+pub enum PauseReason {
     /// A client requested the pause.
     Asked,
     /// The number of replaced indices reached the policy's `pause_after`.
@@ -135,7 +135,7 @@ pub enum Pause {
     /// More indices failed than the policy allows.
     Failures,
 }
-mirror!(enum Pause = rollout::Pause { Asked, Canary, Failures });
+mirror!(enum PauseReason = rollout::PauseReason { Asked, Canary, Failures });
 
 /// An event of rollouts. Each event except `started` refers to the current rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -205,7 +205,7 @@ pub enum Rollout {
     #[serde(rename = "paused.v1")]
     PausedV1 {
         /// Cause of the pause.
-        cause: Pause,
+        cause: PauseReason,
         /// Reason, as shown to users.
         reason: String,
     },

@@ -57,7 +57,7 @@ pub enum Task {
         /// Number of the attempt within the epoch, from 1.
         attempt: u32,
         /// Outcome of the attempt.
-        called: Called,
+        called: CallbackOutcome,
     },
     /// The task was not resolved in time and is COMPLETED again.
     #[serde(rename = "demoted.v1")]
@@ -149,7 +149,7 @@ mirror!(enum Outcome = task::Outcome { Succeeded { result }, Failed { reason } }
 /// The outcome of one completion callback.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Called {
+pub enum CallbackOutcome {
     /// The server answered with this status.
     Answered(u16),
     /// The server did not answer, for this reason.
@@ -157,7 +157,7 @@ pub enum Called {
     /// The server was not called, because the BBS may not call this URL. Holds the reason.
     Refused(String),
 }
-mirror!(enum Called = task::Called { Answered(status), Failed(why), Refused(why) });
+mirror!(enum CallbackOutcome = task::CallbackResult { Answered(status), Failed(why), Refused(why) });
 
 impl Mirror<task::Event> for Task {
     fn mirror(self) -> task::Event {

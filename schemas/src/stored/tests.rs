@@ -7,11 +7,11 @@ use crate::checksum::crc32c;
 use crate::entry::{Entry, Event};
 use crate::{actual, names};
 
-const CLAIMED: &str = include_str!("../../golden/actual.crashed.v1.json");
+const CRASHED_ENTRY: &str = include_str!("../../golden/actual.crashed.v1.json");
 
 /// Returns a golden entry whose event is replaced by another one.
 fn entry_with(event: &Value) -> Vec<u8> {
-    let mut entry: Value = serde_json::from_str(CLAIMED).unwrap();
+    let mut entry: Value = serde_json::from_str(CRASHED_ENTRY).unwrap();
     entry["decisions"][0]["events"] = json!([event]);
     entry.as_object_mut().unwrap().remove("crc32c");
     let text = entry.to_string();
@@ -36,14 +36,14 @@ fn old_event_version_is_upcast_and_written_as_newest() {
     assert_eq!(read.decisions[0].events[0].type_name(), "actual.crashed.v1");
     let written = String::from_utf8(read.encode()).unwrap();
     assert!(written.contains("crashed.v1") && !written.contains("crashed.v0"), "{written}");
-    assert_eq!(Entry::decode(written.as_bytes()).unwrap(), read, "and that is the same");
+    assert_eq!(Entry::decode(written.as_bytes()).unwrap(), read, "the written entry decodes equal");
 }
 
 /// Proves that replacing the event of the golden entry does not change how the rest of the entry is read.
 #[test]
 fn golden_entry_with_same_event_decodes_equal() {
-    let golden: Value = serde_json::from_str(CLAIMED).unwrap();
+    let golden: Value = serde_json::from_str(CRASHED_ENTRY).unwrap();
     let event = golden["decisions"][0]["events"][0].clone();
     let read = Entry::decode(&entry_with(&event)).unwrap();
-    assert_eq!(read, Entry::decode(CLAIMED.as_bytes()).unwrap());
+    assert_eq!(read, Entry::decode(CRASHED_ENTRY.as_bytes()).unwrap());
 }

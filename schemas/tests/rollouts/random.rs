@@ -10,10 +10,10 @@ use schemas::container::Instance;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::isolation::Isolation;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
-use schemas::process::{Command, Purpose, ReportStep, Steer};
+use schemas::process::{Command, Purpose, ReportStep, RolloutControl};
 use schemas::rollout::Phase;
 
-use super::stage::{Behaviour, CELLS, Stage, cell_id, definition, id, on};
+use super::stage::{Behaviour, CELLS, Harness, cell_id, definition, id, instances_at};
 use crate::given::{instance, net};
 
 /// A random step of the test.
@@ -24,14 +24,14 @@ enum Move {
     Behave(usize, Behaviour),
     Activate(usize),
     Restart,
-    Steer(Steer),
+    Steer(RolloutControl),
     Scale(u32),
     Crash(usize),
     Retire(u32),
     Lose(u128),
     Return(u128),
     Evacuate(usize),
-    TwinGone(usize),
+    EvacuationEnd(usize),
     Report(u32, usize),
     Converge,
     Pass(u64),
@@ -76,7 +76,11 @@ fn any_policy() -> impl Strategy<Value = UpdatePolicy> {
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let steer = prop_oneof![Just(Steer::Pause), Just(Steer::Resume), Just(Steer::RollBack)];
+    let steer = prop_oneof![
+        Just(RolloutControl::Pause),
+        Just(RolloutControl::Resume),
+        Just(RolloutControl::RollBack)
+    ];
     prop_oneof![
         40 => any::<usize>().prop_map(Move::Act),
         3 => (2..6_usize, any_behaviour()).prop_map(|(number, behaves)| Move::Update(number, behaves)),
@@ -90,7 +94,7 @@ fn any_move() -> impl Strategy<Value = Move> {
         1 => (0..CELLS).prop_map(Move::Lose),
         2 => (0..CELLS).prop_map(Move::Return),
         2 => any::<usize>().prop_map(Move::Evacuate),
-        2 => any::<usize>().prop_map(Move::TwinGone),
+        2 => any::<usize>().prop_map(Move::EvacuationEnd),
         1 => (0..6_u32, 1..6_usize).prop_map(|(index, number)| Move::Report(index, number)),
         4 => Just(Move::Converge),
         4 => (1..400_u64).prop_map(Move::Pass),
@@ -101,65 +105,67 @@ fn name(number: usize) -> String {
     format!("id{number}")
 }
 
-impl Stage {
-    fn make(&mut self, what: &Move) {
+impl Harness {
+    fn apply_move(&mut self, what: &Move) {
         match what {
             Move::Act(pick) => {
                 let places = self.places();
                 if let Some(place) = places.get(pick % places.len().max(1)) {
-                    self.act(&place.clone());
+                    self.perform_next(&place.clone());
                 }
             }
             Move::Update(number, behaves) => {
-                self.behaves.insert(id(&name(*number)), *behaves);
-                drop(self.do_(&Command::Deploy {
+                self.behaviours.insert(id(&name(*number)), *behaves);
+                drop(self.try_apply(&Command::Deploy {
                     update: DesiredLrpUpdate::default(),
                     definition_id: id(&name(*number)),
                     definition: definition(&name(*number)),
                 }));
             }
-            Move::Behave(number, behaves) => drop(self.behaves.insert(id(&name(*number)), *behaves)),
+            Move::Behave(number, behaves) => drop(self.behaviours.insert(id(&name(*number)), *behaves)),
             Move::Activate(number) => {
-                drop(self.do_(&Command::Activate { definition_id: id(&name(*number)) }));
+                drop(self.try_apply(&Command::Activate { definition_id: id(&name(*number)) }));
             }
-            Move::Restart => drop(self.do_(&Command::Restart(Purpose::Restart))),
-            Move::Steer(steer) => drop(self.do_(&Command::Steer(*steer))),
+            Move::Restart => drop(self.try_apply(&Command::Restart(Purpose::Restart))),
+            Move::Steer(steer) => drop(self.try_apply(&Command::Steer(*steer))),
             Move::Scale(instances) => self.scale(*instances),
             Move::Crash(pick) => {
-                if let Some((place, by)) = self.held(*pick) {
+                if let Some((place, by)) = self.nth_held(*pick) {
                     let crash = actual::Command::Crash { reason: "killed".into(), exit_status: None };
                     self.report(&place, by, vec![ReportStep::Actual(crash)]).unwrap();
                 }
             }
-            Move::Retire(index) => drop(self.do_(&Command::Retire { index: *index, definition_id: None })),
+            Move::Retire(index) => {
+                drop(self.try_apply(&Command::Retire { index: *index, definition_id: None }))
+            }
             Move::Lose(cell) => {
                 self.absent.insert(cell_id(*cell));
-                while !self.must(&Command::Converge).is_empty() {}
+                while !self.apply(&Command::Converge).is_empty() {}
             }
             Move::Return(cell) => drop(self.absent.remove(&cell_id(*cell))),
             Move::Evacuate(pick) => self.evacuate(*pick),
-            Move::TwinGone(pick) => self.twin_gone(*pick),
+            Move::EvacuationEnd(pick) => self.end_evacuation(*pick),
             Move::Report(index, number) => {
-                let by = Instance { cell_id: cell_id(0), ..instance(9_000_000 + self.made, "c0") };
+                let by = Instance { cell_id: cell_id(0), ..instance(9_000_000 + self.next_number, "c0") };
                 let start = actual::Command::Start { net: net(3), isolation: Isolation::NONE };
                 let place = Place::new(*index, id(&name(*number)));
                 drop(self.report(&place, by, vec![ReportStep::Actual(start)]));
             }
-            Move::Converge => drop(self.must(&Command::Converge)),
+            Move::Converge => drop(self.apply(&Command::Converge)),
             Move::Pass(seconds) => self.now = self.now + Duration::from_secs(*seconds),
         }
     }
 
     /// Checks that every instance ends up with the active definition once all cells are present and all
     /// definitions work.
-    fn peace(&mut self) {
+    fn assert_converges(&mut self) {
         self.absent.clear();
-        self.behaves.clear();
+        self.behaviours.clear();
         let policies = Some(Policies::default());
-        self.must(&Command::Update(DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }));
+        self.apply(&Command::Update(DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }));
         for _ in 0..60 {
             if self.process().rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Paused) {
-                self.must(&Command::Steer(Steer::Resume));
+                self.apply(&Command::Steer(RolloutControl::Resume));
             }
             self.settle();
             self.pass(1200);
@@ -168,19 +174,19 @@ impl Stage {
         let active = desired.active_definition_id.as_str();
         assert_eq!(
             self.running(),
-            on(active, 0..desired.instances),
+            instances_at(active, 0..desired.instances),
             "{:#?}\n{:#?}",
-            self.told,
+            self.event_log,
             self.process()
         );
-        assert!(desired.instances == 0 || self.healthy() == Some(active), "{:#?}", self.told);
+        assert!(desired.instances == 0 || self.healthy() == Some(active), "{:#?}", self.event_log);
         assert!(
             self.process().rollout.as_ref().is_none_or(|rollout| rollout.is_over()),
             "{:#?}",
             self.process()
         );
         assert_eq!(self.process().next_due(), None, "{:#?}", self.process());
-        assert_eq!(self.must(&Command::Converge), [], "a second pass finds nothing");
+        assert_eq!(self.apply(&Command::Converge), [], "a second pass finds nothing");
     }
 }
 
@@ -199,10 +205,10 @@ proptest! {
             FailureAction::Rollback => UpdatePolicy { failure_action: FailureAction::Pause, ..rollback },
             FailureAction::Hold | FailureAction::Pause | FailureAction::Continue => rollback,
         };
-        let mut stage = Stage::new(instances, Policies { update, rollback, min_running, ..Policies::default() });
+        let mut stage = Harness::new(instances, Policies { update, rollback, min_running, ..Policies::default() });
         for what in &moves {
-            stage.make(what);
+            stage.apply_move(what);
         }
-        stage.peace();
+        stage.assert_converges();
     }
 }

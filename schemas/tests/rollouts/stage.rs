@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::actual::{self, Actual, Ended, State};
+use schemas::actual::{self, Actual, State, StopReason};
 use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use schemas::entry::{Event, Stamp};
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::policy::{Policies, UpdateOrder, UpdatePolicy};
-use schemas::process::{self, Command, Context, Process, Report, ReportStep, Steer};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep, RolloutControl};
 use schemas::rollout;
 use schemas::{Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
@@ -39,15 +39,15 @@ pub(super) enum Behaviour {
 pub(super) const CELLS: u128 = 4;
 
 /// A process, its cells, and simulated services that act on the log.
-pub(super) struct Stage {
+pub(super) struct Harness {
     pub(super) process: Option<Process>,
     pub(super) now: Timestamp,
-    pub(super) behaves: BTreeMap<DefinitionId, Behaviour>,
+    pub(super) behaviours: BTreeMap<DefinitionId, Behaviour>,
     pub(super) absent: BTreeSet<CellId>,
-    pub(super) made: u128,
-    pub(super) told: Vec<String>,
+    pub(super) next_number: u128,
+    pub(super) event_log: Vec<String>,
     /// Instances that were asked to stop or removed, with the reason.
-    pub(super) ended: Vec<(Place, Ended)>,
+    pub(super) ended: Vec<(Place, StopReason)>,
 }
 
 pub(super) fn id(name: &str) -> DefinitionId {
@@ -60,15 +60,15 @@ pub(super) fn definition(name: &str) -> Arc<Definition> {
     Arc::new(definition)
 }
 
-impl Stage {
+impl Harness {
     pub(super) fn new(instances: u32, policies: Policies) -> Self {
         let mut stage = Self {
             process: None,
             now: Timestamp::from_millis(1_000_000_000),
-            behaves: BTreeMap::new(),
+            behaviours: BTreeMap::new(),
             absent: BTreeSet::new(),
-            made: 0,
-            told: vec![],
+            next_number: 0,
+            event_log: vec![],
             ended: vec![],
         };
         let desired = DesiredLrp {
@@ -78,7 +78,7 @@ impl Stage {
             definition: definition("id1"),
             ..lrp("apps", instances)
         };
-        stage.must(&Command::Desire(Box::new(desired)));
+        stage.apply(&Command::Desire(Box::new(desired)));
         stage
     }
 
@@ -87,7 +87,7 @@ impl Stage {
         let mut stage = Self::new(instances, policies);
         stage.settle();
         assert_eq!(stage.running(), (0..instances).map(|index| (index, "id1".to_owned())).collect());
-        stage.told.clear();
+        stage.event_log.clear();
         stage.ended.clear();
         stage
     }
@@ -96,36 +96,41 @@ impl Stage {
         self.process.as_ref().unwrap()
     }
 
-    pub(super) fn do_(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+    pub(super) fn try_apply(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         self.now = self.now.next();
         let absent = self.absent.clone();
         let present = |cell: &CellId| !absent.contains(cell);
-        let context =
-            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
+        let context = Context {
+            now: self.now,
+            is_fresh: true,
+            present: &present,
+            known: &|_| true,
+            for_each_cell: &|_| {},
+        };
         let events = process::decide(self.process.as_ref(), command, context)?;
         if events.is_empty() {
             return Ok(events);
         }
         let before = self.process.clone();
-        self.made += 1;
-        let decision = DecisionId(Uuid::from_u128(self.made));
-        let stamp = Stamp::beginning(decision, self.now);
+        self.next_number += 1;
+        let decision = DecisionId(Uuid::from_u128(self.next_number));
+        let stamp = Stamp::root(decision, self.now);
         let guid = lrp("apps", 1).process_guid;
         let epoch = schemas::container::Epoch(self.now);
         let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), epoch));
         process::evolve(process, &events, &stamp);
-        self.tell(&events);
+        self.record(&events);
         self.check(before.as_ref(), &events);
         Ok(events)
     }
 
-    pub(super) fn must(&mut self, command: &Command) -> Vec<Event> {
-        self.do_(command).unwrap()
+    pub(super) fn apply(&mut self, command: &Command) -> Vec<Event> {
+        self.try_apply(command).unwrap()
     }
 
     pub(super) fn update(&mut self, name: &str, behaves: Behaviour) {
-        self.behaves.insert(id(name), behaves);
-        self.must(&Command::Deploy {
+        self.behaviours.insert(id(name), behaves);
+        self.apply(&Command::Deploy {
             update: DesiredLrpUpdate::default(),
             definition_id: id(name),
             definition: definition(name),
@@ -134,7 +139,7 @@ impl Stage {
 
     pub(super) fn scale(&mut self, instances: u32) {
         let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-        self.must(&Command::Update(update));
+        self.apply(&Command::Update(update));
     }
 
     pub(super) fn report(
@@ -145,14 +150,14 @@ impl Stage {
     ) -> Result<Vec<Event>, Refusal> {
         let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
         let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, judged, steps };
-        self.do_(&Command::Report(report))
+        self.try_apply(&Command::Report(report))
     }
 
     /// Performs the next action of the rep or the auctioneer for one instance. Returns `true` if there was
     /// one.
-    pub(super) fn act(&mut self, place: &Place) -> bool {
+    pub(super) fn perform_next(&mut self, place: &Place) -> bool {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
-        let behaves = *self.behaves.get(&place.definition_id).unwrap_or(&Behaviour::Works);
+        let behaves = *self.behaviours.get(&place.definition_id).unwrap_or(&Behaviour::Works);
         let step = |command| vec![ReportStep::Actual(command)];
         let crash =
             || step(actual::Command::Crash { reason: "exited with status 1".into(), exit_status: Some(1) });
@@ -161,17 +166,18 @@ impl Stage {
                 let error = "insufficient resources: memory".to_owned();
                 let unplaced = process::Unplaced { place: place.clone(), attempt: lrp.since, error };
                 let outcome = outcome(Some(self.process()), vec![unplaced]);
-                self.must(&Command::Fail(outcome));
+                self.apply(&Command::Fail(outcome));
                 placement_error.is_none()
             }
             State::Unclaimed { .. } => {
-                self.made += 1;
+                self.next_number += 1;
                 let cells: Vec<u128> =
                     (0..CELLS).filter(|cell| !self.absent.contains(&cell_id(*cell))).collect();
-                let Some(cell) = cells.get(usize::try_from(self.made).unwrap() % cells.len().max(1)) else {
+                let Some(cell) = cells.get(usize::try_from(self.next_number).unwrap() % cells.len().max(1))
+                else {
                     return false;
                 };
-                let by = Instance { cell_id: cell_id(*cell), ..instance(self.made, "c0") };
+                let by = Instance { cell_id: cell_id(*cell), ..instance(self.next_number, "c0") };
                 self.report(place, by, step(actual::Command::Claim { placement: None })).unwrap();
                 true
             }
@@ -222,7 +228,7 @@ impl Stage {
         let attempt = self.process().actual(place).unwrap().since;
         let unplaced = process::Unplaced { place: place.clone(), attempt, error: error.to_owned() };
         let outcome = outcome(Some(self.process()), vec![unplaced]);
-        self.must(&Command::Fail(outcome));
+        self.apply(&Command::Fail(outcome));
     }
 
     /// Performs actions until none is left, or at most 40 rounds if they never end.
@@ -230,9 +236,9 @@ impl Stage {
         for _ in 0..40 {
             let mut acted = false;
             for place in self.places() {
-                acted |= self.act(&place);
+                acted |= self.perform_next(&place);
             }
-            acted |= !self.must(&Command::Converge).is_empty();
+            acted |= !self.apply(&Command::Converge).is_empty();
             if !acted {
                 return;
             }
@@ -246,9 +252,9 @@ impl Stage {
             let Some(due) = self.process().next_due().filter(|due| *due <= until) else { break };
             self.now = self.now.max(due);
             assert!(
-                !self.must(&Command::Converge).is_empty(),
-                "due at {due:?} and nothing follows\n{:#?}",
-                self.told
+                !self.apply(&Command::Converge).is_empty(),
+                "due at {due:?}, but no event follows\n{:#?}",
+                self.event_log
             );
             self.settle();
         }
@@ -275,7 +281,7 @@ impl Stage {
         self.process().rollout.as_ref().map_or("", |rollout| rollout.status())
     }
 
-    pub(super) fn tell(&mut self, events: &[Event]) {
+    pub(super) fn record(&mut self, events: &[Event]) {
         for event in events {
             if let Event::Actual(
                 actual::Event::StopRequested { places, cause } | actual::Event::Removed { places, cause },
@@ -329,18 +335,19 @@ impl Stage {
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
             };
-            self.told.push(line);
+            self.event_log.push(line);
         }
     }
 
-    pub(super) fn held(&self, pick: usize) -> Option<(Place, Instance)> {
+    pub(super) fn nth_held(&self, pick: usize) -> Option<(Place, Instance)> {
         let held = |slot: &process::Slot| Some((slot.place.clone(), slot.actual.as_ref()?.holder()?.clone()));
         let all: Vec<_> = self.process().slots.iter().filter_map(held).collect();
         all.get(pick % all.len().max(1)).cloned()
     }
 
     pub(super) fn evacuate(&mut self, pick: usize) {
-        let Some((place, by)) = self.held(pick).filter(|(_, by)| !self.absent.contains(&by.cell_id)) else {
+        let Some((place, by)) = self.nth_held(pick).filter(|(_, by)| !self.absent.contains(&by.cell_id))
+        else {
             return;
         };
         let runs = self.process().actual(&place).is_some_and(Actual::is_running);
@@ -353,7 +360,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn twin_gone(&mut self, pick: usize) {
+    pub(super) fn end_evacuation(&mut self, pick: usize) {
         let twin = |slot: &process::Slot| Some((slot.place.clone(), slot.evacuating.as_ref()?.by.clone()));
         let twins: Vec<_> = self.process().slots.iter().filter_map(twin).collect();
         let Some((place, by)) = twins.get(pick % twins.len().max(1)).cloned() else { return };
@@ -365,7 +372,7 @@ impl Stage {
     /// Checks the invariants of a rollout after a decision.
     pub(super) fn check(&self, before: Option<&Process>, events: &[Event]) {
         let process = self.process();
-        let told = || format!("{:#?}\n{events:#?}\n{process:#?}", self.told);
+        let told = || format!("{:#?}\n{events:#?}\n{process:#?}", self.event_log);
         let Some(desired) = &process.desired else { return };
         let knows = |id: &DefinitionId| desired.definition(id).is_some();
         assert!(knows(&desired.active_definition_id), "I1: active is a definition\n{}", told());
@@ -387,7 +394,13 @@ impl Stage {
         }
         for slot in process.slots.iter().filter(|slot| slot.place.index < desired.instances) {
             let goes_on = slot.actual.as_ref().is_some_and(|lrp| !lrp.is_stopping());
-            assert!(!goes_on || process.wants(&slot.place), "{:?} goes on unwanted\n{}", slot.place, told());
+            assert!(
+                !goes_on || process.is_desired(&slot.place),
+                "{:?} is undesired and \
+                continues\n{}",
+                slot.place,
+                told()
+            );
         }
         self.check_running(before, live, events, &told);
         if let (Some(rollout), Some(Event::Rollout(rollout::Event::Completed {}))) = (
@@ -401,14 +414,14 @@ impl Stage {
         }
         let again = Context {
             now: self.now,
-            fresh: true,
+            is_fresh: true,
             present: &|cell| !self.absent.contains(cell),
             known: &|_| true,
-            numbered: &|_| {},
+            for_each_cell: &|_| {},
         };
         let in_time = process.next_due().is_none_or(|due| due > self.now);
         if in_time && events.iter().any(|event| matches!(event, Event::Rollout(_))) {
-            let next = process::decide(Some(process), &Command::Steer(Steer::Pause), again);
+            let next = process::decide(Some(process), &Command::Steer(RolloutControl::Pause), again);
             if let Ok(next) = next {
                 let more = next.iter().filter(|event| match event {
                     Event::Rollout(rollout) => !matches!(rollout, rollout::Event::Paused { .. }),
@@ -444,7 +457,7 @@ impl Stage {
             events.iter().any(|event| {
                 let Event::Actual(actual::Event::StopRequested {
                     places,
-                    cause: Ended::Replaced | Ended::RolloutFailed,
+                    cause: StopReason::Replaced | StopReason::RolloutFailed,
                 }) = event
                 else {
                     return false;
@@ -462,7 +475,7 @@ impl Stage {
             if order == UpdateOrder::StartFirst && stops(index) && runs(before, index) > 0 {
                 assert!(
                     runs(self.process(), index) > 0,
-                    "I5: start-first, {index} goes on running\n{}",
+                    "I5: start-first, {index} keeps running\n{}",
                     told()
                 );
             }
@@ -476,7 +489,7 @@ impl Stage {
             && desired.healthy_definition_id.is_some()
             && before.desired.as_ref().is_some_and(|old| old.healthy_definition_id.is_some())
         {
-            let most = rollout.policy.indices_at_once(desired.instances);
+            let most = rollout.policy.max_parallel_indices(desired.instances);
             assert!(
                 starting.count() <= usize::try_from(most).unwrap(),
                 "I7: at most {most} start\n{}",
@@ -490,7 +503,10 @@ pub(super) fn cell_id(number: u128) -> CellId {
     CellId::new(&format!("c{number}")).unwrap()
 }
 
-pub(super) fn on(definition: &str, indices: impl IntoIterator<Item = u32>) -> BTreeSet<(u32, String)> {
+pub(super) fn instances_at(
+    definition: &str,
+    indices: impl IntoIterator<Item = u32>,
+) -> BTreeSet<(u32, String)> {
     indices.into_iter().map(|index| (index, definition.to_owned())).collect()
 }
 

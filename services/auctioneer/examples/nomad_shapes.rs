@@ -1,20 +1,22 @@
 //! Measures the 96 shapes of Nomad's own scheduler benchmark: {1,000, 5,000, 10,000} cells in {10, 25, 50,
-//! 75} racks, and {300, 600, 900, 1,200} instances of one process, spread over racks or not. For each shape
-//! it prints the placements per second of one core and the duration of the auction of the whole process. The
-//! latter corresponds to one evaluation in Nomad.
+//! 75} racks, and {300, 600, 900, 1,200} instances of one process, which are spread over racks or not. For
+//! each shape it prints the placements per second of one core and the duration of the auction of the whole
+//! process. This duration corresponds to one evaluation in Nomad.
 //!
 //! A cell has 32,000 MB of memory and 100 GiB of disk. The two zones stand for Nomad's two data centers. An
-//! instance needs 6,000 MB. In Nomad's benchmark an instance also needs 6,000 of a node's 14,000 MHz, so at
-//! most two fit on a node. Muster does not place by CPU, so a cell has a capacity of two containers instead.
+//! instance needs 6,000 MB of memory. In Nomad's benchmark an instance also needs 6,000 of a node's 14,000
+//! MHz, so a node has room for at most two instances. Muster does not place by CPU, so a cell has a capacity
+//! of two containers instead.
 //!
 //! Each auction places a process that is new to the board. The measured time therefore includes building the
-//! view of its constraint and grouping the cells by rack. Setting up the board is not included and printed
-//! separately: an auctioneer does that when its cells change, not for each process.
+//! view of its constraint and grouping the cells by rack. The time for creating the board is not included and
+//! is printed separately, because an auctioneer creates the board only when its cells change, not for each
+//! process.
 
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "an example measures and prints, and its names are good"
+    reason = "an example only measures and prints, and its names are valid"
 )]
 
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ use auctioneer::board::{Board, BoardCell, Standing};
 use schemas::attributes::{AttributeName, Attributes};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::Definition;
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
 use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
@@ -35,8 +37,9 @@ use schemas::{ActualLrpKey, Place, Timestamp};
 
 /// Number of measurements per shape.
 const ROUNDS: usize = 25;
-/// Nomad's published placements per second for 1,000 nodes and the target factor, with and without spread.
-const NOMAD: [(bool, f64, f64); 2] = [(true, 1_590.0, 50.0), (false, 3_250.0, 20.0)];
+/// Placements per second that Nomad published for 1,000 nodes, and the factor that Muster must reach. The
+/// first entry is with spread, the second without.
+const NOMAD_BASELINES: [(bool, f64, f64); 2] = [(true, 1_590.0, 50.0), (false, 3_250.0, 20.0)];
 
 fn main() {
     println!(
@@ -50,7 +53,7 @@ fn main() {
             let board = Board::new((0..cells).map(|number| cell(number, racks)));
             let set_up = started.elapsed();
             for instances in [300, 600, 900, 1_200] {
-                for (spread, _, _) in NOMAD {
+                for (spread, _, _) in NOMAD_BASELINES {
                     let rate = measure(&board, set_up, (cells, racks, instances), spread);
                     let slow = slowest.entry((cells, spread)).or_insert(f64::INFINITY);
                     *slow = slow.min(rate);
@@ -60,11 +63,12 @@ fn main() {
     }
     println!();
     for ((cells, spread), slow) in slowest {
-        for (_, nomad, aim) in NOMAD.into_iter().filter(|(of, _, _)| *of == spread) {
+        for (_, nomad, aim) in NOMAD_BASELINES.into_iter().filter(|(of, _, _)| *of == spread) {
             let what = if spread { "with spread" } else { "without" };
             let times = slow / nomad;
             println!(
-                "{cells:>6} cells {what:<12} slowest {slow:>9.0}/s: {times:>5.1} times Nomad's {nomad}/s at 1,000 nodes (aim: {aim})"
+                "{cells:>6} cells {what:<12} slowest {slow:>9.0}/s: {times:>5.1} times Nomad's {nomad}/s \
+                 at 1,000 nodes (target: {aim})"
             );
         }
     }
@@ -95,7 +99,7 @@ fn measure(board: &Board, set_up: Duration, (cells, racks, instances): (u32, u32
     rate
 }
 
-/// Asserts that the whole batch is placed, and evenly if it is spread.
+/// Asserts that the whole batch is placed, and that it is placed evenly if it is spread.
 fn check(board: &Board, verdicts: &[auctioneer::auction::Verdict], racks: u32, spread: bool) {
     let mut in_rack: BTreeMap<String, u32> = BTreeMap::new();
     for verdict in verdicts {
@@ -135,7 +139,7 @@ fn batch(instances: u32, spread: bool) -> Vec<Item> {
         let place = Place::new(index, DefinitionId::from(&process_guid));
         let key =
             WorkKey::Lrp { key: ActualLrpKey::new(process_guid.clone(), place), epoch: Epoch(Timestamp(1)) };
-        Item::new(Priority::default(), Timestamp(1), key, Order::Lrp(Arc::clone(&definition)))
+        Item::new(Priority::default(), Timestamp(1), key, WorkDefinition::Lrp(Arc::clone(&definition)))
     };
     (0..instances).map(item).collect()
 }

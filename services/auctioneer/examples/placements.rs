@@ -3,7 +3,7 @@
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "an example measures and prints, and its names are good"
+    reason = "an example only measures and prints, and its names are valid"
 )]
 
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use schemas::cluster::Role;
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, DesiredLrp, Ports, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
-use schemas::message::{Heartbeat, Order, PerformId};
+use schemas::message::{Heartbeat, PerformId, WorkDefinition};
 use schemas::names::{
-    CellId, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, ProcessGuid, ServiceId, Stack,
-    TaskGuid, Zone,
+    CellId, ClusterId, DefinitionId, Domain, EntryId, IdGenerator, Incarnation, ProcessGuid, ServiceId,
+    Stack, TaskGuid, Zone,
 };
 use schemas::policy::Policies;
 use schemas::rank::Priority;
@@ -39,16 +39,17 @@ fn main() {
         row(cells, "100-instance processes", WORK, processes(100));
         row(cells, "10,000-instance processes", WORK, processes(10_000));
         row(cells, "tasks", WORK, tasks);
-        row(cells, "tasks, twice what fits", WORK / 2, tasks);
+        row(cells, "tasks, twice the capacity", WORK / 2, tasks);
         machine(cells, 1);
         machine(cells, 100);
     }
 }
 
-/// Feeds a leading auctioneer with processes, up to 20 per entry, and counts the work that it sends to cells.
+/// Feeds a leading auctioneer with processes, up to 20 per log entry, and counts the work that it sends to
+/// cells.
 fn machine(cells: u32, instances: u32) {
     let mut auctioneer = Auctioneer::new(ServiceId::new("a").unwrap(), Settings::default());
-    let mut log = Log { ids: Ids::new(1), position: 0, now: Timestamp::from_millis(1) };
+    let mut log = Log { ids: IdGenerator::new(1), position: 0, now: Timestamp::from_millis(1) };
     let id = ClusterId(log.ids.next(log.now));
     let founded = cluster::Event::Founded { id, shards: 32, format: 1 };
     let elected =
@@ -91,7 +92,7 @@ fn machine(cells: u32, instances: u32) {
 
 /// Creates log entries.
 struct Log {
-    ids: Ids,
+    ids: IdGenerator,
     position: u64,
     now: Timestamp,
 }
@@ -181,7 +182,7 @@ fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
 }
 
 fn cell(number: u32, containers: u32) -> BoardCell {
-    // Two sizes of machine in three zones.
+    // Cells of two sizes in three zones.
     let large = u64::from(number % 2 + 1);
     let total =
         Resources { memory_mb: large * 1024 * u64::from(containers), disk_mb: 1 << 24, containers, ports: 0 };
@@ -212,7 +213,12 @@ fn processes(instances: u32) -> impl Fn(u32) -> Item {
         let guid = ProcessGuid::new(&format!("process-{process:06}")).unwrap();
         let key = ActualLrpKey::new(guid, fixtures::place(index, "v1"));
         let key = WorkKey::Lrp { key, epoch: Epoch::default() };
-        Item::new(Priority::default(), Timestamp(u64::from(process)), key, Order::Lrp(definition(process)))
+        Item::new(
+            Priority::default(),
+            Timestamp(u64::from(process)),
+            key,
+            WorkDefinition::Lrp(definition(process)),
+        )
     }
 }
 
@@ -238,5 +244,10 @@ fn tasks(number: u32) -> Item {
         disk_mb: 256,
         ..fixtures::task_definition()
     };
-    Item::new(Priority::default(), Timestamp(u64::from(number)), key, Order::Task(Arc::new(definition)))
+    Item::new(
+        Priority::default(),
+        Timestamp(u64::from(number)),
+        key,
+        WorkDefinition::Task(Arc::new(definition)),
+    )
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::container::WorkKey;
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::process::Process;
@@ -16,19 +16,19 @@ use schemas::resources::{Constraint, Resources};
 use schemas::task::Task;
 use schemas::{ActualLrpKey, Place, Timestamp};
 
-use crate::board::{Board, count};
+use crate::board::{Board, to_number};
 use crate::explain;
 use crate::family::Family;
 use crate::score::Score;
-use crate::search::{Best, Wanted, scan, search};
-use crate::tally::{Taken, Tally};
+use crate::search::{BestScores, Demand, scan, search};
+use crate::tally::{Allocation, Tally};
 
 /// Unit of work to place: an instance or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Order in the batch. Its key identifies the work.
+    /// Rank of the item, which determines its position in the batch. The key of the rank identifies the work.
     pub rank: Rank,
-    pub order: Order,
+    pub order: WorkDefinition,
     /// Cells that refused the work. Any other cell that fits is preferred.
     pub refused_by: BTreeSet<CellId>,
     /// The only cell that may run the work. The work waits for room there. `None` allows every cell.
@@ -44,9 +44,9 @@ pub struct Verdict {
     pub explanation: Explanation,
 }
 
-/// Room freed for waiting work. Items that rank behind this work do not get it.
+/// Room freed for waiting work. Items that rank after the waiting work cannot use this room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct Reservation {
     /// Rank of the waiting work.
     pub rank: Rank,
     pub cell: CellId,
@@ -59,11 +59,11 @@ pub type Siblings = BTreeMap<ProcessGuid, BTreeMap<CellId, u32>>;
 impl Item {
     /// Creates an item that no cell has refused.
     #[must_use]
-    pub fn new(priority: Priority, since: Timestamp, key: WorkKey, order: Order) -> Self {
+    pub fn new(priority: Priority, since: Timestamp, key: WorkKey, order: WorkDefinition) -> Self {
         Self::ranked(Rank::new(priority, order.resources().memory_mb, since, key), order)
     }
 
-    const fn ranked(rank: Rank, order: Order) -> Self {
+    const fn ranked(rank: Rank, order: WorkDefinition) -> Self {
         Self { rank, order, refused_by: BTreeSet::new(), only: None }
     }
 
@@ -75,47 +75,48 @@ impl Item {
         }
     }
 
-    /// Returns the item of an instance that waits for a cell. `None` if no such instance waits or it is not
-    /// desired.
+    /// Returns the item for the instance at this place. `None` if the instance does not wait for a cell, or
+    /// if the process or this definition is not desired.
     #[must_use]
     pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
-        let rank = Rank::of_place(process, place)?;
+        let rank = Rank::for_instance(process, place)?;
         let desired = process.desired.as_ref()?;
         let definition = desired.definition(&place.definition_id)?;
         let only = desired.only_cell(place.index).cloned();
-        Some(Self { only, ..Self::ranked(rank, Order::Lrp(definition.clone())) })
+        Some(Self { only, ..Self::ranked(rank, WorkDefinition::Lrp(definition.clone())) })
     }
 
     /// Returns the item of a task that waits for a cell. `None` if the task does not wait.
     #[must_use]
     pub fn of_task(task: &Task) -> Option<Self> {
-        Some(Self::ranked(Rank::of_task(task)?, Order::Task(task.definition.clone())))
+        Some(Self::ranked(Rank::for_task(task)?, WorkDefinition::Task(task.definition.clone())))
     }
 
     /// Returns the constraint that cells must meet.
     #[must_use]
     pub fn constraint(&self) -> &Constraint {
         match &self.order {
-            Order::Lrp(definition) => &definition.constraint,
-            Order::Task(definition) => &definition.constraint,
+            WorkDefinition::Lrp(definition) => &definition.constraint,
+            WorkDefinition::Task(definition) => &definition.constraint,
         }
     }
 }
 
 /// Runs one auction and subtracts the placed work from the free resources on the board. Returns one verdict
-/// per item, in rank order. If work occurs twice in the batch, the item that ranks first counts.
+/// per item, in rank order. If the batch contains the same work twice, only the item that ranks first is
+/// used.
 pub fn auction(board: &mut Board, batch: Vec<Item>, siblings: &Siblings) -> Vec<Verdict> {
-    auction_with(board, batch, siblings, vec![])
+    auction_with_reservations(board, batch, siblings, vec![])
 }
 
-/// Runs one auction like [`auction`], but reserves room for waiting work. Items that rank behind the waiting
-/// work do not get its room. If the batch itself contains the waiting work and places it, its reservation is
-/// dropped.
-pub fn auction_with(
+/// Runs one auction like [`auction`], but reserves room for waiting work. Items that rank after the waiting
+/// work cannot use its room. If the batch contains the waiting work and the auction places it, the
+/// reservation for that work is dropped.
+pub fn auction_with_reservations(
     board: &mut Board,
     batch: Vec<Item>,
     siblings: &Siblings,
-    mut holds: Vec<Hold>,
+    mut holds: Vec<Reservation>,
 ) -> Vec<Verdict> {
     board.bound_views();
     let (batch, families) = sort(board, batch, siblings);
@@ -125,7 +126,7 @@ pub fn auction_with(
     let (mut verdicts, mut held) = (Vec::with_capacity(batch.len()), vec![]);
     for (item, family) in batch {
         while let Some(hold) = holds.pop_if(|hold| hold.rank < item.rank) {
-            held.extend(round.hold(&hold));
+            held.extend(round.reserve(&hold));
         }
         let verdict = round.judge(item, family);
         if verdict.place.is_ok() {
@@ -139,8 +140,8 @@ pub fn auction_with(
     verdicts
 }
 
-/// Sorts the batch by rank, removes duplicates and pairs each item with the index of its family. Index 0 is
-/// an empty family for tasks.
+/// Sorts the batch by rank and removes duplicates. Pairs each item with the index of its [`Family`], the
+/// existing instances of the same process. Index 0 is an empty family for tasks.
 fn sort(board: &Board, mut batch: Vec<Item>, siblings: &Siblings) -> (Vec<(Item, usize)>, Vec<Family>) {
     batch.sort_by(|a, b| (&a.rank.key, &a.rank).cmp(&(&b.rank.key, &b.rank)));
     batch.dedup_by(|later, first| later.rank.key == first.rank.key);
@@ -179,9 +180,10 @@ struct Round<'a> {
     board: &'a mut Board,
     families: Vec<Family>,
     /// Placements so far.
-    taken: Vec<Taken>,
+    taken: Vec<Allocation>,
     tallies: BTreeMap<(usize, Resources), Tally>,
-    /// Constraint of the previous item and its view. Neighbours in rank order often have the same constraint.
+    /// Constraint of the previous item, and the index of its view (the cells as this constraint evaluates
+    /// them). Neighbours in rank order often have the same constraint.
     last: Option<(Constraint, usize)>,
 }
 
@@ -192,18 +194,18 @@ impl Round<'_> {
         let tally = self.tally(view, size);
         let refused: Vec<u32> = item.refused_by.iter().filter_map(|id| self.board.number(id)).collect();
         let kin = &mut self.families[family];
-        let lane = (!kin.is_empty()).then(|| kin.lane(self.board, view, size));
-        let wanted = Wanted { view, size, lane };
+        let lane = (!kin.is_empty()).then(|| kin.index_for(self.board, view, size));
+        let wanted = Demand { view, size, sibling_index: lane };
         let best = match self.board.view(view).partition {
-            _ if tally.fitting == 0 => Best::default(),
+            _ if tally.fitting == 0 => BestScores::default(),
             Some(partition) if refused.is_empty() => search(self.board, wanted, partition, kin),
             Some(_) | None => scan(self.board, wanted, kin, &refused),
         };
         let places = best.places();
-        let refused = self.passed_over(wanted, &self.families[family], &refused, places);
+        let refused = self.count_refused(wanted, &self.families[family], &refused, places);
         let seen = self.board.view(view);
         let kin = &self.families[family];
-        let crowded = lane.map_or(&[][..], |lane| &kin.lane_at(lane).counts().crowded);
+        let crowded = lane.map_or(&[][..], |lane| &kin.index(lane).counts().crowded);
         let mut explanation = explain::explain(self.board, seen, (&tally, crowded, refused), places);
         let place = match places.first() {
             Some(winner) => Ok(self.place(winner.cell, size, family)),
@@ -239,23 +241,23 @@ impl Round<'_> {
         *tally
     }
 
-    /// Returns the number of cells that could run the work but were passed over because they refused it.
-    fn passed_over(&self, wanted: Wanted, kin: &Family, refused: &[u32], places: &[Score]) -> u32 {
+    /// Returns the number of cells that could run the work but were not chosen because they refused it.
+    fn count_refused(&self, wanted: Demand, kin: &Family, refused: &[u32], places: &[Score]) -> u32 {
         if places.first().is_none_or(|winner| winner.refused) {
             return 0;
         }
         let able = |cell: &&u32| {
             let view = self.board.view(wanted.view);
-            view.takes(**cell)
+            view.is_candidate(**cell)
                 && self.board.free(**cell).fits(wanted.size)
-                && kin.may_have_more(view, wanted.lane, **cell)
+                && kin.may_have_more(view, wanted.sibling_index, **cell)
         };
-        count(refused.iter().filter(able).count())
+        to_number(refused.iter().filter(able).count())
     }
 
-    /// Reserves room on a cell for the rest of the auction. Returns the cell and the amount that was free to
-    /// reserve.
-    fn hold(&mut self, hold: &Hold) -> Option<(u32, Resources)> {
+    /// Reserves room on a cell for the rest of the auction. Returns the cell and the reserved amount, which
+    /// is less than the requested size if the cell has less free.
+    fn reserve(&mut self, hold: &Reservation) -> Option<(u32, Resources)> {
         let cell = self.board.number(&hold.cell)?;
         let before = self.board.free(cell);
         self.take(cell, hold.size);
@@ -266,7 +268,7 @@ impl Round<'_> {
         let before = self.board.free(cell);
         let after = before.minus(size);
         self.board.set_free(cell, after);
-        self.taken.push(Taken { cell, before, after });
+        self.taken.push(Allocation { cell, before, after });
     }
 
     fn place(&mut self, cell: u32, size: Resources, family: usize) -> CellId {

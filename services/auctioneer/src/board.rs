@@ -1,9 +1,9 @@
 //! Index of the cells, ordered by the preferences of an auction.
 //!
 //! Cells that are equivalent for all work (same stack, tags, zone and totals) form a group. A group orders
-//! its cells by load. An auction inspects the emptiest cell of each group first, and usually only that one.
-//! For work whose constraint names attributes, cells are also grouped by those attributes. Each such set of
-//! attributes has a `Partition`.
+//! its cells by load. An auction inspects the emptiest cell of each group first, and usually only this cell.
+//! For work whose constraint names attributes, cells are also grouped by the values of these attributes. Each
+//! set of attributes that constraints name has its own `Partition` of the cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -20,12 +20,12 @@ use crate::score::{Scale, bounded};
 use crate::view::{Cells, Column, View};
 
 /// Maximum number of constraints whose matching cells a board caches.
-pub const VIEWS: usize = 1_024;
-/// Maximum number of sizes that a group remembers as too large for all of its cells.
-const TOO_LARGE: usize = 16;
-/// Maximum number of attribute sets by which a board groups its cells. Work with further sets is placed by a
-/// scan of every cell.
-pub const PARTITIONS: usize = 32;
+pub const MAX_VIEWS: usize = 1_024;
+/// Maximum number of work sizes that a group stores as too large for all of its cells.
+const MAX_TOO_LARGE: usize = 16;
+/// Maximum number of attribute sets by which a board groups its cells. If a constraint names a further set,
+/// its work is placed by a scan of every cell.
+pub const MAX_PARTITIONS: usize = 32;
 
 /// Cell that the log records as present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,13 +55,13 @@ impl BoardCell {
     }
 }
 
-/// Reason of a cell that evacuates.
+/// Reason why a cell that evacuates accepts no work.
 pub(crate) const EVACUATING: &str = "evacuating";
-/// Reason of a cell that an operator cordoned.
+/// Reason why a cell that an operator cordoned accepts no work.
 pub(crate) const CORDONED: &str = "cordoned";
-/// Reason of a cell whose self-test fails.
+/// Reason why a cell whose self-test fails accepts no work.
 pub(crate) const UNHEALTHY: &str = "unhealthy";
-/// Reason of a cell that does not report.
+/// Reason why a cell that does not report accepts no work.
 pub(crate) const SILENT: &str = "silent";
 
 /// Availability of a cell for new work.
@@ -74,15 +74,15 @@ pub enum Standing {
     Cordoned,
     /// The self-test of the cell fails.
     Unhealthy,
-    /// The cell does not report its free resources, or did not answer.
+    /// The cell does not report its free resources, or did not answer the last message.
     Silent,
 }
 
 impl Standing {
-    /// Returns the reason why the cell accepts no work, as errors and explanations name it. `None` if it
-    /// accepts work.
+    /// Returns the reason why the cell accepts no work, as text for errors and explanations. `None` if the
+    /// cell accepts work.
     #[must_use]
-    pub const fn closed(self) -> Option<&'static str> {
+    pub const fn closed_reason(self) -> Option<&'static str> {
         match self {
             Self::Open => None,
             Self::Evacuating => Some(EVACUATING),
@@ -97,10 +97,10 @@ impl Standing {
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     cells: Vec<BoardCell>,
-    /// Free resources per cell, outside of `cells` so that a pass over all of them is fast.
+    /// Free resources per cell. They are stored outside of `cells`, so that a pass over all of them is fast.
     free: Vec<Resources>,
     zone_of: Vec<u32>,
-    /// The first partition groups by no attribute.
+    /// Groupings of the cells. The first partition groups by no attribute.
     partitions: Vec<Partition>,
     columns: BTreeMap<AttributeName, Arc<Column>>,
     views: Vec<View>,
@@ -115,13 +115,13 @@ pub struct Board {
     position: Position,
 }
 
-/// Position in a group's order: the used resources of the cell, weighed by the group's scale, and the cell's
-/// number.
+/// Position of a cell in its group's order. It consists of the used resources of the cell, weighed by the
+/// group's scale, and the number of the cell.
 pub(crate) type Spot = (u128, u32);
-/// Lower bound of every order.
-pub(crate) const FIRST: Spot = (0, 0);
-/// Upper bound of every order.
-pub(crate) const LAST: Spot = (u128::MAX, u32::MAX);
+/// Lower bound of all positions in a group's order.
+pub(crate) const MIN_SPOT: Spot = (0, 0);
+/// Upper bound of all positions in a group's order.
+pub(crate) const MAX_SPOT: Spot = (u128::MAX, u32::MAX);
 
 /// Open cells that are equivalent for all work.
 #[derive(Clone, Debug)]
@@ -132,8 +132,8 @@ pub(crate) struct Group {
     too_large: Vec<Resources>,
 }
 
-/// Open cells in groups. The cells of a group are equivalent for all work whose constraint names only these
-/// attributes.
+/// Open cells in groups. The cells of a group are equivalent for all work whose constraint names no
+/// attributes except `attributes`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partition {
     attributes: BTreeSet<AttributeName>,
@@ -144,7 +144,7 @@ pub(crate) struct Partition {
 impl Group {
     /// Returns `true` if the group is known to have no cell with room for this size.
     pub(crate) fn lacks_room(&self, size: Resources) -> bool {
-        // A size that is at least as large as one that did not fit does not fit either.
+        // If a size did not fit, no size that is at least as large fits either.
         !self.scale.total().fits(size) || self.too_large.iter().any(|known| size.fits(*known))
     }
 
@@ -152,14 +152,14 @@ impl Group {
     /// one of the cells.
     pub(crate) fn note_too_large(&mut self, size: Resources) {
         self.too_large.retain(|known| !known.fits(size));
-        if self.too_large.len() < TOO_LARGE {
+        if self.too_large.len() < MAX_TOO_LARGE {
             self.too_large.push(size);
         }
     }
 }
 
 impl Board {
-    /// Creates a board. If cells have the same id, the first one counts.
+    /// Creates a board. If several cells have the same id, only the first one is used.
     #[must_use]
     pub fn new(cells: impl IntoIterator<Item = BoardCell>) -> Self {
         let mut board = Self { cells: cells.into_iter().collect(), ..Self::default() };
@@ -168,7 +168,7 @@ impl Board {
         let mut zones = BTreeMap::new();
         for cell in &mut board.cells {
             (cell.total, cell.free) = bounded(cell.total, cell.free);
-            let next = count(zones.len());
+            let next = to_number(zones.len());
             board.zone_of.push(*zones.entry(cell.zone.clone()).or_insert(next));
             board.free.push(cell.free);
         }
@@ -180,13 +180,13 @@ impl Board {
     fn group_by(&mut self, attributes: BTreeSet<AttributeName>) -> usize {
         let mut group_of = match self.partitions.first() {
             Some(by_none) => by_none.group_of.clone(),
-            None => self.alike(),
+            None => self.groups_without_attributes(),
         };
         for name in &attributes {
             let column = self.column(name);
             let mut known: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-            for (group, value) in group_of.iter_mut().zip(&column.of) {
-                let next = count(known.len());
+            for (group, value) in group_of.iter_mut().zip(&column.value_of) {
+                let next = to_number(known.len());
                 *group = group.map(|group| *known.entry((group, *value)).or_insert(next));
             }
         }
@@ -194,12 +194,12 @@ impl Board {
         for (number, cell) in self.cells.iter().enumerate() {
             let Some(group) = group_of[number] else { continue };
             // Groups are numbered in the order of their first cells.
-            if at(group) == groups.len() {
+            if to_index(group) == groups.len() {
                 groups.push((Scale::new(cell.total), vec![]));
             }
-            let (scale, order) = &mut groups[at(group)];
+            let (scale, order) = &mut groups[to_index(group)];
             if self.free[number].containers > 0 {
-                order.push((scale.weigh(cell.total.minus(self.free[number])), count(number)));
+                order.push((scale.weigh(cell.total.minus(self.free[number])), to_number(number)));
             }
         }
         let group = |(scale, order): (Scale, Vec<Spot>)| Group {
@@ -212,23 +212,23 @@ impl Board {
         self.partitions.len() - 1
     }
 
-    /// Returns a group number for each open cell. Cells with the same number are equivalent except for their
-    /// attributes.
-    fn alike(&self) -> Vec<Option<u32>> {
+    /// Returns a group number for each open cell. Cells with the same number are equivalent, but their
+    /// attributes may differ.
+    fn groups_without_attributes(&self) -> Vec<Option<u32>> {
         let mut known = BTreeMap::new();
         let number = |(cell, zone): (&'_ BoardCell, &u32)| {
-            let next = count(known.len());
+            let next = to_number(known.len());
             let alike = (cell.stack.clone(), cell.placement_tags.clone(), *zone, cell.total);
             (cell.standing == Standing::Open).then(|| *known.entry(alike).or_insert(next))
         };
         self.cells.iter().zip(&self.zone_of).map(number).collect()
     }
 
-    /// Returns the partition for these attributes. `None` if the limit is reached or an attribute is unique:
-    /// a unique attribute would make one group per cell.
+    /// Returns the partition for these attributes. `None` if the limit is reached or one of the attributes is
+    /// unique to each cell, which would make one group per cell.
     fn partition_by(&mut self, attributes: BTreeSet<AttributeName>) -> Option<usize> {
         let known = self.partitions.iter().position(|one| one.attributes == attributes);
-        let may = self.partitions.len() < PARTITIONS && !attributes.iter().any(AttributeName::is_unique);
+        let may = self.partitions.len() < MAX_PARTITIONS && !attributes.iter().any(AttributeName::is_unique);
         known.or_else(|| may.then(|| self.group_by(attributes)))
     }
 
@@ -243,7 +243,7 @@ impl Board {
     }
 
     /// Sets the journal position that the board reflects.
-    pub const fn show(&mut self, position: Position) {
+    pub const fn set_position(&mut self, position: Position) {
         self.position = position;
     }
 
@@ -254,8 +254,9 @@ impl Board {
         constraint: &Constraint,
         only: Option<&CellId>,
     ) -> Eligibility {
-        let classes =
-            self.classes.get_or_init(|| self.cells.iter().map(|cell| CellClass::of(&cell.offer())).collect());
+        let classes = self
+            .classes
+            .get_or_init(|| self.cells.iter().map(|cell| CellClass::from_offer(&cell.offer())).collect());
         let cells = self.cells.iter().zip(classes.iter().copied());
         let cells = cells.filter(|(cell, _)| only.is_none_or(|only| cell.id == *only));
         let judge = || eligibility(cells, constraint, self.position);
@@ -266,7 +267,7 @@ impl Board {
     /// Returns the number of cells.
     #[must_use]
     pub fn len(&self) -> u32 {
-        count(self.cells.len())
+        to_number(self.cells.len())
     }
 
     /// Returns `true` if the board has no cells.
@@ -275,8 +276,8 @@ impl Board {
         self.cells.is_empty()
     }
 
-    /// Returns the cells in order, as they were when the board was created. See [`Board::free`] for the free
-    /// resources.
+    /// Returns the cells in the order of their ids, as they were when the board was created. See
+    /// [`Board::free`] for the current free resources.
     #[must_use]
     pub fn cells(&self) -> &[BoardCell] {
         &self.cells
@@ -285,19 +286,19 @@ impl Board {
     /// Returns a cell by its number.
     #[must_use]
     pub fn cell(&self, number: u32) -> &BoardCell {
-        &self.cells[at(number)]
+        &self.cells[to_index(number)]
     }
 
     /// Returns the number of a cell.
     #[must_use]
     pub fn number(&self, id: &CellId) -> Option<u32> {
-        self.cells.binary_search_by(|cell| cell.id.cmp(id)).ok().map(count)
+        self.cells.binary_search_by(|cell| cell.id.cmp(id)).ok().map(to_number)
     }
 
     /// Returns the free resources of a cell.
     #[must_use]
     pub fn free(&self, number: u32) -> Resources {
-        self.free[at(number)]
+        self.free[to_index(number)]
     }
 
     /// Sets the free resources of a cell.
@@ -307,33 +308,33 @@ impl Board {
         if free == before {
             return;
         }
-        self.leave(number);
-        self.free[at(number)] = free;
-        self.enter(number);
+        self.remove_from_orders(number);
+        self.free[to_index(number)] = free;
+        self.insert_into_orders(number);
         if !before.fits(free) {
             for partition in &mut self.partitions {
-                if let Some(group) = partition.group_of[at(number)] {
-                    partition.groups[at(group)].too_large.clear();
+                if let Some(group) = partition.group_of[to_index(number)] {
+                    partition.groups[to_index(group)].too_large.clear();
                 }
             }
         }
     }
 
     pub(crate) fn zone(&self, number: u32) -> u32 {
-        self.zone_of[at(number)]
+        self.zone_of[to_index(number)]
     }
 
     pub(crate) fn scale(&self, number: u32) -> Option<&Scale> {
         let partition = self.partitions.first()?;
-        partition.group_of[at(number)].map(|group| &partition.groups[at(group)].scale)
+        partition.group_of[to_index(number)].map(|group| &partition.groups[to_index(group)].scale)
     }
 
     /// Returns a group of a partition, and the free resources of every cell.
     pub(crate) fn group(&mut self, partition: usize, group: u32) -> (&mut Group, &[Resources]) {
-        (&mut self.partitions[partition].groups[at(group)], &self.free)
+        (&mut self.partitions[partition].groups[to_index(group)], &self.free)
     }
 
-    /// Returns the used resources of an open cell, weighed by its group's scale.
+    /// Returns the used resources of an open cell, weighed by the scale of its group.
     pub(crate) fn weight(&self, number: u32) -> u128 {
         let used = self.cell(number).total.minus(self.free(number));
         self.scale(number).map_or(0, |scale| scale.weigh(used))
@@ -345,7 +346,7 @@ impl Board {
 
     /// Clears the cached views, with their partitions and columns, if the cache has reached its limits.
     pub(crate) fn bound_views(&mut self) {
-        if self.views.len() > VIEWS || self.partitions.len() >= PARTITIONS {
+        if self.views.len() > MAX_VIEWS || self.partitions.len() >= MAX_PARTITIONS {
             self.views.clear();
             self.view_of.clear();
             self.view_of_cell.clear();
@@ -360,7 +361,7 @@ impl Board {
         if let Some(view) = self.view_of.get(constraint) {
             return *view;
         }
-        let view = self.look(constraint, None);
+        let view = self.build_view(constraint, None);
         self.views.push(view);
         self.view_of.insert(constraint.clone(), self.views.len() - 1);
         self.views.len() - 1
@@ -372,22 +373,22 @@ impl Board {
         if let Some(view) = self.view_of_cell.get(&key) {
             return *view;
         }
-        let view = self.look(constraint, Some(only));
+        let view = self.build_view(constraint, Some(only));
         self.views.push(view);
         self.view_of_cell.insert(key, self.views.len() - 1);
         self.views.len() - 1
     }
 
-    fn look(&mut self, constraint: &Constraint, only: Option<&CellId>) -> View {
+    fn build_view(&mut self, constraint: &Constraint, only: Option<&CellId>) -> View {
         let rules = constraint.rules.as_deref();
-        // Groups already differ in zone and stack.
+        // Cells of one group have the same zone and stack already.
         let named = rules.into_iter().flat_map(Rules::attributes);
         let mut named: BTreeSet<AttributeName> =
             named.filter(|name| !matches!(name.as_str(), ZONE | STACK)).cloned().collect();
         if !constraint.walls.is_empty() {
             named.insert(AttributeName::isolation());
         }
-        // Work of a single cell needs no index.
+        // Work that only one cell may run needs no index.
         let partition = if only.is_some() { None } else { self.partition_by(named) };
         let spreads = rules.map_or(&[][..], |rules| &rules.spread);
         let spreads: Vec<_> = spreads.iter().map(|spread| (spread, self.column(&spread.attribute))).collect();
@@ -404,36 +405,36 @@ impl Board {
         View::new(cells, (constraint, only), partition, spreads, distinct)
     }
 
-    /// Adds a cell to the order of its groups. A cell without a free container is left out: all work needs a
-    /// container.
-    fn enter(&mut self, number: u32) {
+    /// Adds a cell to the orders of its groups. A cell without a free container is left out, because all work
+    /// needs a container.
+    fn insert_into_orders(&mut self, number: u32) {
         if self.free(number).containers > 0 {
             let weight = self.weight(number);
             for partition in &mut self.partitions {
-                if let Some(group) = partition.group_of[at(number)] {
-                    partition.groups[at(group)].order.insert((weight, number));
+                if let Some(group) = partition.group_of[to_index(number)] {
+                    partition.groups[to_index(group)].order.insert((weight, number));
                 }
             }
         }
     }
 
-    fn leave(&mut self, number: u32) {
+    fn remove_from_orders(&mut self, number: u32) {
         let weight = self.weight(number);
         for partition in &mut self.partitions {
-            if let Some(group) = partition.group_of[at(number)] {
-                partition.groups[at(group)].order.remove(&(weight, number));
+            if let Some(group) = partition.group_of[to_index(number)] {
+                partition.groups[to_index(group)].order.remove(&(weight, number));
             }
         }
     }
 }
 
 /// Converts a number to an index.
-pub(crate) const fn at(number: u32) -> usize {
+pub(crate) const fn to_index(number: u32) -> usize {
     number as usize
 }
 
 /// Converts an index to a number. Boards and batches have fewer than 2^32 elements.
-pub(crate) fn count(place: usize) -> u32 {
+pub(crate) fn to_number(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }
 
@@ -451,8 +452,8 @@ mod tests {
             stack: stack.clone(),
             placement_tags: BTreeSet::new(),
             attributes: Attributes::default(),
-            total: Resources::of_container(10, 10, 1),
-            free: Resources::of_container(10, 10, 1),
+            total: Resources::for_container(10, 10, 1),
+            free: Resources::for_container(10, 10, 1),
             standing: Standing::Open,
         };
         let constraint = |number: usize| Constraint {
@@ -463,12 +464,12 @@ mod tests {
         };
         let any = Constraint { stack: Some(stack.clone()), ..Constraint::default() };
         let mut board = Board::new([cell]);
-        for number in 1..VIEWS {
+        for number in 1..MAX_VIEWS {
             board.view_of(&constraint(number));
         }
         board.view_of(&any);
         board.bound_views();
-        assert_eq!(board.views.len(), VIEWS, "so many are kept");
+        assert_eq!(board.views.len(), MAX_VIEWS, "the cache is full");
         board.view_of(&constraint(0));
         board.bound_views();
         assert!(board.views.is_empty());

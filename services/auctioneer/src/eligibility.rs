@@ -9,13 +9,13 @@ use schemas::resources::{CellClass, Constraint};
 use schemas::rules::Rule;
 
 use crate::board::BoardCell;
-use crate::explain::{EXPLAINED_RULES, name};
+use crate::explain::{MAX_EXPLAINED_RULES, rule_text};
 
-/// Maximum number of classes listed as eligible, and of those listed as ineligible.
-const CLASSES: usize = 24;
+/// Maximum number of eligible classes in a list. The limit for ineligible classes is the same.
+const MAX_CLASSES: usize = 24;
 
-/// Returns the eligible and ineligible classes of these cells, and the constraints that a class cannot
-/// decide.
+/// Returns the eligible and ineligible classes of these cells. Also returns the constraints whose result
+/// differs between cells of one class.
 pub(crate) fn eligibility<'a>(
     cells: impl Iterator<Item = (&'a BoardCell, CellClass)>,
     constraint: &Constraint,
@@ -26,11 +26,11 @@ pub(crate) fn eligibility<'a>(
         *may.entry(class).or_default() |= constraint.mismatch(&cell.offer()).is_none();
     }
     let of = |wanted: bool| may.iter().filter(move |(_, may)| **may == wanted).map(|(class, _)| *class);
-    let named = |wanted| of(wanted).take(CLASSES).collect::<Vec<_>>();
+    let named = |wanted| of(wanted).take(MAX_CLASSES).collect::<Vec<_>>();
     let (eligible, ineligible) = (named(true), named(false));
     let others = may.len() - eligible.len() - ineligible.len();
     let rules = constraint.rules.as_ref().map_or(&[][..], |rules| &rules.constraints);
-    let escaped = rules.iter().filter(|rule| Rule::escapes(rule)).take(EXPLAINED_RULES).map(name);
+    let escaped = rules.iter().filter(|rule| Rule::escapes(rule)).take(MAX_EXPLAINED_RULES).map(rule_text);
     Eligibility {
         judged,
         eligible,

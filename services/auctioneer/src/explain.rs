@@ -3,31 +3,31 @@
 
 use std::borrow::Cow;
 
-use schemas::limits::cut;
+use schemas::limits::truncate;
 use schemas::placement::{
     Candidate, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
 };
-use schemas::resources::{Lack, Mismatch, Resources};
+use schemas::resources::{Mismatch, Resources, Shortage};
 use schemas::rules::Rule;
 
-use crate::board::{Board, CORDONED, EVACUATING, SILENT, UNHEALTHY, count};
+use crate::board::{Board, CORDONED, EVACUATING, SILENT, UNHEALTHY, to_number};
 use crate::family::Family;
 use crate::score::Score;
-use crate::search::Wanted;
+use crate::search::Demand;
 use crate::tally::Tally;
-use crate::view::{Unmet, View, Weak};
+use crate::view::{Unmet, View, WeakIsolation};
 
 /// Maximum number of constraints named in an error.
-const ERROR_RULES: usize = 3;
+const MAX_ERROR_RULES: usize = 3;
 /// Maximum number of constraints named in an explanation.
-pub(crate) const EXPLAINED_RULES: usize = 4;
+pub(crate) const MAX_EXPLAINED_RULES: usize = 4;
 /// Maximum length of a constraint's text, in bytes. Longer texts are cut.
-const RULE_BYTES: usize = 80;
+const MAX_RULE_BYTES: usize = 80;
 /// Maximum length of a value's text, in characters.
-const VALUE_CHARS: usize = 40;
+const MAX_VALUE_CHARS: usize = 40;
 
 /// Returns the placement error of work that no cell accepts (Diego Dev Notes, "Communicating Fullness").
-pub(crate) fn error(board: &Board, wanted: Wanted, tally: &Tally, family: &Family) -> String {
+pub(crate) fn error(board: &Board, wanted: Demand, tally: &Tally, family: &Family) -> String {
     let view = board.view(wanted.view);
     let unmet: u32 = view.unmet.iter().map(|unmet| unmet.cells).sum();
     let compatible = view.cells - view.stack - view.tags - view.weak.cells - unmet;
@@ -38,78 +38,81 @@ pub(crate) fn error(board: &Board, wanted: Wanted, tally: &Tally, family: &Famil
         let cordoned = (view.cordoned == compatible).then_some(CORDONED.into());
         return sentence(UNREACHABLE_CELLS, cordoned);
     }
-    let all = count(view.candidates.len());
+    let all = to_number(view.candidates.len());
     let Some(counts) =
-        wanted.lane.map(|lane| family.lane_at(lane).counts()).filter(|_| !view.distinct.is_empty())
+        wanted.sibling_index.map(|lane| family.index(lane).counts()).filter(|_| !view.distinct.is_empty())
     else {
-        let lacked = Lack::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
+        let lacked = Shortage::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
         return sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.word().into()));
     };
-    let may = |cell: &&u32| family.may_have_more(view, wanted.lane, **cell);
+    let may = |cell: &&u32| family.may_have_more(view, wanted.sibling_index, **cell);
     let left: Vec<Resources> = view.candidates.iter().filter(may).map(|cell| board.free(*cell)).collect();
     let crowded = view.distinct.iter().zip(&counts.crowded).filter(|(_, cells)| **cells > 0);
     let crowded = crowded.map(|(one, cells)| {
         let are = if *cells == 1 { "cell is" } else { "cells are" };
-        format!("{} ({cells} {are} taken)", named(&view.rules[one.rule])).into()
+        format!("{} ({cells} {are} taken)", constraint_text(&view.rules[one.rule])).into()
     });
     if left.is_empty() {
         return sentence(NO_COMPATIBLE_CELLS, crowded);
     }
-    let lacked =
-        Lack::ALL.into_iter().filter(|what| left.iter().all(|free| lacks(*free, wanted.size, *what)));
+    let lacked = Shortage::ALL
+        .into_iter()
+        .filter(|what| left.iter().all(|free| is_lacking(*free, wanted.size, *what)));
     sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.word().into()).chain(crowded))
 }
 
-fn lacks(free: Resources, size: Resources, what: Lack) -> bool {
-    free.lacks(size).any(|lacked| lacked == what)
+fn is_lacking(free: Resources, size: Resources, what: Shortage) -> bool {
+    free.shortages(size).any(|lacked| lacked == what)
 }
 
-/// Returns the mismatches of the cells that were closest to compatible. Cells that fail a constraint are
-/// closest: their stack, tags and isolation match. Next are cells of insufficient isolation, whose stack and
-/// tags match, then cells with other tags, whose stack matches.
+/// Returns the mismatches of the cells that come closest to being compatible. Cells that fail a constraint
+/// are closest, because their stack, tags and isolation match. Cells with insufficient isolation are next,
+/// because their stack and tags match. Cells with different tags are last, because only their stack matches.
 fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     let missed: Vec<(&Rule, &Unmet)> =
         view.rules.iter().zip(&view.unmet).filter(|(_, unmet)| unmet.cells > 0).collect();
     if missed.is_empty() && view.weak.cells > 0 {
-        return vec![weak(&view.weak).into()];
+        return vec![describe_weak_isolation(&view.weak).into()];
     }
     if missed.is_empty() {
         let tags = (view.tags > 0).then_some(Mismatch::Tags);
         let why = tags.or((view.stack > 0).then_some(Mismatch::Stack));
         return why.map(Mismatch::word).into_iter().collect();
     }
-    let miss = |(rule, unmet): &(&Rule, &Unmet)| format!("{} ({})", named(rule), have(unmet)).into();
-    let more = missed.len().saturating_sub(ERROR_RULES);
-    let mut said: Vec<Cow<'static, str>> = missed.iter().take(ERROR_RULES).map(miss).collect();
+    let miss = |(rule, unmet): &(&Rule, &Unmet)| {
+        format!("{} ({})", constraint_text(rule), describe_values(unmet)).into()
+    };
+    let more = missed.len().saturating_sub(MAX_ERROR_RULES);
+    let mut said: Vec<Cow<'static, str>> = missed.iter().take(MAX_ERROR_RULES).map(miss).collect();
     said.extend((more > 0).then(|| format!("and {more} more").into()));
     said
 }
 
-/// Describes the cells of insufficient isolation: `isolation (c1 is none, c2 is degraded[landlock], and 3
+/// Describes the cells with insufficient isolation: `isolation (c1 is none, c2 is degraded[landlock], and 3
 /// more)`.
-fn weak(weak: &Weak) -> String {
-    let mut said: Vec<String> = weak.some.iter().map(|(cell, has)| format!("{cell} is {has}")).collect();
-    let more = weak.cells - count(weak.some.len());
+fn describe_weak_isolation(weak: &WeakIsolation) -> String {
+    let mut said: Vec<String> = weak.examples.iter().map(|(cell, has)| format!("{cell} is {has}")).collect();
+    let more = weak.cells - to_number(weak.examples.len());
     said.extend((more > 0).then(|| format!("and {more} more")));
     format!("isolation ({})", said.join(", "))
 }
 
 /// Returns a constraint in the user's notation.
-pub(crate) fn name(rule: &Rule) -> String {
-    cut(&rule.to_string(), RULE_BYTES)
+pub(crate) fn rule_text(rule: &Rule) -> String {
+    truncate(&rule.to_string(), MAX_RULE_BYTES)
 }
 
-/// Returns a constraint as errors and explanations name it.
-pub(crate) fn named(rule: &Rule) -> String {
-    cut(&Mismatch::Rule(0, rule).word(), RULE_BYTES)
+/// Returns a constraint in the form that errors and explanations use.
+pub(crate) fn constraint_text(rule: &Rule) -> String {
+    truncate(&Mismatch::Rule(0, rule).word(), MAX_RULE_BYTES)
 }
 
 /// Describes the values that do not meet a constraint: `3 cells have linux`.
-fn have(unmet: &Unmet) -> String {
+fn describe_values(unmet: &Unmet) -> String {
     let cells = |cells: u32, one: &str, many: &str| {
         if cells == 1 { format!("1 cell {one}") } else { format!("{cells} cells {many}") }
     };
-    let short = |value: &String| value.chars().take(VALUE_CHARS).collect::<String>();
+    let short = |value: &String| value.chars().take(MAX_VALUE_CHARS).collect::<String>();
     let mut values: Vec<String> = unmet.values.iter().map(short).collect();
     values.extend(unmet.more.then(|| "others".to_owned()));
     let with = unmet.cells - unmet.without;
@@ -124,9 +127,9 @@ fn sentence(what: &str, why: impl IntoIterator<Item = Cow<'static, str>>) -> Str
     if why.is_empty() { what.to_owned() } else { format!("{what}: {}", why.join(", ")) }
 }
 
-/// Builds an explanation: cells passed over by reason, and the best candidates. `crowded` has, for each
-/// constraint on the number of instances, the candidates that have reached its limit. `refused` counts the
-/// cells that fit but were passed over because they refused this work.
+/// Builds an explanation: the number of cells that were passed over for each reason, and the best candidates.
+/// For each constraint on the number of instances, `crowded` is the number of candidates that have reached
+/// its limit. `refused` is the number of cells that fit but were passed over because they refused this work.
 pub(crate) fn explain(
     board: &Board,
     view: &View,
@@ -143,9 +146,10 @@ pub(crate) fn explain(
         (SILENT, view.silent),
         ("refused", refused),
     ];
-    let lacks = Lack::ALL.map(|what| (what.word(), tally.lacking(what)));
+    let lacks = Shortage::ALL.map(|what| (what.word(), tally.lacking(what)));
     let passed_over = reasons.into_iter().chain(lacks).map(|(reason, cells)| (reason.to_owned(), cells));
-    let passed_over = passed_over.chain(rules(view, crowded)).filter(|(_, cells)| *cells > 0);
+    let passed_over =
+        passed_over.chain(cells_excluded_by_rule(view, crowded)).filter(|(_, cells)| *cells > 0);
     Explanation {
         cells: view.cells,
         passed_over: passed_over.collect(),
@@ -154,19 +158,19 @@ pub(crate) fn explain(
     }
 }
 
-/// Returns the number of cells that each constraint excludes. The first [`EXPLAINED_RULES`] constraints are
-/// named, the rest are summed up.
-fn rules(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
+/// Returns the number of cells that each constraint excludes. The first [`MAX_EXPLAINED_RULES`] constraints
+/// are listed by name. The counts of the others are added up in one entry.
+fn cells_excluded_by_rule(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
     let mut counts: Vec<u32> = view.unmet.iter().map(|unmet| unmet.cells).collect();
     for (one, cells) in view.distinct.iter().zip(crowded) {
         counts[one.rule] += cells;
     }
     let mut excluding: Vec<(&Rule, u32)> =
         view.rules.iter().zip(counts).filter(|(_, cells)| *cells > 0).collect();
-    let others = excluding.split_off(excluding.len().min(EXPLAINED_RULES));
+    let others = excluding.split_off(excluding.len().min(MAX_EXPLAINED_RULES));
     let mut said: Vec<(String, u32)> = vec![];
-    for (name, cells) in excluding.iter().map(|(rule, cells)| (named(rule), *cells)) {
-        // Different constraints may have the same text after they are cut.
+    for (name, cells) in excluding.iter().map(|(rule, cells)| (constraint_text(rule), *cells)) {
+        // Different constraints may have the same text after their texts are cut.
         match said.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known += cells,
             None => said.push((name, cells)),
@@ -184,7 +188,7 @@ fn candidate(board: &Board, view: &View, score: &Score) -> Candidate {
     Candidate {
         cell_id: cell.id.clone(),
         zone: cell.zone.clone(),
-        spread: view.said(score.spread),
+        spread: view.explained_spread(score.spread),
         affinity: score.affinity.0,
         siblings_in_zone: score.siblings_in_zone,
         siblings_on_cell: score.siblings_on_cell,
@@ -219,7 +223,7 @@ mod tests {
             used_permille: u32::MAX,
         };
         let reasons = ["stack", "tags", EVACUATING, CORDONED, UNHEALTHY, SILENT, "refused"];
-        let reasons = reasons.into_iter().chain(Lack::ALL.map(Lack::word));
+        let reasons = reasons.into_iter().chain(Shortage::ALL.map(Shortage::word));
         // Each quotation mark takes two bytes in JSON.
         let rule = |number: usize| Rule {
             attribute: Some("a".parse().unwrap()),
@@ -229,8 +233,8 @@ mod tests {
         let mut view = View::default();
         view.rules = (0..limits::RULES).map(rule).collect();
         view.unmet = vec![Unmet { cells: u32::MAX / 32, ..Unmet::default() }; limits::RULES];
-        let rules = rules(&view, &[]);
-        assert_eq!(rules.len(), EXPLAINED_RULES + 1);
+        let rules = cells_excluded_by_rule(&view, &[]);
+        assert_eq!(rules.len(), MAX_EXPLAINED_RULES + 1);
         let explanation = Explanation {
             cells: u32::MAX,
             passed_over: reasons.map(|reason| (reason.to_owned(), u32::MAX)).chain(rules).collect(),

@@ -1,10 +1,10 @@
-//! Instances of one process, and the best of their cells for one more instance.
+//! Existing instances of one process (its family), and the cells that are best for one more instance of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::resources::Resources;
 
-use crate::board::{Board, FIRST, LAST, Spot, at};
+use crate::board::{Board, MAX_SPOT, MIN_SPOT, Spot, to_index};
 use crate::score::Load;
 use crate::view::{Counts, View};
 
@@ -15,46 +15,49 @@ pub(crate) struct Family {
     on_cell: Vec<(u32, u32)>,
     /// Number of instances by zone number.
     in_zone: Vec<(u32, u32)>,
-    /// Additions in order: the cell, its previous number of instances, and the number added.
+    /// Additions in order. Each one consists of the cell, its number of instances before, and the number of
+    /// instances added.
     added: Vec<(u32, u32, u32)>,
-    /// One index for each view and size with which the auction places this process. Usually there is one.
-    lanes: Vec<Lane>,
+    /// One index for each combination of view and size with which the auction places this process. A view
+    /// lists the cells as one constraint evaluates them. Usually there is one combination.
+    indexes: Vec<SiblingIndex>,
 }
 
 /// Cells that already have instances, in the order of preference for one more.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct SiblingIndex {
     view: usize,
     size: Resources,
-    /// Number of entries of `added` that the lane includes.
+    /// Number of entries of `Family::added` that this index includes.
     seen: usize,
-    /// Instances counted as the view's constraints require.
+    /// Instances of the process, counted for the view's constraints and spreads.
     counts: Counts,
-    /// Cells with instances, by bucket of the view: number of instances, load with one more, cell number. An
-    /// entry may be out of date. Both figures only grow within an auction, so an entry is never too large.
-    /// The first entry that is up to date is therefore the best.
-    homes: BTreeMap<usize, BTreeSet<(u32, Load, u32)>>,
-    /// For each group, the first cell with room and without an instance. No earlier cell qualifies, and none
-    /// will within this auction: loads only grow, so cells only move towards the end of the order.
-    lonely: Vec<First>,
+    /// Cells with instances, grouped by bucket of the view. Each entry consists of the number of instances,
+    /// the load with one more instance, and the cell number. An entry may be out of date. Both figures only
+    /// grow within an auction, so an outdated entry is never too large. The first entry that is up to date is
+    /// therefore the best.
+    occupied: BTreeMap<usize, BTreeSet<(u32, Load, u32)>>,
+    /// For each group of cells, the first cell that has room and no instance. No cell before it has both, and
+    /// none will within this auction: loads only grow, so cells only move towards the end of the order.
+    frontiers: Vec<Frontier>,
 }
 
 /// Position of the first cell of a group that has no instance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct First {
+pub(crate) struct Frontier {
     pub(crate) spot: Spot,
-    /// Load of that cell with the work on it.
+    /// Load of this cell with the work on it.
     pub(crate) load: Load,
-    /// Load of a cell that is minimally fuller. Later cells have at least this load. Loads are rounded, so
-    /// some may have exactly this load.
+    /// Load of a cell that is minimally fuller than this one. All later cells have at least this load.
+    /// Because loads are rounded, some of them may have exactly this load.
     pub(crate) fuller: Load,
 }
 
-impl First {
+impl Frontier {
     /// The group has not been searched.
-    pub(crate) const UNKNOWN: Self = Self { spot: FIRST, load: Load::LEAST, fuller: Load::LEAST };
-    /// The group has no such cell.
-    pub(crate) const NONE: Self = Self { spot: LAST, load: Load::MOST, fuller: Load::MOST };
+    pub(crate) const UNKNOWN: Self = Self { spot: MIN_SPOT, load: Load::MIN, fuller: Load::MIN };
+    /// The group has no cell with room and without an instance.
+    pub(crate) const NONE: Self = Self { spot: MAX_SPOT, load: Load::MAX, fuller: Load::MAX };
 }
 
 impl Family {
@@ -81,53 +84,59 @@ impl Family {
         add(&mut self.in_zone, zone, more);
     }
 
-    /// Returns the lane for work of this view and size, after adding all cells that have instances.
-    pub(crate) fn lane(&mut self, board: &Board, view: usize, size: Resources) -> usize {
-        let known = self.lanes.iter().position(|lane| lane.view == view && lane.size == size);
+    /// Returns the number of the [`SiblingIndex`] for work of this view and size. The index is created or
+    /// updated first, so that it includes all cells that have instances.
+    pub(crate) fn index_for(&mut self, board: &Board, view: usize, size: Resources) -> usize {
+        let known = self.indexes.iter().position(|lane| lane.view == view && lane.size == size);
         let seen = board.view(view);
         let place = known.unwrap_or_else(|| {
-            self.lanes.push(Lane { view, size, counts: seen.no_counts(), ..Lane::default() });
-            self.lanes.len() - 1
+            self.indexes.push(SiblingIndex {
+                view,
+                size,
+                counts: seen.empty_counts(),
+                ..SiblingIndex::default()
+            });
+            self.indexes.len() - 1
         });
-        let lane = &mut self.lanes[place];
+        let lane = &mut self.indexes[place];
         for &(home, before, more) in &self.added[lane.seen..] {
-            seen.count(&mut lane.counts, (home, before, more));
-            if before == 0 && seen.takes(home) {
+            seen.add_instances(&mut lane.counts, (home, before, more));
+            if before == 0 && seen.is_candidate(home) {
                 let entry = (find(&self.on_cell, home), load_with(board, home, size), home);
-                lane.homes.entry(seen.bucket_of(home)).or_default().insert(entry);
+                lane.occupied.entry(seen.bucket_of(home)).or_default().insert(entry);
             }
         }
         lane.seen = self.added.len();
         place
     }
 
-    /// Returns `true` if the constraints allow one more instance on a candidate, regardless of its room. The
-    /// lane provides the counts.
+    /// Returns `true` if the constraints allow one more instance on a candidate, whether or not it has room.
+    /// `lane` is the number of the [`SiblingIndex`] that provides the counts.
     pub(crate) fn may_have_more(&self, view: &View, lane: Option<usize>, cell: u32) -> bool {
         let Some(lane) = lane.filter(|_| !view.distinct.is_empty()) else { return true };
         let bucket = &view.buckets[view.bucket_of(cell)];
-        self.on_cell(cell) < view.most_on_cell() && !view.is_crowded(bucket, &self.lanes[lane].counts)
+        self.on_cell(cell) < view.max_per_cell() && !view.is_crowded(bucket, &self.indexes[lane].counts)
     }
 
-    pub(crate) fn lane_at(&self, lane: usize) -> &Lane {
-        &self.lanes[lane]
+    pub(crate) fn index(&self, lane: usize) -> &SiblingIndex {
+        &self.indexes[lane]
     }
 
-    pub(crate) fn lane_mut(&mut self, lane: usize) -> &mut Lane {
-        &mut self.lanes[lane]
+    pub(crate) fn index_mut(&mut self, lane: usize) -> &mut SiblingIndex {
+        &mut self.indexes[lane]
     }
 
     /// Visits the cells of a bucket that have instances, the best first, until `wanted` returns `false`.
-    pub(crate) fn walk(
+    pub(crate) fn visit_occupied(
         &mut self,
         board: &Board,
         lane: usize,
         bucket: usize,
         mut wanted: impl FnMut(u32, Load, u32) -> bool,
     ) {
-        let lane = &mut self.lanes[lane];
-        let most = board.view(lane.view).most_on_cell();
-        let Some(homes) = lane.homes.get_mut(&bucket) else { return };
+        let lane = &mut self.indexes[lane];
+        let most = board.view(lane.view).max_per_cell();
+        let Some(homes) = lane.occupied.get_mut(&bucket) else { return };
         let mut visited = vec![];
         while let Some(entry) = homes.pop_first() {
             let (_, _, cell) = entry;
@@ -148,23 +157,23 @@ impl Family {
     }
 }
 
-impl Lane {
+impl SiblingIndex {
     /// Returns the instance counts.
     pub(crate) const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Returns the position at which to start a search for cells of a group that have no instance.
-    pub(crate) fn lonely_from(&self, group: u32) -> First {
-        self.lonely.get(at(group)).copied().unwrap_or(First::UNKNOWN)
+    /// Returns the position in a group at which a search for cells without an instance starts.
+    pub(crate) fn frontier(&self, group: u32) -> Frontier {
+        self.frontiers.get(to_index(group)).copied().unwrap_or(Frontier::UNKNOWN)
     }
 
-    /// Stores the position at which the next search starts.
-    pub(crate) fn set_lonely_from(&mut self, group: u32, first: First) {
-        if self.lonely.len() <= at(group) {
-            self.lonely.resize(at(group) + 1, First::UNKNOWN);
+    /// Stores the position in a group at which the next search starts.
+    pub(crate) fn set_frontier(&mut self, group: u32, first: Frontier) {
+        if self.frontiers.len() <= to_index(group) {
+            self.frontiers.resize(to_index(group) + 1, Frontier::UNKNOWN);
         }
-        self.lonely[at(group)] = first;
+        self.frontiers[to_index(group)] = first;
     }
 }
 

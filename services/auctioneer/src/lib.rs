@@ -24,4 +24,4 @@ mod search;
 mod tally;
 mod view;
 
-pub use machine::{Auctioneer, Deeds, Effect, Input, Settings};
+pub use machine::{Auctioneer, Effect, Input, Settings, Totals};

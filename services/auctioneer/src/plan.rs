@@ -1,11 +1,11 @@
-//! Simulation of a change. The state machine that decides and the auction that places run step by step on a
-//! copy of the cluster.
+//! Simulation of a change. The state machine that makes decisions and the auction that places work run step
+//! by step on a copy of the cluster.
 //!
 //! Nothing is written to the log. In the copy, placed work runs immediately and stopped work ends
-//! immediately. If nothing else remains to be done, the simulated time advances to the next deadline: a
-//! monitor, a delay, or the time at which an index without room for two instances stops its old one first.
-//! Waiting work of other processes takes part in every auction. Future requests of other clients are unknown,
-//! so a plan assumes that there are none.
+//! immediately. If nothing else remains to be done, the simulated time advances to the next deadline. A
+//! deadline is the end of a monitoring period or of a delay. It is also the time at which an index that has
+//! no room for two instances at once stops its old instance first. Waiting work of other processes takes part
+//! in every auction. Future requests of other clients are unknown, so a plan assumes that there are none.
 
 mod known;
 pub(crate) mod lacks;
@@ -23,10 +23,12 @@ use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
 use schemas::isolation::Isolation;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
-use schemas::process::{self, Command, Context, Outcome, Process, Report, ReportStep, Slot, Steer, Unplaced};
+use schemas::process::{
+    self, Command, Context, Outcome, Process, Report, ReportStep, RolloutControl, Slot, Unplaced,
+};
 use schemas::query::CellRow;
 use schemas::resources::Resources;
-use schemas::rollout::{self, Pause, Rollout};
+use schemas::rollout::{self, PauseReason, Rollout};
 use schemas::task::Task;
 use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
 use serde::Serialize;
@@ -35,46 +37,47 @@ use uuid::Uuid;
 use self::overview::Overview;
 use crate::auction::{Item, Verdict, auction};
 use crate::board::{Board, BoardCell};
-use crate::preempt::Running;
+use crate::preempt::PreemptibleWork;
 
 pub use known::{board_cell, process as known_process, task as known_task};
-pub use lacks::{Keeps, Lacks, Nearest, nearest};
+pub use lacks::{Nearest, Obstacle, ReasonsByCell, nearest};
 pub use preempted::{Victim, running_instance, running_task};
-pub use tasks::Fate;
+pub use tasks::TaskOutcome;
 
-/// Maximum number of time advances without a placement or stop, in addition to one per instance. A plan then
-/// considers the rest impossible.
-const IDLE: usize = 100;
+/// Maximum number of time advances without a placement or stop, in addition to one advance per instance.
+/// After that, the plan treats the remaining work as impossible.
+const MAX_IDLE_ADVANCES: usize = 100;
 
-/// Base of the ids generated in a copy. They are greater than any random or counted id of a cluster.
-const MADE: u128 = u128::MAX << 64;
+/// Base of the ids that are generated in a copy. Generated ids are greater than any random or counted id of a
+/// cluster.
+const GENERATED_ID_BASE: u128 = u128::MAX << 64;
 
 /// Copy of a cluster on which changes are simulated.
 #[derive(Clone, Debug)]
-pub struct Copy {
+pub struct ClusterCopy {
     now: Timestamp,
     board: Board,
-    /// Cells that global processes follow, with their ordinals.
-    numbered: Vec<(u32, CellId, Cell)>,
+    /// Cells with their ordinals, from which the indices of global processes are derived.
+    cell_ordinals: Vec<(u32, CellId, Cell)>,
     processes: BTreeMap<ProcessGuid, Process>,
     overview: Overview,
-    /// Existing tasks, and the tasks to be planned.
+    /// Existing tasks, and the tasks that the plan places.
     tasks: BTreeMap<TaskGuid, Task>,
-    asked_tasks: BTreeSet<TaskGuid>,
+    planned_tasks: BTreeSet<TaskGuid>,
     /// Waiting work of other processes.
-    others: Others,
+    others: WaitingWork,
     /// Running work of other processes that may be stopped for work of higher priority, by cell.
-    may_stop: BTreeMap<CellId, Arc<Vec<Running>>>,
+    may_stop: BTreeMap<CellId, Arc<Vec<PreemptibleWork>>>,
     /// `true` if room was freed since the last auction.
     freed: bool,
-    /// Last generated id of a container or decision.
+    /// Last id that was generated for a container or decision.
     made: u128,
     turn: u32,
-    /// Number of steps at the start of the current turn.
+    /// Number of recorded steps when the current turn started.
     turn_at: usize,
     steps: Vec<Step>,
     /// Reason for each instance that could not be placed, from its last attempt.
-    lacking: BTreeMap<(ProcessGuid, Place), NoRoom>,
+    lacking: BTreeMap<(ProcessGuid, Place), PlacementFailure>,
     /// Processes whose rollouts paused at a canary.
     paused: BTreeSet<ProcessGuid>,
 }
@@ -82,16 +85,16 @@ pub struct Copy {
 /// Step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Number of replacement turns started so far, 0 if there was none.
+    /// Number of replacement turns that had started before this step. 0 if there was none.
     pub turn: u32,
     pub process_guid: ProcessGuid,
-    pub does: Does,
+    pub does: StepAction,
 }
 
 /// Action of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Does {
+pub enum StepAction {
     /// An instance is placed and starts.
     Starts {
         place: Place,
@@ -102,19 +105,19 @@ pub enum Does {
         place: Place,
         cell_id: CellId,
     },
-    /// Work of lower priority stops on a cell to make room for an instance.
+    /// Work of lower priority on a cell stops to make room for an instance.
     Preempts {
         /// The instance that gets the room.
         place: Place,
         cell_id: CellId,
         victims: Vec<Victim>,
     },
-    /// The new instance of an index finds no room beside the old one. After a delay the old instance stops
-    /// first.
+    /// The new instance of an index finds no room beside the old instance. After a delay, the old instance
+    /// stops before the new one starts.
     FallsBack {
         index: u32,
         /// Reason why the new instance found no room.
-        no_room: Option<NoRoom>,
+        no_room: Option<PlacementFailure>,
     },
     /// The rollout pauses until an operator resumes it.
     Pauses {
@@ -124,24 +127,24 @@ pub enum Does {
 
 /// Reason why an instance could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NoRoom {
+pub struct PlacementFailure {
     /// Placement error shown to users.
     pub error: String,
     /// Resources or constraints that each cell lacks, or the reason why it was not considered.
-    pub cells: Lacks,
+    pub cells: ReasonsByCell,
 }
 
 /// Instance that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Left {
+pub struct UnplacedInstance {
     pub process_guid: ProcessGuid,
     pub place: Place,
     #[serde(flatten)]
-    pub no_room: NoRoom,
+    pub no_room: PlacementFailure,
 }
 
-impl Copy {
-    /// Creates a copy of these cells and of those processes on them that the plan changes.
+impl ClusterCopy {
+    /// Creates a copy with these cells and with the processes that the plan changes.
     pub fn new(
         now: Timestamp,
         cells: impl IntoIterator<Item = BoardCell>,
@@ -150,15 +153,15 @@ impl Copy {
         let mut copy = Self {
             now,
             board: Board::new(cells),
-            numbered: vec![],
+            cell_ordinals: vec![],
             processes: BTreeMap::new(),
             overview: Overview::default(),
             tasks: BTreeMap::new(),
-            asked_tasks: BTreeSet::new(),
-            others: Others::default(),
+            planned_tasks: BTreeSet::new(),
+            others: WaitingWork::default(),
             may_stop: BTreeMap::new(),
             freed: false,
-            made: MADE,
+            made: GENERATED_ID_BASE,
             turn: 0,
             turn_at: 0,
             steps: vec![],
@@ -166,7 +169,7 @@ impl Copy {
             paused: BTreeSet::new(),
         };
         for process in processes {
-            copy.overview.take_in(&process);
+            copy.overview.update(&process);
             copy.processes.insert(process.guid.clone(), process);
         }
         copy
@@ -174,13 +177,13 @@ impl Copy {
 
     /// Adds processes and tasks of other clients that also wait for room.
     #[must_use]
-    pub fn beside(
+    pub fn with_waiting(
         mut self,
         processes: impl IntoIterator<Item = Process>,
         tasks: impl IntoIterator<Item = Item>,
     ) -> Self {
         for process in processes.into_iter().filter(|process| !self.processes.contains_key(&process.guid)) {
-            for by in process.staying() {
+            for by in process.retained_containers() {
                 self.overview.count(&process.guid, &by.cell_id);
             }
             let places = process.slots.iter().map(|slot| &slot.place);
@@ -194,16 +197,16 @@ impl Copy {
     /// Returns the amount of other work that waited for room at the start, and the part of it that has been
     /// placed.
     #[must_use]
-    pub fn others(&self) -> (usize, usize) {
+    pub fn other_work(&self) -> (usize, usize) {
         (self.others.waiting.len() + self.others.placed, self.others.placed)
     }
 
-    /// Sets the ordinals of these cells, which global processes follow.
+    /// Sets the ordinals of these cells, from which the indices of global processes are derived.
     ///
     /// # Errors
-    /// See [`Self::walk`].
-    pub fn numbered(mut self, cells: &[CellRow]) -> Result<Self, Refusal> {
-        self.numbered = cells.iter().filter_map(known::numbered_cell).collect();
+    /// See [`Self::run`].
+    pub fn with_cell_ordinals(mut self, cells: &[CellRow]) -> Result<Self, Refusal> {
+        self.cell_ordinals = cells.iter().filter_map(known::numbered_cell).collect();
         let is_global = |process: &&Process| process.desired.as_deref().is_some_and(Desired::is_global);
         let global: Vec<ProcessGuid> =
             self.processes.values().filter(is_global).map(|process| process.guid.clone()).collect();
@@ -232,12 +235,12 @@ impl Copy {
 
     /// Returns the instances that could not be placed, with the reason for each cell.
     #[must_use]
-    pub fn left(&self) -> Vec<Left> {
+    pub fn unplaced_instances(&self) -> Vec<UnplacedInstance> {
         let left = self.lacking.iter().filter(|((guid, place), _)| {
             let process = self.processes.get(guid);
             process.and_then(|process| process.actual(place)).is_some_and(Actual::is_unclaimed)
         });
-        left.map(|((guid, place), no_room)| Left {
+        left.map(|((guid, place), no_room)| UnplacedInstance {
             process_guid: guid.clone(),
             place: place.clone(),
             no_room: no_room.clone(),
@@ -249,20 +252,23 @@ impl Copy {
     /// index, no other index has an instance, and no rollout is under way. Indices of a global process whose
     /// cell accepts no new work are not considered.
     #[must_use]
-    pub fn is_carried_out(&self, guid: &ProcessGuid) -> bool {
+    pub fn is_settled(&self, guid: &ProcessGuid) -> bool {
         let Some(process) = self.processes.get(guid) else { return false };
-        let rolls = process.rollout.as_deref().and_then(Rollout::under_way).is_some();
-        let running = |index| process.actuals_at(index).filter(|(_, lrp)| lrp.runs_on()).count();
+        let rolls = process.rollout.as_deref().and_then(Rollout::active).is_some();
+        let running = |index| process.actuals_at(index).filter(|(_, lrp)| lrp.keeps_running()).count();
         let desired = process.desired.as_deref();
         let all = desired.is_none_or(|desired| {
-            desired.indices().filter(|index| desired.rolls(*index)).all(|index| running(index) == 1)
+            desired
+                .indices()
+                .filter(|index| desired.is_rolling_index(*index))
+                .all(|index| running(index) == 1)
         });
-        let extra = |slot: &Slot| desired.is_none_or(|desired| !desired.has(slot.place.index));
+        let extra = |slot: &Slot| desired.is_none_or(|desired| !desired.desires_index(slot.place.index));
         !rolls && all && !process.slots.iter().any(extra)
     }
 
-    /// Returns the difference between the highest and the lowest number of instances on the cells that may
-    /// run the process.
+    /// Returns the difference between the highest and the lowest number of instances per cell. Only cells
+    /// that may run the process are considered.
     #[must_use]
     pub fn skew(&self, guid: &ProcessGuid) -> u32 {
         let on = self.spread(guid);
@@ -270,17 +276,18 @@ impl Copy {
         most.copied().unwrap_or(0) - least.copied().unwrap_or(0)
     }
 
-    /// Returns the number of instances that stay on each cell that may run the process.
+    /// Returns the number of instances that remain on each cell. Only cells that may run the process are
+    /// considered.
     #[must_use]
     pub fn spread(&self, guid: &ProcessGuid) -> BTreeMap<CellId, u32> {
         let Some(process) = self.processes.get(guid) else { return BTreeMap::new() };
         let desired = process.desired.as_deref();
         let active = desired.and_then(|desired| desired.definition(&desired.active_definition_id));
         let Some(definition) = active else { return BTreeMap::new() };
-        let takes = |cell: &&BoardCell| lacks::takes(cell, &definition.constraint);
+        let takes = |cell: &&BoardCell| lacks::accepts(cell, &definition.constraint);
         let cells = self.board.cells().iter().filter(takes);
         let mut on: BTreeMap<CellId, u32> = cells.map(|cell| (cell.id.clone(), 0)).collect();
-        for by in process.staying() {
+        for by in process.retained_containers() {
             if let Some(count) = on.get_mut(&by.cell_id) {
                 *count += 1;
             }
@@ -292,15 +299,20 @@ impl Copy {
     ///
     /// # Errors
     /// The refusal that a client would get.
-    pub fn ask(&mut self, guid: &ProcessGuid, domain: &Domain, command: &Command) -> Result<bool, Refusal> {
+    pub fn apply(&mut self, guid: &ProcessGuid, domain: &Domain, command: &Command) -> Result<bool, Refusal> {
         self.now = self.now.next();
         let board = &self.board;
         let present = |cell: &CellId| board.number(cell).is_some();
-        let numbered = |visit: process::Visit<'_>| {
-            self.numbered.iter().for_each(|(ordinal, id, cell)| visit(*ordinal, id, cell));
+        let numbered = |visit: process::CellVisitor<'_>| {
+            self.cell_ordinals.iter().for_each(|(ordinal, id, cell)| visit(*ordinal, id, cell));
         };
-        let context =
-            Context { now: self.now, fresh: true, present: &present, known: &|_| true, numbered: &numbered };
+        let context = Context {
+            now: self.now,
+            is_fresh: true,
+            present: &present,
+            known: &|_| true,
+            for_each_cell: &numbered,
+        };
         let events = process::decide(self.processes.get(guid), command, context)?;
         if events.is_empty() {
             return Ok(false);
@@ -308,12 +320,12 @@ impl Copy {
         events.iter().for_each(|event| self.note(guid, event));
         self.made += 1;
         let decision = DecisionId(Uuid::from_u128(self.made));
-        let stamp = Stamp::beginning(decision, self.now);
+        let stamp = Stamp::root(decision, self.now);
         let epoch = schemas::container::Epoch(self.now);
         let new = || Process::new(guid.clone(), domain.clone(), epoch);
         let process = self.processes.entry(guid.clone()).or_insert_with(new);
         process::evolve(process, &events, &stamp);
-        self.overview.take_in_events(process, &events);
+        self.overview.update_for_events(process, &events);
         Ok(true)
     }
 
@@ -321,7 +333,7 @@ impl Copy {
     fn note(&mut self, guid: &ProcessGuid, event: &Event) {
         match event {
             Event::Rollout(rollout::Event::Begun { .. }) => {
-                // Replacements that follow one another without a step in between belong to the same turn.
+                // Rollouts that begin without a step in between belong to the same turn.
                 if self.turn == 0 || self.turn_at < self.steps.len() {
                     self.turn += 1;
                     self.turn_at = self.steps.len();
@@ -331,18 +343,18 @@ impl Copy {
                 let lacking =
                     self.lacking.iter().find(|((of, place), _)| of == guid && place.index == *index);
                 let no_room = lacking.map(|(_, no_room)| no_room.clone());
-                self.step(guid, Does::FallsBack { index: *index, no_room });
+                self.step(guid, StepAction::FallsBack { index: *index, no_room });
             }
             Event::Rollout(rollout::Event::Paused { cause, reason }) => {
-                if *cause == Pause::Canary {
+                if *cause == PauseReason::Canary {
                     self.paused.insert(guid.clone());
                 }
-                self.step(guid, Does::Pauses { reason: reason.clone() });
+                self.step(guid, StepAction::Pauses { reason: reason.clone() });
             }
             Event::Actual(actual::Event::StopRequested { places, .. }) => {
                 for place in places.iter() {
                     if let Some(cell_id) = self.holder(guid, &place).map(|by| by.cell_id.clone()) {
-                        self.step(guid, Does::Stops { place, cell_id });
+                        self.step(guid, StepAction::Stops { place, cell_id });
                     }
                 }
             }
@@ -363,7 +375,7 @@ impl Copy {
         }
     }
 
-    fn step(&mut self, guid: &ProcessGuid, does: Does) {
+    fn step(&mut self, guid: &ProcessGuid, does: StepAction) {
         self.steps.push(Step { turn: self.turn, process_guid: guid.clone(), does });
     }
 
@@ -389,16 +401,16 @@ impl Copy {
     /// Runs the simulation until nothing more happens.
     ///
     /// # Errors
-    /// A refusal that no real cluster would return: the copied state is inconsistent.
-    pub fn walk(&mut self) -> Result<(), Refusal> {
+    /// A refusal, which means that the copied state is inconsistent. A real cluster would not return it.
+    pub fn run(&mut self) -> Result<(), Refusal> {
         let instances = self.processes.values().filter_map(|process| process.desired.as_deref());
         let instances: u32 = instances.map(|desired| desired.instances).sum();
-        let (mut idle, most) = (0, IDLE + usize::try_from(instances).unwrap_or(usize::MAX));
+        let (mut idle, most) = (0, MAX_IDLE_ADVANCES + usize::try_from(instances).unwrap_or(usize::MAX));
         self.converge_all()?;
         loop {
-            // Convergence inspects every instance and finds only work that reports do not trigger, so it runs
+            // Convergence inspects every instance. It only finds work that reports do not trigger, so it runs
             // last.
-            let does = self.start_claimed()? | self.stop()? | self.place()? | self.resume()?;
+            let does = self.start_claimed()? | self.remove_stopping()? | self.place()? | self.resume()?;
             if does || self.converge_all()? {
                 idle = if does { 0 } else { idle };
                 continue;
@@ -420,31 +432,32 @@ impl Copy {
         Ok(any)
     }
 
-    /// Converges a process until nothing is due. Each decision settles something, so the loop terminates.
+    /// Converges a process until nothing is due. Each decision settles something, so the loop ends.
     fn converge(&mut self, guid: &ProcessGuid) -> Result<bool, Refusal> {
         let mut any = false;
-        while self.ask_known(guid, &Command::Converge)? {
+        while self.apply_existing(guid, &Command::Converge)? {
             any = true;
         }
         Ok(any)
     }
 
-    /// Returns the instances that may have something left to do and match a condition.
-    fn moving(&self, so: impl Fn(&Actual) -> bool) -> Vec<(ProcessGuid, Place, Actual)> {
-        let moving = self.overview.moving().filter_map(|(guid, place)| {
+    /// Returns the instances that match a condition. Only instances that may have something left to do are
+    /// considered.
+    fn unsettled(&self, so: impl Fn(&Actual) -> bool) -> Vec<(ProcessGuid, Place, Actual)> {
+        let moving = self.overview.unsettled().filter_map(|(guid, place)| {
             let lrp = self.processes.get(guid)?.actual(place).filter(|lrp| so(lrp))?;
             Some((guid.clone(), place.clone(), lrp.clone()))
         });
         moving.collect()
     }
 
-    fn is_there(&self, lrp: &Actual) -> bool {
+    fn is_on_board(&self, lrp: &Actual) -> bool {
         lrp.holder().is_some_and(|by| self.board.number(&by.cell_id).is_some())
     }
 
     /// Starts the instances that cells have claimed.
     fn start_claimed(&mut self) -> Result<bool, Refusal> {
-        let claimed = self.moving(|lrp| self.is_there(lrp) && !lrp.is_running() && !lrp.is_stopping());
+        let claimed = self.unsettled(|lrp| self.is_on_board(lrp) && !lrp.is_running() && !lrp.is_stopping());
         let mut any = false;
         for (guid, place, lrp) in claimed {
             let Some(by) = lrp.holder() else { continue };
@@ -454,8 +467,8 @@ impl Copy {
     }
 
     /// Removes the instances that were asked to stop.
-    fn stop(&mut self) -> Result<bool, Refusal> {
-        let stopping = self.moving(|lrp| self.is_there(lrp) && lrp.is_stopping());
+    fn remove_stopping(&mut self) -> Result<bool, Refusal> {
+        let stopping = self.unsettled(|lrp| self.is_on_board(lrp) && lrp.is_stopping());
         let mut any = false;
         for (guid, place, lrp) in stopping {
             let Some(by) = lrp.holder() else { continue };
@@ -464,11 +477,11 @@ impl Copy {
         Ok(any)
     }
 
-    /// Runs an auction of the instances that wait for a cell. Instances that found no cell take part again
-    /// only after room was freed.
+    /// Runs an auction for the instances that wait for a cell. Instances that found no cell take part in
+    /// later auctions only after room was freed.
     fn place(&mut self) -> Result<bool, Refusal> {
         let again = std::mem::take(&mut self.freed);
-        let open = self.moving(|lrp| lrp.is_unclaimed() && (again || !lrp.is_unplaced()));
+        let open = self.unsettled(|lrp| lrp.is_unclaimed() && (again || !lrp.has_placement_error()));
         let item = |(guid, place, _): &(ProcessGuid, Place, Actual)| {
             self.processes.get(guid).and_then(|process| Item::of_place(process, place))
         };
@@ -500,7 +513,7 @@ impl Copy {
         for (guid, place, cell_id) in &placed {
             if let Some(number) = self.board.number(cell_id) {
                 let zone = self.board.cell(number).zone.clone();
-                self.step(guid, Does::Starts { place: place.clone(), cell_id: cell_id.clone(), zone });
+                self.step(guid, StepAction::Starts { place: place.clone(), cell_id: cell_id.clone(), zone });
             }
         }
         let mut any = !placed.is_empty();
@@ -514,8 +527,9 @@ impl Copy {
                 any = true;
                 continue;
             }
-            let cells = lacks::of(&self.board, &item, self.overview.siblings().get(&guid));
-            self.lacking.insert((guid.clone(), place.clone()), NoRoom { error: error.clone(), cells });
+            let cells = lacks::reasons_by_cell(&self.board, &item, self.overview.siblings().get(&guid));
+            self.lacking
+                .insert((guid.clone(), place.clone()), PlacementFailure { error: error.clone(), cells });
             self.fail(&guid, Unplaced { place, attempt: item.rank.since, error })?;
         }
         Ok(any)
@@ -537,34 +551,34 @@ impl Copy {
             judged: self.now.next(),
             steps: steps.into_iter().map(ReportStep::Actual).collect(),
         };
-        self.ask_known(guid, &Command::Report(report))
+        self.apply_existing(guid, &Command::Report(report))
     }
 
     fn fail(&mut self, guid: &ProcessGuid, unplaced: Unplaced) -> Result<bool, Refusal> {
         let process = self.processes.get(guid);
-        let judged = process.and_then(|process| process.evaluation_of(process.actual(&unplaced.place)?));
+        let judged = process.and_then(|process| process.evaluation_for(process.actual(&unplaced.place)?));
         let Some(evaluation) = judged.map(|one| one.id) else { return Ok(false) };
         let unplaced = vec![unplaced];
         let outcome = Outcome { evaluation, unplaced, used_up: false, explanation: None };
-        self.ask_known(guid, &Command::Fail(outcome))
+        self.apply_existing(guid, &Command::Fail(outcome))
     }
 
     /// Applies a command to a process. Returns `false` if the process does not exist.
-    fn ask_known(&mut self, guid: &ProcessGuid, command: &Command) -> Result<bool, Refusal> {
+    fn apply_existing(&mut self, guid: &ProcessGuid, command: &Command) -> Result<bool, Refusal> {
         let domain = self.processes.get(guid).map(|process| process.domain.clone());
-        domain.map_or(Ok(false), |domain| self.ask(guid, &domain, command))
+        domain.map_or(Ok(false), |domain| self.apply(guid, &domain, command))
     }
 
     /// Resumes the rollouts that paused at a canary, as an operator would.
     fn resume(&mut self) -> Result<bool, Refusal> {
         let mut any = false;
         for guid in std::mem::take(&mut self.paused) {
-            any |= self.ask_known(&guid, &Command::Steer(Steer::Resume))?;
+            any |= self.apply_existing(&guid, &Command::Steer(RolloutControl::Resume))?;
         }
         Ok(any)
     }
 
-    /// Applies a verdict on other waiting work: the work keeps waiting, or its room is taken.
+    /// Applies a verdict on waiting work of other processes. If the work got no cell, it keeps waiting.
     fn place_other(&mut self, verdict: Verdict) {
         let Ok(cell_id) = verdict.place else {
             self.others.waiting.push(verdict.item);
@@ -580,7 +594,7 @@ impl Copy {
 
 /// Waiting work of other processes.
 #[derive(Clone, Debug, Default)]
-struct Others {
+struct WaitingWork {
     waiting: Vec<Item>,
     /// `true` if the work has not been in an auction yet.
     untried: bool,

@@ -5,18 +5,18 @@ use std::cmp::Reverse;
 use schemas::limits;
 use schemas::resources::Resources;
 
-/// Load of a cell: the mean of the used fractions of memory, disk and containers, in units of 2^-32, rounded
-/// down. Integers make the order identical in every process and every run.
+/// Load of a cell: the mean of the used fractions of memory, disk and containers. It is rounded down to a
+/// multiple of 2^-32. Loads are integers, so that every process and every run sorts cells in the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Load(u64);
 
 impl Load {
     /// Minimum load.
-    pub(crate) const LEAST: Self = Self(0);
-    /// Load greater than that of any cell.
-    pub(crate) const MOST: Self = Self(u64::MAX);
+    pub(crate) const MIN: Self = Self(0);
+    /// Load that is greater than the load of any cell.
+    pub(crate) const MAX: Self = Self(u64::MAX);
 
-    /// Returns the load in thousandths, rounded to the nearest, for explanations.
+    /// Returns the load in thousandths, rounded to the nearest integer, for explanations.
     #[must_use]
     pub fn permille(self) -> u32 {
         let rounded = self.0.saturating_mul(1000).saturating_add(1 << 31);
@@ -29,22 +29,22 @@ impl Load {
 pub struct Score {
     /// `true` if the cell refused this work. Any other cell that fits is better.
     pub refused: bool,
-    /// Sum of the fill levels of the spread shares that the cell belongs to, with this instance on it. Lower
-    /// is better. 0 for work without a spread.
+    /// Weighted sum of the fill levels of the spread shares that the cell belongs to, after the instance was
+    /// added. Lower is better. 0 for work without a spread.
     pub spread: u64,
     /// Sum of the weights of the affinities that hold on the cell. Higher is better.
     pub affinity: Reverse<i32>,
-    /// Instances of the same process in the cell's zone, 0 for tasks.
+    /// Number of instances of the same process in the zone of the cell. 0 for tasks.
     pub siblings_in_zone: u32,
-    /// Instances of the same process on the cell.
+    /// Number of instances of the same process on the cell.
     pub siblings_on_cell: u32,
     /// Load of the cell with the work on it.
     pub load: Load,
-    /// Number of the cell in the order of ids, as the tie-breaker.
+    /// Number of the cell in the order of cell ids. It decides between cells that are otherwise equal.
     pub cell: u32,
 }
 
-/// Weights of the resources of a cell with these totals in its load.
+/// Weights with which the resources of a cell count in its load. They depend on the totals of the cell.
 ///
 /// The mean of three fractions is represented by one numerator over `3 · memory · disk · containers`. Among
 /// cells with the same totals, the order by numerator is therefore the order by load, whatever work is added.
@@ -62,7 +62,7 @@ impl Scale {
     /// overflow.
     #[must_use]
     pub fn new(total: Resources) -> Self {
-        // A cell without disk cannot use any: its fraction is 0 of 1.
+        // A cell without disk cannot use any disk, so the used fraction is 0 of 1.
         let memory = u128::from(total.memory_mb.max(1));
         let disk = u128::from(total.disk_mb.max(1));
         let containers = u128::from(total.containers.max(1));
@@ -89,14 +89,14 @@ impl Scale {
             + u128::from(used.containers) * self.containers
     }
 
-    /// Returns the load of a cell with this used weight.
+    /// Returns the load of a cell whose used resources have this weight.
     #[must_use]
     pub fn load(&self, weight: u128) -> Load {
         Load(u64::try_from((weight << 32) / self.whole).unwrap_or(u64::MAX))
     }
 }
 
-/// Limits totals to the language's maximum, and free resources to the totals.
+/// Limits the totals to the maximum that the schema allows, and limits the free resources to the totals.
 #[must_use]
 pub fn bounded(total: Resources, free: Resources) -> (Resources, Resources) {
     let total = Resources {
@@ -148,8 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn score_orders_by_spread_affinity_zone_cell_and_load()
-     {
+    fn score_orders_by_spread_affinity_zone_cell_and_load() {
         let score = |refused, (spread, affinity), (siblings_in_zone, siblings_on_cell), load, cell| Score {
             refused,
             spread,

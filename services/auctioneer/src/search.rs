@@ -1,34 +1,35 @@
 //! Search for the best cells for one item of work.
 //!
 //! The preferences of an auction (Diego Dev Notes, "Distributing ActualLRPs: Auctioneer") are, in order of
-//! importance: few siblings in the zone, few siblings on the cell, and an even load. If the work asks for
-//! them, an even spread over an attribute and affinity come before these.
+//! importance: few siblings in the zone, few siblings on the cell, and an even load. Siblings are instances
+//! of the same process. If the work has a spread or affinities, an even spread over an attribute and the
+//! affinities come before these preferences.
 //!
-//! The search visits buckets of equivalent cells in this order, and buckets that are equally good together.
-//! Within these buckets it first offers the cells without siblings, group by group from the emptiest cell on,
-//! and then the cells with siblings. Refusals by a cell are rare, so work that was refused is placed by a
-//! scan of every cell.
+//! The search visits buckets of equivalent cells in the order of these preferences. Buckets that are equally
+//! good are visited together. Within them, the search first offers the cells without siblings, group by
+//! group, starting with the emptiest cell. Then it offers the cells with siblings. Refusals by a cell are
+//! rare, so work that was refused is placed by a scan of every cell.
 
 use std::cmp::Reverse;
 
 use schemas::limits;
 use schemas::resources::Resources;
 
-use crate::board::{Board, FIRST, LAST, Spot, at};
-use crate::family::{Family, First, load_with};
+use crate::board::{Board, MAX_SPOT, MIN_SPOT, Spot, to_index};
+use crate::family::{Family, Frontier, load_with};
 use crate::score::{Load, Score};
 use crate::view::{Bucket, Counts};
 
 /// Best cells found so far, the best first.
 #[derive(Debug, Default)]
-pub(crate) struct Best(Vec<Score>);
+pub(crate) struct BestScores(Vec<Score>);
 
-impl Best {
+impl BestScores {
     fn is_full(&self) -> bool {
         self.0.len() >= limits::EXPLAINED_CANDIDATES
     }
 
-    /// Inserts a cell, unless there are enough better ones. Returns `true` if the cell was inserted.
+    /// Inserts a cell, unless the list is full of better ones. Returns `true` if the cell was inserted.
     fn offer(&mut self, score: Score) -> bool {
         let at = self.0.partition_point(|known| *known < score);
         if at >= limits::EXPLAINED_CANDIDATES {
@@ -39,13 +40,14 @@ impl Best {
         true
     }
 
-    /// Returns `true` if there are enough cells that are better than this score, for any cell number.
-    fn ends_before(&self, score: Score) -> bool {
+    /// Returns `true` if the list is full of cells that are better than this score, whatever the cell number
+    /// in the score is.
+    fn rules_out(&self, score: Score) -> bool {
         self.is_full()
             && self.0.last().is_some_and(|worst| Score { cell: 0, ..*worst } < Score { cell: 0, ..score })
     }
 
-    /// Returns `true` if there are enough cells that are better than this score.
+    /// Returns `true` if the list is full of cells that are better than this score.
     fn is_full_of_better(&self, score: Score) -> bool {
         self.is_full() && self.0.last().is_some_and(|worst| *worst < score)
     }
@@ -56,25 +58,26 @@ impl Best {
     }
 }
 
-/// Rating of a bucket: its spread, affinity and siblings in the zone.
+/// Rating of a bucket: its spread, its affinity, and the number of siblings in its zone.
 type Tier = (u64, Reverse<i32>, u32);
 
-/// Work to place: its view, its size, and the lane of its family if the family has instances.
+/// Work to place: its view, its size, and the number of the sibling index of its process. `None` if the
+/// process has no instances.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct Demand {
     pub(crate) view: usize,
     pub(crate) size: Resources,
-    pub(crate) lane: Option<usize>,
+    pub(crate) sibling_index: Option<usize>,
 }
 
-/// Finds the best cells for work of this size through the indexes. The result equals that of [`scan`] for
-/// work that no cell refused.
-pub(crate) fn search(board: &mut Board, wanted: Wanted, partition: usize, family: &mut Family) -> Best {
-    let mut best = Best::default();
+/// Finds the best cells for work of this size through the indexes. If no cell refused the work, the result
+/// equals the result of [`scan`].
+pub(crate) fn search(board: &mut Board, wanted: Demand, partition: usize, family: &mut Family) -> BestScores {
+    let mut best = BestScores::default();
     let mut tiers = tiers(board, wanted, family);
     let mut left = tiers.as_mut_slice();
     while let Some(tier) = left.iter().map(|(tier, _)| *tier).min() {
-        // Move the buckets of the best tier to the front. The others remain for later rounds.
+        // Move the buckets of the best tier to the front. The other buckets remain for later rounds.
         let mut ends = 0;
         for place in 0..left.len() {
             if left[place].0 == tier {
@@ -84,12 +87,12 @@ pub(crate) fn search(board: &mut Board, wanted: Wanted, partition: usize, family
         }
         let (now, later) = left.split_at_mut(ends);
         for (_, bucket) in &*now {
-            lonely(board, (wanted, partition), (*bucket, tier), family, &mut best);
+            offer_free_cells(board, (wanted, partition), (*bucket, tier), family, &mut best);
         }
-        if let Some(lane) = wanted.lane {
+        if let Some(lane) = wanted.sibling_index {
             let (spread, affinity, siblings_in_zone) = tier;
             for (_, bucket) in now.iter().filter(|_| !best.is_full()).copied().collect::<Vec<_>>() {
-                family.walk(board, lane, bucket, |siblings_on_cell, load, cell| {
+                family.visit_occupied(board, lane, bucket, |siblings_on_cell, load, cell| {
                     let refused = false;
                     best.offer(Score {
                         refused,
@@ -112,12 +115,12 @@ pub(crate) fn search(board: &mut Board, wanted: Wanted, partition: usize, family
 }
 
 /// Finds the best cells for work that some cells refused, by visiting every candidate.
-pub(crate) fn scan(board: &Board, wanted: Wanted, family: &Family, refused: &[u32]) -> Best {
-    let Wanted { view, size, lane } = wanted;
-    let mut best = Best::default();
+pub(crate) fn scan(board: &Board, wanted: Demand, family: &Family, refused: &[u32]) -> BestScores {
+    let Demand { view, size, sibling_index: lane } = wanted;
+    let mut best = BestScores::default();
     let seen = board.view(view);
     let none = Counts::default();
-    let counts = lane.map_or(&none, |lane| family.lane_at(lane).counts());
+    let counts = lane.map_or(&none, |lane| family.index(lane).counts());
     for &cell in &seen.candidates {
         let bucket = &seen.buckets[seen.bucket_of(cell)];
         if board.free(cell).fits(size) && family.may_have_more(seen, lane, cell) {
@@ -136,10 +139,10 @@ pub(crate) fn scan(board: &Board, wanted: Wanted, family: &Family, refused: &[u3
 }
 
 /// Returns the tier and the index of each bucket that may run one more instance.
-fn tiers(board: &Board, wanted: Wanted, family: &Family) -> Vec<(Tier, usize)> {
+fn tiers(board: &Board, wanted: Demand, family: &Family) -> Vec<(Tier, usize)> {
     let view = board.view(wanted.view);
     let none = Counts::default();
-    let counts = wanted.lane.map_or(&none, |lane| family.lane_at(lane).counts());
+    let counts = wanted.sibling_index.map_or(&none, |lane| family.index(lane).counts());
     let buckets = view.buckets.iter().enumerate().filter(|(_, bucket)| !view.is_crowded(bucket, counts));
     let tier = |(place, bucket): (usize, &Bucket)| {
         let spread = view.deviation(bucket, counts);
@@ -149,16 +152,16 @@ fn tiers(board: &Board, wanted: Wanted, family: &Family) -> Vec<(Tier, usize)> {
 }
 
 /// Offers the cells of a bucket that have no siblings.
-fn lonely(
+fn offer_free_cells(
     board: &mut Board,
-    (wanted, partition): (Wanted, usize),
+    (wanted, partition): (Demand, usize),
     (bucket, tier): (usize, Tier),
     family: &mut Family,
-    best: &mut Best,
+    best: &mut BestScores,
 ) {
     for place in 0..board.view(wanted.view).buckets[bucket].groups.len() {
         let group = board.view(wanted.view).buckets[bucket].groups[place];
-        let from = wanted.lane.map_or(First::UNKNOWN, |lane| family.lane_at(lane).lonely_from(group));
+        let from = wanted.sibling_index.map_or(Frontier::UNKNOWN, |lane| family.index(lane).frontier(group));
         let (spread, affinity, siblings_in_zone) = tier;
         let refused = false;
         let place_at = |load, cell| Score {
@@ -170,46 +173,49 @@ fn lonely(
             load,
             cell,
         };
-        // Skip the group if neither the cell at that position nor any fuller one can be among the best.
+        // Skip the group if neither the first cell without siblings nor any fuller cell can be among the
+        // best.
         if best.is_full_of_better(place_at(from.load, from.spot.1))
             && best.is_full_of_better(place_at(from.fuller, 0))
         {
             continue;
         }
         let place = (partition, group, from.spot);
-        let first = lonely_in_group(board, place, wanted.size, (tier, family), best);
-        if let Some(lane) = wanted.lane {
-            let first = first.map_or(First::NONE, |spot| known(board, (partition, group), wanted.size, spot));
-            family.lane_mut(lane).set_lonely_from(group, first);
+        let first = offer_free_cells_in_group(board, place, wanted.size, (tier, family), best);
+        if let Some(lane) = wanted.sibling_index {
+            let first = first
+                .map_or(Frontier::NONE, |spot| frontier_at(board, (partition, group), wanted.size, spot));
+            family.index_mut(lane).set_frontier(group, first);
         }
     }
 }
 
-/// Returns a position in a group's order with its loads, which the search would otherwise compute repeatedly.
-fn known(board: &mut Board, (partition, group): (usize, u32), size: Resources, spot: Spot) -> First {
+/// Returns a position in a group's order together with its loads. Otherwise the search would compute these
+/// loads repeatedly.
+fn frontier_at(board: &mut Board, (partition, group): (usize, u32), size: Resources, spot: Spot) -> Frontier {
     let (group, _) = board.group(partition, group);
     let weight = spot.0 + group.scale.weigh(size);
-    First { spot, load: group.scale.load(weight), fuller: group.scale.load(weight + 1) }
+    Frontier { spot, load: group.scale.load(weight), fuller: group.scale.load(weight + 1) }
 }
 
-/// Offers the cells of a group that have no siblings, the emptiest first, until no further cell can be among
-/// the best. Returns the position of the first of them that has room.
-fn lonely_in_group(
+/// Offers the cells of a group that have no siblings, the emptiest first. Stops as soon as no further cell
+/// can be among the best. Returns the position of the first cell that has room and no siblings.
+fn offer_free_cells_in_group(
     board: &mut Board,
     (partition, group, from): (usize, u32, Spot),
     size: Resources,
     ((spread, affinity, siblings_in_zone), family): (Tier, &Family),
-    best: &mut Best,
+    best: &mut BestScores,
 ) -> Option<Spot> {
     let (group, free) = board.group(partition, group);
-    if from == LAST || group.lacks_room(size) {
+    if from == MAX_SPOT || group.lacks_room(size) {
         return None;
     }
     let added = group.scale.weigh(size);
     let refused = false;
     let score =
         |load, cell| Score { refused, spread, affinity, siblings_in_zone, siblings_on_cell: 0, load, cell };
-    let (mut some_fit, mut first) = (from != FIRST, None);
+    let (mut some_fit, mut first) = (from != MIN_SPOT, None);
     // Compute the load once for cells that are equally full.
     let mut judged = (u128::MAX, Load::default());
     let mut start = from;
@@ -217,12 +223,12 @@ fn lonely_in_group(
         for &(weight, cell) in group.order.range(start..) {
             if weight != judged.0 {
                 judged = (weight, group.scale.load(weight + added));
-                // Further cells are too full, whatever their number.
-                if best.ends_before(score(judged.1, 0)) {
+                // All further cells are too full, whatever their cell numbers are.
+                if best.rules_out(score(judged.1, 0)) {
                     return first.or(Some((weight, cell)));
                 }
             }
-            if !free[at(cell)].fits(size) {
+            if !free[to_index(cell)].fits(size) {
                 continue;
             }
             some_fit = true;
@@ -231,8 +237,8 @@ fn lonely_in_group(
             }
             first = first.or(Some((weight, cell)));
             if !best.offer(score(judged.1, cell)) {
-                // Equally full cells that follow have greater numbers. A slightly fuller cell may still round
-                // to the same load.
+                // The following cells with equal load have greater numbers, so they are not better. A
+                // slightly fuller cell may still round to the same load.
                 start = (weight + 1, 0);
                 continue 'runs;
             }

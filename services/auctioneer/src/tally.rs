@@ -1,19 +1,21 @@
-//! Counts of the resources that candidates lack, kept up to date while an auction fills the cells.
+//! Counts of the candidates that lack each resource. They are kept up to date while an auction fills the
+//! cells.
 
-use schemas::resources::{Lack, Resources};
+use schemas::resources::{Resources, Shortage};
 
 use crate::board::Board;
 use crate::view::View;
 
-/// Placement of an auction: free resources of a cell before and after.
+/// Free resources of a cell before and after a placement in an auction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Allocation {
     pub(crate) cell: u32,
     pub(crate) before: Resources,
     pub(crate) after: Resources,
 }
 
-/// Number of a view's candidates that have room for work of one size, and the number that lack each resource.
+/// Number of candidates that have room for work of one size, and number of candidates that lack each
+/// resource. All counts refer to one view, the cells as one constraint evaluates them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) fitting: u32,
@@ -21,13 +23,13 @@ pub(crate) struct Tally {
     pub(crate) disk: u32,
     pub(crate) memory: u32,
     pub(crate) ports: u32,
-    /// Number of placements that the counts include.
+    /// Number of placements that are included in the counts.
     seen: usize,
 }
 
 impl Tally {
     /// Counts all candidates.
-    pub(crate) fn new(board: &Board, view: &View, size: Resources, taken: &[Taken]) -> Self {
+    pub(crate) fn new(board: &Board, view: &View, size: Resources, taken: &[Allocation]) -> Self {
         let mut tally = Self { seen: taken.len(), ..Self::default() };
         for cell in &view.candidates {
             tally.add(board.free(*cell), size);
@@ -36,14 +38,14 @@ impl Tally {
     }
 
     /// Applies the placements since the last refresh, or counts all candidates again if that is faster.
-    pub(crate) fn refresh(&mut self, board: &Board, view: &View, size: Resources, taken: &[Taken]) {
+    pub(crate) fn refresh(&mut self, board: &Board, view: &View, size: Resources, taken: &[Allocation]) {
         let news = &taken[self.seen..];
         if news.len() > view.candidates.len() {
             *self = Self::new(board, view, size, taken);
             return;
         }
-        for Taken { cell, before, after } in news {
-            if view.takes(*cell) {
+        for Allocation { cell, before, after } in news {
+            if view.is_candidate(*cell) {
                 self.subtract(*before, size);
                 self.add(*after, size);
             }
@@ -52,35 +54,35 @@ impl Tally {
     }
 
     /// Returns the number of candidates that lack a resource.
-    pub(crate) const fn lacking(&self, what: Lack) -> u32 {
+    pub(crate) const fn lacking(&self, what: Shortage) -> u32 {
         match what {
-            Lack::Containers => self.containers,
-            Lack::Disk => self.disk,
-            Lack::Memory => self.memory,
-            Lack::Ports => self.ports,
+            Shortage::Containers => self.containers,
+            Shortage::Disk => self.disk,
+            Shortage::Memory => self.memory,
+            Shortage::Ports => self.ports,
         }
     }
 
     fn add(&mut self, free: Resources, size: Resources) {
         self.fitting += u32::from(free.fits(size));
-        for what in free.lacks(size) {
+        for what in free.shortages(size) {
             *self.counter(what) += 1;
         }
     }
 
     fn subtract(&mut self, free: Resources, size: Resources) {
         self.fitting -= u32::from(free.fits(size));
-        for what in free.lacks(size) {
+        for what in free.shortages(size) {
             *self.counter(what) -= 1;
         }
     }
 
-    const fn counter(&mut self, what: Lack) -> &mut u32 {
+    const fn counter(&mut self, what: Shortage) -> &mut u32 {
         match what {
-            Lack::Containers => &mut self.containers,
-            Lack::Disk => &mut self.disk,
-            Lack::Memory => &mut self.memory,
-            Lack::Ports => &mut self.ports,
+            Shortage::Containers => &mut self.containers,
+            Shortage::Disk => &mut self.disk,
+            Shortage::Memory => &mut self.memory,
+            Shortage::Ports => &mut self.ports,
         }
     }
 }

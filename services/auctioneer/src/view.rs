@@ -1,5 +1,5 @@
-//! The cells as the constraint of some work evaluates them: the candidates, their buckets, and how well each
-//! suits the work apart from its load (docs/model.md, "The auction").
+//! The cells as the constraint of some work evaluates them. A view contains the candidates, their buckets,
+//! and how well each bucket suits the work apart from its load (docs/internals/model/auction.md, "Auction").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,24 +10,25 @@ use schemas::names::CellId;
 use schemas::resources::{Constraint, Mismatch};
 use schemas::rules::{Rule, Spread};
 
-use crate::board::{BoardCell, Standing, at, count};
+use crate::board::{BoardCell, Standing, to_index, to_number};
 
 /// Marker for "no bucket" and "no value".
 pub(crate) const NONE: u32 = u32::MAX;
 /// Maximum number of attribute values named in an error.
-const VALUES_NAMED: usize = 3;
-/// Maximum number of cells of insufficient isolation that are named.
-const WEAK_NAMED: usize = 3;
-/// Units per instance in [`Share::filled`], fine enough to distinguish shares of 10,000 values.
-const PART: u64 = 1 << 16;
-/// Fill level greater than that of any share, for values that should have no instances.
-const UNWANTED: u64 = 1 << 50;
+const MAX_NAMED_VALUES: usize = 3;
+/// Maximum number of cells with insufficient isolation that an error names.
+const MAX_NAMED_WEAK_CELLS: usize = 3;
+/// Units per instance in [`Share::fill_level`]. They are fine enough to distinguish the shares of 10,000
+/// values.
+const FILL_UNIT: u64 = 1 << 16;
+/// Fill level for values that should have no instances. It is greater than the fill level of any share.
+const UNWANTED_FILL: u64 = 1 << 50;
 
-/// Values of one attribute, with a number per cell.
+/// Values of one attribute, with the value of each cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     /// Value of each cell, as an index into `values`. [`NONE`] if the cell has no value.
-    pub(crate) of: Vec<u32>,
+    pub(crate) value_of: Vec<u32>,
     /// Distinct values.
     pub(crate) values: Vec<String>,
 }
@@ -35,38 +36,38 @@ pub(crate) struct Column {
 impl Column {
     pub(crate) fn new(cells: &[BoardCell], name: &AttributeName) -> Self {
         let mut known: BTreeMap<&str, u32> = BTreeMap::new();
-        let mut of = Vec::with_capacity(cells.len());
+        let mut value_of = Vec::with_capacity(cells.len());
         for cell in cells {
-            let next = count(known.len());
+            let next = to_number(known.len());
             let value = cell.offer().attribute(name.as_str());
-            of.push(value.map_or(NONE, |value| *known.entry(value).or_insert(next)));
+            value_of.push(value.map_or(NONE, |value| *known.entry(value).or_insert(next)));
         }
         let mut values = vec![String::new(); known.len()];
-        known.into_iter().for_each(|(value, number)| values[at(number)] = value.to_owned());
-        Self { of, values }
+        known.into_iter().for_each(|(value, number)| values[to_index(number)] = value.to_owned());
+        Self { value_of, values }
     }
 
     /// Returns the slot in which instances on this cell are counted. Cells with the same value share a slot,
     /// and so do cells without a value.
     pub(crate) fn slot(&self, cell: u32) -> usize {
-        let value = self.of[at(cell)];
-        if value == NONE { self.values.len() } else { at(value) }
+        let value = self.value_of[to_index(cell)];
+        if value == NONE { self.values.len() } else { to_index(value) }
     }
 }
 
-/// Fraction of the instances that cells with one value should have: numerator and denominator. `None` if they
-/// should have no instances.
+/// Fraction of the instances that should run on the cells with one attribute value: numerator and
+/// denominator. `None` if no instances should run on these cells.
 #[derive(Clone, Copy, Debug)]
 struct Share(Option<(u64, u64)>);
 
 impl Share {
-    /// Returns the fill level of the share with one more instance, in units of [`PART`]: the number of
-    /// instances that the process would have if all shares were equally full.
-    fn filled(self, there: u32) -> u64 {
-        let parts = (u64::from(there) + 1) * PART;
+    /// Returns the fill level of the share after one more instance, in units of [`FILL_UNIT`]. This is the
+    /// number of instances that the process would have if all shares were as full as this one.
+    fn fill_level(self, there: u32) -> u64 {
+        let parts = (u64::from(there) + 1) * FILL_UNIT;
         match self.0 {
             Some((part, whole)) => parts * whole / part,
-            None => UNWANTED + parts,
+            None => UNWANTED_FILL + parts,
         }
     }
 }
@@ -81,8 +82,8 @@ pub(crate) struct SpreadView {
 }
 
 impl SpreadView {
-    /// Computes the shares of a spread. Values with a target get its percentage. The other values of the
-    /// candidates get the rest in equal parts.
+    /// Computes the shares of a spread. A value with a target gets the percentage of its target. The values
+    /// of candidates without a target divide the rest equally.
     fn new(spread: &Spread, column: Arc<Column>, candidates: &[u32]) -> Self {
         let named = |value: usize| column.values.get(value).and_then(|value| spread.targets.get(value));
         let there: BTreeSet<usize> = candidates.iter().map(|cell| column.slot(*cell)).collect();
@@ -93,8 +94,8 @@ impl SpreadView {
         let share = |value: usize| match named(value) {
             Some(0) => Share(None),
             Some(percent) => Share(Some((u64::from(*percent), 100))),
-            // Cells without the attribute have no share. Values without a target have none if the targets add
-            // up to 100 %.
+            // Cells without the attribute have no share. Values without a target have no share if the targets
+            // add up to 100 %.
             None if value == column.values.len() || rest == 0 => Share(None),
             None => Share(Some((rest, 100 * others.max(1)))),
         };
@@ -106,41 +107,41 @@ impl SpreadView {
 /// Constraint on the number of instances per cell or per attribute value.
 #[derive(Clone, Debug)]
 pub(crate) struct DistinctView {
-    /// Index among the constraints.
+    /// Index of this constraint among all constraints of the work.
     pub(crate) rule: usize,
     /// The attribute. `None` if the constraint applies to cells.
     pub(crate) column: Option<Arc<Column>>,
     pub(crate) most: u32,
-    /// Number of candidates per value, by slot of the column.
+    /// Number of candidates for each value, by slot of the column.
     pub(crate) candidates: Vec<u32>,
 }
 
 /// Cells with the right stack and tags but insufficient isolation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Weak {
+pub(crate) struct WeakIsolation {
     pub(crate) cells: u32,
     /// Some of these cells, with their isolation.
-    pub(crate) some: Vec<(CellId, Isolation)>,
+    pub(crate) examples: Vec<(CellId, Isolation)>,
 }
 
-impl Weak {
+impl WeakIsolation {
     fn add(&mut self, cell: &BoardCell) {
         self.cells += 1;
-        if self.some.len() < WEAK_NAMED {
-            self.some.push((cell.id.clone(), cell.offer().isolation()));
+        if self.examples.len() < MAX_NAMED_WEAK_CELLS {
+            self.examples.push((cell.id.clone(), cell.offer().isolation()));
         }
     }
 }
 
-/// Cells that fail one constraint and meet those before it.
+/// Cells that fail one constraint and meet all constraints before it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unmet {
     pub(crate) cells: u32,
     /// Number of these cells that lack the attribute.
     pub(crate) without: u32,
-    /// Some values of the other cells.
+    /// Some of the attribute values of these cells.
     pub(crate) values: BTreeSet<String>,
-    /// `true` if there are further values.
+    /// `true` if these cells have further attribute values.
     pub(crate) more: bool,
 }
 
@@ -157,7 +158,7 @@ pub(crate) struct Bucket {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Number of instances of one process, counted as a view's constraints require.
+/// Number of instances of one process, counted for each spread and each constraint of a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// Counts by slot, for each spread.
@@ -165,24 +166,24 @@ pub(crate) struct Counts {
     /// Counts by slot, for each constraint on the number of instances. Empty for a constraint that applies to
     /// cells.
     distinct: Vec<Vec<u32>>,
-    /// For each of these constraints, the number of candidates that have reached its limit.
+    /// For each constraint on the number of instances, the number of candidates that have reached its limit.
     pub(crate) crowded: Vec<u32>,
 }
 
-/// The cells as one constraint evaluates them.
+/// The cells as the constraint of some work evaluates them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// Number of cells evaluated: all, or only the one that may run the work.
+    /// Number of evaluated cells: all cells, or 1 if only one cell may run the work.
     pub(crate) cells: u32,
-    /// Number of cells with another stack.
+    /// Number of cells with a different stack.
     pub(crate) stack: u32,
-    /// Number of cells with other tags.
+    /// Number of cells with different tags.
     pub(crate) tags: u32,
     /// Cells with insufficient isolation.
-    pub(crate) weak: Weak,
-    /// Cells that fail the constraint, for each constraint.
+    pub(crate) weak: WeakIsolation,
+    /// For each constraint, the cells that fail it.
     pub(crate) unmet: Vec<Unmet>,
-    /// The constraints, for error messages.
+    /// The constraints of the work, for error messages.
     pub(crate) rules: Vec<Rule>,
     /// Number of compatible cells that evacuate.
     pub(crate) evacuating: u32,
@@ -192,14 +193,15 @@ pub(crate) struct View {
     pub(crate) unhealthy: u32,
     /// Number of compatible cells that do not report.
     pub(crate) silent: u32,
-    /// The remaining cells, in order.
+    /// Numbers of the remaining cells, in ascending order.
     pub(crate) candidates: Vec<u32>,
     /// Bucket of each cell. [`NONE`] if the cell is not a candidate.
     bucket_of: Vec<u32>,
     pub(crate) buckets: Vec<Bucket>,
     pub(crate) spreads: Vec<SpreadView>,
     pub(crate) distinct: Vec<DistinctView>,
-    /// Partition that contains the groups of the buckets. `None` if every candidate must be inspected.
+    /// Partition of the board that contains the groups of the buckets. `None` if every candidate must be
+    /// inspected.
     pub(crate) partition: Option<usize>,
 }
 
@@ -224,7 +226,7 @@ impl View {
         let mut view = Self { unmet, rules, partition, ..Self::default() };
         let may_take = |cell: &BoardCell| only.is_none_or(|only| cell.id == *only);
         for (number, cell) in cells.all.iter().enumerate().filter(|(_, cell)| may_take(cell)) {
-            view.look_at(count(number), cell, constraint);
+            view.classify_cell(to_number(number), cell, constraint);
         }
         view.spreads = spreads
             .into_iter()
@@ -244,7 +246,7 @@ impl View {
         view
     }
 
-    fn look_at(&mut self, number: u32, cell: &BoardCell, constraint: &Constraint) {
+    fn classify_cell(&mut self, number: u32, cell: &BoardCell, constraint: &Constraint) {
         self.cells += 1;
         match (constraint.mismatch(&cell.offer()), cell.standing) {
             (Some(Mismatch::Stack), _) => self.stack += 1,
@@ -269,25 +271,25 @@ impl View {
         let mut of_group: BTreeMap<u32, u32> = BTreeMap::new();
         self.bucket_of = vec![NONE; cells.all.len()];
         for &number in &self.candidates {
-            let group = cells.group_of.and_then(|group_of| group_of[at(number)]);
+            let group = cells.group_of.and_then(|group_of| group_of[to_index(number)]);
             if let Some(bucket) = group.and_then(|group| of_group.get(&group)) {
-                self.bucket_of[at(number)] = *bucket;
+                self.bucket_of[to_index(number)] = *bucket;
                 continue;
             }
-            let zone = cells.zone_of[at(number)];
+            let zone = cells.zone_of[to_index(number)];
             let spread: Vec<usize> = self.spreads.iter().map(|spread| spread.column.slot(number)).collect();
             let slot = |one: &DistinctView| one.column.as_ref().map_or(0, |column| column.slot(number));
             let distinct: Vec<usize> = self.distinct.iter().map(slot).collect();
-            let offer = cells.all[at(number)].offer();
+            let offer = cells.all[to_index(number)].offer();
             let affinity = constraint.rules.as_ref().map_or(0, |rules| rules.affinity(&offer));
             let bucket = *known.entry((zone, spread, distinct, affinity)).or_insert_with_key(|key| {
                 let (zone, spread, distinct, affinity) = key.clone();
                 self.buckets.push(Bucket { zone, spread, distinct, affinity, groups: vec![] });
                 groups.push(BTreeSet::new());
-                count(self.buckets.len() - 1)
+                to_number(self.buckets.len() - 1)
             });
-            self.bucket_of[at(number)] = bucket;
-            groups[at(bucket)].extend(group);
+            self.bucket_of[to_index(number)] = bucket;
+            groups[to_index(bucket)].extend(group);
             of_group.extend(group.map(|group| (group, bucket)));
         }
         for (bucket, groups) in self.buckets.iter_mut().zip(groups) {
@@ -296,30 +298,31 @@ impl View {
     }
 
     /// Returns `true` if a cell is a candidate.
-    pub(crate) fn takes(&self, cell: u32) -> bool {
-        self.bucket_of[at(cell)] != NONE
+    pub(crate) fn is_candidate(&self, cell: u32) -> bool {
+        self.bucket_of[to_index(cell)] != NONE
     }
 
     /// Returns the index of a candidate's bucket.
     pub(crate) fn bucket_of(&self, cell: u32) -> usize {
-        at(self.bucket_of[at(cell)])
+        to_index(self.bucket_of[to_index(cell)])
     }
 
-    /// Returns the weighted sum of the fill levels of a bucket's shares with one more instance.
+    /// Returns the weighted sum of the fill levels of a bucket's shares, as they would be after one more
+    /// instance.
     pub(crate) fn deviation(&self, bucket: &Bucket, counts: &Counts) -> u64 {
         let filled = |(at, (spread, slot)): (usize, (&SpreadView, &usize))| {
             let there = counts.spread.get(at).map_or(0, |counts| counts[*slot]);
-            spread.weight * spread.shares[*slot].filled(there)
+            spread.weight * spread.shares[*slot].fill_level(there)
         };
         self.spreads.iter().zip(&bucket.spread).enumerate().map(filled).sum()
     }
 
-    /// Converts a deviation to the figure in explanations: the number of instances that the process would
-    /// have if all shares were as full as this one.
-    pub(crate) fn said(&self, deviation: u64) -> u32 {
+    /// Converts a deviation to the number that explanations show. This is the number of instances that the
+    /// process would have if all shares were as full as this one.
+    pub(crate) fn explained_spread(&self, deviation: u64) -> u32 {
         let weights: u64 = self.spreads.iter().map(|spread| spread.weight).sum();
         let mean = deviation.checked_div(weights).unwrap_or(0);
-        u32::try_from((mean + PART / 2) / PART).unwrap_or(u32::MAX)
+        u32::try_from((mean + FILL_UNIT / 2) / FILL_UNIT).unwrap_or(u32::MAX)
     }
 
     /// Returns `true` if the attribute values of a bucket rule out one more instance on any of its cells.
@@ -331,13 +334,13 @@ impl View {
     }
 
     /// Returns the maximum number of instances per cell.
-    pub(crate) fn most_on_cell(&self) -> u32 {
+    pub(crate) fn max_per_cell(&self) -> u32 {
         let most = self.distinct.iter().filter(|one| one.column.is_none()).map(|one| one.most);
         most.min().unwrap_or(u32::MAX)
     }
 
-    /// Returns zeroed counts.
-    pub(crate) fn no_counts(&self) -> Counts {
+    /// Returns counts that are all zero.
+    pub(crate) fn empty_counts(&self) -> Counts {
         let slots = |column: &Column| vec![0; column.values.len() + 1];
         Counts {
             spread: self.spreads.iter().map(|spread| slots(&spread.column)).collect(),
@@ -347,14 +350,14 @@ impl View {
     }
 
     /// Adds instances on a cell. `before` is the cell's previous number of instances.
-    pub(crate) fn count(&self, counts: &mut Counts, (cell, before, more): (u32, u32, u32)) {
+    pub(crate) fn add_instances(&self, counts: &mut Counts, (cell, before, more): (u32, u32, u32)) {
         for (spread, counts) in self.spreads.iter().zip(&mut counts.spread) {
             counts[spread.column.slot(cell)] += more;
         }
         let Counts { distinct, crowded, .. } = counts;
         for ((one, counts), crowded) in self.distinct.iter().zip(distinct).zip(crowded) {
             let (before, candidates) = match &one.column {
-                None => (before, u32::from(self.takes(cell))),
+                None => (before, u32::from(self.is_candidate(cell))),
                 Some(column) => {
                     let slot = column.slot(cell);
                     counts[slot] += more;
@@ -374,7 +377,7 @@ impl Unmet {
         match value {
             None => self.without += 1,
             Some(value) if self.values.contains(value) => {}
-            Some(value) if self.values.len() < VALUES_NAMED => {
+            Some(value) if self.values.len() < MAX_NAMED_VALUES => {
                 self.values.insert(value.to_owned());
             }
             Some(_) => self.more = true,

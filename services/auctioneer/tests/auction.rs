@@ -1,7 +1,7 @@
-//! Property tests that compare the indexed auction with a reference implementation: for each item, the cell
-//! with the smallest score.
+//! Property tests that compare the indexed auction with a reference implementation. For each item, the
+//! reference implementation chooses the cell with the smallest score.
 
-#![expect(clippy::unwrap_used, reason = "names and numbers that are drawn are good")]
+#![expect(clippy::unwrap_used, reason = "generated names and numbers are valid")]
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +14,13 @@ use proptest::prelude::*;
 use schemas::attributes::{AttributeName, Attributes};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, Ports, TaskDefinition};
-use schemas::isolation::{Isolation, Wall};
+use schemas::isolation::{Isolation, IsolationLayer};
 use schemas::limits::EXPLAINED_CANDIDATES;
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
 use schemas::placement::{Candidate, Eligibility, Explanation};
 use schemas::rank::Priority;
-use schemas::resources::{CellClass, Constraint, Lack, Mismatch, Resources};
+use schemas::resources::{CellClass, Constraint, Mismatch, Resources, Shortage};
 use schemas::rules::{Affinity, Distinct, Operator, Rule, Rules, Spread};
 use schemas::{ActualLrpKey, Position, Timestamp};
 
@@ -99,7 +99,7 @@ fn value<'a>(cell: &'a BoardCell, name: &AttributeName) -> Option<&'a str> {
 }
 
 /// Returns the number of siblings on cells with the same attribute value.
-fn alike(
+fn siblings_with_same_value(
     cells: &[BoardCell],
     cell: &BoardCell,
     name: &AttributeName,
@@ -117,7 +117,7 @@ fn crowding(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) ->
         None => false,
         Some(Distinct::Cell { most }) => siblings_on(cell, item, siblings) >= most,
         Some(Distinct::Attribute { attribute, most }) => {
-            alike(cells, cell, attribute, item, siblings) >= most
+            siblings_with_same_value(cells, cell, attribute, item, siblings) >= most
         }
     };
     rules(item).constraints.into_iter().filter(is_full).collect::<Vec<_>>().into_iter()
@@ -131,7 +131,7 @@ fn affinity(cell: &BoardCell, item: &Item) -> i32 {
 fn deviation(cells: &[BoardCell], cell: &BoardCell, item: &Item, siblings: &Siblings) -> u64 {
     let mut sum = 0;
     for spread in rules(item).spread {
-        let there = u64::from(alike(cells, cell, &spread.attribute, item, siblings)) + 1;
+        let there = u64::from(siblings_with_same_value(cells, cell, &spread.attribute, item, siblings)) + 1;
         let candidates = cells.iter().filter(|cell| is_candidate(cell, item));
         let values: BTreeSet<&str> = candidates.filter_map(|cell| value(cell, &spread.attribute)).collect();
         let others = values.iter().filter(|value| !spread.targets.contains_key(**value)).count() as u64;
@@ -151,14 +151,14 @@ fn deviation(cells: &[BoardCell], cell: &BoardCell, item: &Item, siblings: &Sibl
 }
 
 /// Converts a deviation to a number of instances.
-fn said(item: &Item, deviation: u64) -> u32 {
+fn spread_in_instances(item: &Item, deviation: u64) -> u32 {
     let weights: u64 = rules(item).spread.iter().map(|spread| u64::from(spread.weight)).sum();
     let mean = deviation.checked_div(weights).unwrap_or(0);
     u32::try_from((mean + (1 << 15)) >> 16).unwrap_or(u32::MAX)
 }
 
-/// Describes, for each constraint, the cells for which it is the first mismatch, with their values.
-fn missed(cells: &[BoardCell], item: &Item) -> Vec<String> {
+/// For each constraint, describes the cells for which it is the first mismatch, and their values.
+fn describe_mismatches(cells: &[BoardCell], item: &Item) -> Vec<String> {
     let mut all = vec![];
     for (number, rule) in rules(item).constraints.iter().enumerate() {
         let misses =
@@ -188,7 +188,7 @@ fn missed(cells: &[BoardCell], item: &Item) -> Vec<String> {
 
 /// Returns the constraints that candidates fail because of existing instances, with the number of these
 /// candidates.
-fn taken(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> Vec<(Rule, usize)> {
+fn crowded_constraints(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> Vec<(Rule, usize)> {
     let count = |rule: Rule| {
         let is_full = |at: &usize| {
             is_candidate(&cells[*at], item) && crowding(cells, *at, item, siblings).any(|full| full == rule)
@@ -199,17 +199,17 @@ fn taken(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> Vec<(Rule, us
     rules(item).constraints.into_iter().map(count).filter(|(_, full)| *full > 0).collect()
 }
 
-fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
+fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Shortage, usize>) {
     let candidates: Vec<&BoardCell> = cells.iter().filter(|cell| is_candidate(cell, item)).collect();
     let mut lacking = BTreeMap::new();
-    for what in candidates.iter().flat_map(|cell| cell.free.lacks(item.order.resources())) {
+    for what in candidates.iter().flat_map(|cell| cell.free.shortages(item.order.resources())) {
         *lacking.entry(what).or_default() += 1;
     }
     (candidates.len(), lacking)
 }
 
 /// Describes the cells of insufficient isolation. At most three are named.
-fn weak(cells: &[BoardCell], item: &Item) -> String {
+fn describe_weak_isolation(cells: &[BoardCell], item: &Item) -> String {
     let weak = cells.iter().filter(|cell| mismatch(cell, item) == Some(Mismatch::Isolation));
     let mut said: Vec<String> =
         weak.map(|cell| format!("{} is {}", cell.id, cell.offer().isolation())).collect();
@@ -221,14 +221,16 @@ fn weak(cells: &[BoardCell], item: &Item) -> String {
 
 fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     if cells.iter().all(|cell| mismatch(cell, item).is_some()) {
-        let missed = missed(cells, item);
+        let missed = describe_mismatches(cells, item);
         if !missed.is_empty() {
             return format!("found no compatible cells: {}", missed.join(", "));
         }
-        // A mismatch of tags is closer to compatible than a mismatch of the stack.
+        // A cell whose tags do not match is closer to compatible than a cell whose stack does not match.
         let mismatches = cells.iter().filter_map(|cell| mismatch(cell, item));
         return match mismatches.max() {
-            Some(Mismatch::Isolation) => format!("found no compatible cells: {}", weak(cells, item)),
+            Some(Mismatch::Isolation) => {
+                format!("found no compatible cells: {}", describe_weak_isolation(cells, item))
+            }
             Some(why) => format!("found no compatible cells: {}", why.word()),
             None => "found no compatible cells".into(),
         };
@@ -240,7 +242,7 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
         let why = if all { ": cordoned" } else { "" };
         return format!("unable to communicate to compatible cells{why}");
     }
-    let taken: Vec<String> = taken(cells, item, siblings)
+    let taken: Vec<String> = crowded_constraints(cells, item, siblings)
         .iter()
         .map(|(rule, n)| {
             format!("constraint {rule} ({n} {} taken)", if *n == 1 { "cell is" } else { "cells are" })
@@ -255,9 +257,9 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     }
     assert!(!taken.is_empty() || left.len() == candidates && lacking.values().all(|n| *n <= candidates));
     let size = item.order.resources();
-    let lacked = Lack::ALL
+    let lacked = Shortage::ALL
         .into_iter()
-        .filter(|what| left.iter().all(|cell| cell.free.lacks(size).any(|one| one == *what)));
+        .filter(|what| left.iter().all(|cell| cell.free.shortages(size).any(|one| one == *what)));
     let every: Vec<String> = lacked.map(|what| what.word().to_owned()).chain(taken).collect();
     if every.is_empty() {
         return "insufficient resources".into();
@@ -266,12 +268,12 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
 }
 
 /// Returns the eligible and ineligible classes of all cells.
-fn tried(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Option<Box<Eligibility>> {
+fn eligibility(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Option<Box<Eligibility>> {
     if !scores.is_empty() {
         return None;
     }
     let may = |cell: &&BoardCell| item.constraint().mismatch(&cell.offer()).is_none();
-    let class = |cell: &BoardCell| CellClass::of(&cell.offer());
+    let class = |cell: &BoardCell| CellClass::from_offer(&cell.offer());
     let cells = || cells.iter().filter(|cell| item.only.as_ref().is_none_or(|only| cell.id == *only));
     let eligible: BTreeSet<CellClass> = cells().filter(may).map(class).collect();
     let all: BTreeSet<CellClass> = cells().map(class).collect();
@@ -300,11 +302,11 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
             (None, Standing::Unhealthy) => add("unhealthy"),
             (None, Standing::Silent) => add("silent"),
             (None, Standing::Open) => {
-                cell.free.lacks(item.order.resources()).for_each(|what| add(what.word()));
+                cell.free.shortages(item.order.resources()).for_each(|what| add(what.word()));
             }
         }
     }
-    for (rule, full) in taken(cells, item, siblings) {
+    for (rule, full) in crowded_constraints(cells, item, siblings) {
         (0..full).for_each(|_| add(&format!("constraint {rule}")));
     }
     if scores.first().is_some_and(|winner| !winner.refused) {
@@ -313,7 +315,7 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
     let best = scores.iter().take(EXPLAINED_CANDIDATES).map(|score| Candidate {
         cell_id: cells[score.cell as usize].id.clone(),
         zone: cells[score.cell as usize].zone.clone(),
-        spread: said(item, score.spread),
+        spread: spread_in_instances(item, score.spread),
         affinity: score.affinity.0,
         siblings_in_zone: score.siblings_in_zone,
         siblings_on_cell: score.siblings_on_cell,
@@ -323,7 +325,7 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
         cells: u32::try_from(cells.len()).unwrap(),
         passed_over,
         best: best.collect(),
-        eligibility: tried(cells, item, scores),
+        eligibility: eligibility(cells, item, scores),
     }
 }
 
@@ -361,7 +363,7 @@ fn attributes() -> impl Strategy<Value = Attributes> {
     let isolation = prop_oneof![
         4 => Just(None),
         2 => Just(Some(Isolation::FULL)),
-        1 => Just(Some(Isolation::FULL.without(Wall::Landlock))),
+        1 => Just(Some(Isolation::FULL.without(IsolationLayer::Landlock))),
         1 => Just(Some(Isolation::NONE)),
     ];
     (racks, proptest::option::weighted(0.7, 0..3_u32), isolation).prop_map(|(rack, size, isolation)| {
@@ -446,7 +448,8 @@ fn cell() -> impl Strategy<Value = BoardCell> {
     )
 }
 
-/// Generates zero or almost zero usage, so that many cells are equivalent, or any usage.
+/// Generates the used resources of a cell. They are zero or almost zero, so that many cells are equivalent,
+/// or have any value.
 fn used() -> impl Strategy<Value = Resources> {
     let hardly = (0..2_u64, 0..2_u64, 0..4_u32).prop_map(|(memory_mb, disk_mb, containers)| Resources {
         memory_mb,
@@ -462,15 +465,15 @@ fn used() -> impl Strategy<Value = Resources> {
 fn constraint() -> impl Strategy<Value = Constraint> {
     let walls = prop_oneof![
         5 => Just(BTreeSet::new()),
-        1 => Just(BTreeSet::from(Wall::ALL)),
-        1 => Just(BTreeSet::from([Wall::Files])),
+        1 => Just(BTreeSet::from(IsolationLayer::ALL)),
+        1 => Just(BTreeSet::from([IsolationLayer::Files])),
     ];
     (proptest::option::of(stack()), tags(), walls, any_rules())
         .prop_map(|(stack, placement_tags, walls, rules)| Constraint { stack, placement_tags, walls, rules })
 }
 
-fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {
-    Order::Lrp(Arc::new(Definition {
+fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> WorkDefinition {
+    WorkDefinition::Lrp(Arc::new(Definition {
         constraint: constraint.into(),
         memory_mb,
         disk_mb,
@@ -479,8 +482,13 @@ fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {
     }))
 }
 
-fn task(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {
-    Order::Task(Arc::new(TaskDefinition { constraint, memory_mb, disk_mb, ..fixtures::task_definition() }))
+fn task(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> WorkDefinition {
+    WorkDefinition::Task(Arc::new(TaskDefinition {
+        constraint,
+        memory_mb,
+        disk_mb,
+        ..fixtures::task_definition()
+    }))
 }
 
 fn item() -> impl Strategy<Value = Item> {
@@ -555,8 +563,8 @@ proptest! {
             let want = reference(&mut cells, batch, &mut siblings);
             prop_assert_eq!(&got, &want);
             prop_assert_eq!(&again, &want);
-            nothing_twice(&got)?;
-            nothing_overcommitted(&before, &got)?;
+            check_no_duplicates(&got)?;
+            check_no_overcommit(&before, &got)?;
             let many = cells.len();
             for (at, used) in changes.into_iter().filter(|_| many > 0) {
                 let number = at % many;
@@ -571,13 +579,13 @@ proptest! {
     }
 }
 
-fn nothing_twice(verdicts: &[Verdict]) -> Result<(), TestCaseError> {
+fn check_no_duplicates(verdicts: &[Verdict]) -> Result<(), TestCaseError> {
     let keys: BTreeSet<&WorkKey> = verdicts.iter().map(|verdict| &verdict.item.rank.key).collect();
     prop_assert_eq!(keys.len(), verdicts.len());
     Ok(())
 }
 
-fn nothing_overcommitted(cells: &[BoardCell], verdicts: &[Verdict]) -> Result<(), TestCaseError> {
+fn check_no_overcommit(cells: &[BoardCell], verdicts: &[Verdict]) -> Result<(), TestCaseError> {
     for cell in cells {
         let placed = verdicts.iter().filter(|verdict| verdict.place.as_ref() == Ok(&cell.id));
         let mut used = Resources::default();

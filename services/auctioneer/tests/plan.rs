@@ -1,21 +1,21 @@
 //! Tests of plans: placements, their order, and work that finds no room.
 
-#![expect(clippy::unwrap_used, reason = "what a test needs is there")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use auctioneer::auction::Item;
 use auctioneer::board::{Board, BoardCell, Standing};
-use auctioneer::plan::{Copy, Does, Fate, Keeps, board_cell, known_process, nearest};
-use auctioneer::preempt::Running;
+use auctioneer::plan::{ClusterCopy, Obstacle, StepAction, TaskOutcome, board_cell, known_process, nearest};
+use auctioneer::preempt::PreemptibleWork;
 use fixtures::{definition, lrp_of, task_definition, task_of};
 use schemas::cell::Presence;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
 };
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::names::{
     CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
 };
@@ -59,20 +59,20 @@ fn guid() -> ProcessGuid {
     ProcessGuid::new("web").unwrap()
 }
 
-/// Returns a copy in which a process runs.
-fn running(cells: impl IntoIterator<Item = BoardCell>, lrp: DesiredLrp) -> Copy {
-    let mut copy = Copy::new(NOW, cells, []);
+/// Returns a copy of a cluster in which a process runs.
+fn running(cells: impl IntoIterator<Item = BoardCell>, lrp: DesiredLrp) -> ClusterCopy {
+    let mut copy = ClusterCopy::new(NOW, cells, []);
     desire(&mut copy, lrp);
-    copy.walk().unwrap();
-    assert!(copy.is_carried_out(&guid()), "{:?}", copy.left());
+    copy.run().unwrap();
+    assert!(copy.is_settled(&guid()), "{:?}", copy.unplaced_instances());
     let processes = copy.process(&guid()).cloned();
     let cells = copy.cells().map(|(cell, free)| BoardCell { free, ..cell.clone() }).collect::<Vec<_>>();
-    Copy::new(NOW, cells, processes)
+    ClusterCopy::new(NOW, cells, processes)
 }
 
-fn desire(copy: &mut Copy, lrp: DesiredLrp) {
+fn desire(copy: &mut ClusterCopy, lrp: DesiredLrp) {
     let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
-    assert!(copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).unwrap());
+    assert!(copy.apply(&guid, &domain, &Command::Desire(Box::new(lrp))).unwrap());
 }
 
 fn deploy(id: &str, definition: Definition, policies: Policies) -> Command {
@@ -83,23 +83,23 @@ fn deploy(id: &str, definition: Definition, policies: Policies) -> Command {
     }
 }
 
-fn ask(copy: &mut Copy, command: &Command) -> bool {
+fn ask(copy: &mut ClusterCopy, command: &Command) -> bool {
     let domain = copy.process(&guid()).unwrap().domain.clone();
-    copy.ask(&guid(), &domain, command).unwrap()
+    copy.apply(&guid(), &domain, command).unwrap()
 }
 
 /// Formats the steps as `TURN +PLACE cell` or `TURN -PLACE cell`.
-fn steps(copy: &Copy) -> Vec<String> {
+fn steps(copy: &ClusterCopy) -> Vec<String> {
     let told = copy.steps().iter().map(|step| {
         let turn = step.turn;
         match &step.does {
-            Does::Starts { place, cell_id, .. } => {
+            StepAction::Starts { place, cell_id, .. } => {
                 format!("{turn} +{}@{} {cell_id}", place.index, place.definition_id)
             }
-            Does::Stops { place, cell_id } => {
+            StepAction::Stops { place, cell_id } => {
                 format!("{turn} -{}@{} {cell_id}", place.index, place.definition_id)
             }
-            Does::Preempts { place, cell_id, victims } => {
+            StepAction::Preempts { place, cell_id, victims } => {
                 let names: Vec<String> =
                     victims.iter().map(|one| format!("{} ({})", one.name, one.priority)).collect();
                 format!(
@@ -109,34 +109,35 @@ fn steps(copy: &Copy) -> Vec<String> {
                     names.join(", ")
                 )
             }
-            Does::FallsBack { index, .. } => format!("{turn} {index} falls back"),
-            Does::Pauses { reason } => format!("{turn} {reason}"),
+            StepAction::FallsBack { index, .. } => format!("{turn} {index} falls back"),
+            StepAction::Pauses { reason } => format!("{turn} {reason}"),
         }
     });
     told.collect()
 }
 
 fn parallel(parallelism: u32) -> Policies {
-    let update = UpdatePolicy { parallelism: Parallelism::Count(parallelism), ..UpdatePolicy::of_update() };
+    let update =
+        UpdatePolicy { parallelism: Parallelism::Count(parallelism), ..UpdatePolicy::default_update() };
     Policies { update, ..Policies::default() }
 }
 
 #[test]
 fn new_process_is_spread_like_in_auction() {
-    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 1_000)], []);
+    let mut copy = ClusterCopy::new(NOW, [cell(1, 1_000), cell(2, 1_000)], []);
     desire(&mut copy, web(3, 64));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     assert_eq!(steps(&copy), ["0 +0@web c1", "0 +1@web c2", "0 +2@web c1"]);
-    assert!(copy.is_carried_out(&guid()) && copy.left().is_empty());
+    assert!(copy.is_settled(&guid()) && copy.unplaced_instances().is_empty());
     assert_eq!(copy.skew(&guid()), 1);
     let free: Vec<u64> = copy.cells().map(|(_, free)| free.memory_mb).collect();
     assert_eq!(free, [1_000 - 128, 1_000 - 64]);
 }
 
 /// Returns a task that runs on cell c1.
-fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
+fn job(number: u128, memory_mb: u64, priority: u8) -> PreemptibleWork {
     let task_guid = TaskGuid::new(&format!("job{number}")).unwrap();
-    Running {
+    PreemptibleWork {
         key: WorkKey::Task { task_guid, epoch: Epoch(NOW) },
         by: Instance {
             instance_guid: InstanceGuid(Uuid::from_u128(number)),
@@ -152,23 +153,27 @@ fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
 fn plan_shows_victims_before_start() {
     let full = || BoardCell { free: memory(10), ..cell(1, 100) };
     let urgent = || DesiredLrp { priority: Priority::new(80).unwrap(), ..web(1, 64) };
-    let mut copy = Copy::new(NOW, [full()], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 75)]);
+    let mut copy =
+        ClusterCopy::new(NOW, [full()], []).with_preemption([job(1, 30, 20), job(2, 30, 10), job(3, 30, 75)]);
     desire(&mut copy, urgent());
-    copy.walk().unwrap();
+    copy.run().unwrap();
     assert_eq!(steps(&copy), ["0 0@web preempts task job2 (10), task job1 (20) c1", "0 +0@web c1"]);
-    assert!(copy.is_carried_out(&guid()));
-    let mut off = Copy::new(NOW, [full()], []);
+    assert!(copy.is_settled(&guid()));
+    let mut off = ClusterCopy::new(NOW, [full()], []);
     desire(&mut off, urgent());
-    off.walk().unwrap();
-    assert!(steps(&off).is_empty() && off.left().len() == 1);
+    off.run().unwrap();
+    assert!(steps(&off).is_empty() && off.unplaced_instances().len() == 1);
 }
 
 #[test]
 fn plan_shows_victims_of_task_that_may_wait() {
     let fate = |placement| {
         let full = BoardCell { free: memory(10), ..cell(1, 100) };
-        let mut copy =
-            Copy::new(NOW, [full], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 45)]);
+        let mut copy = ClusterCopy::new(NOW, [full], []).with_preemption([
+            job(1, 30, 20),
+            job(2, 30, 10),
+            job(3, 30, 45),
+        ]);
         let definition = TaskDefinition {
             memory_mb: 40,
             disk_mb: 0,
@@ -181,11 +186,11 @@ fn plan_shows_victims_of_task_that_may_wait() {
         (fate, copy.cells().map(|(_, free)| free.memory_mb).collect::<Vec<u64>>())
     };
     let (waits, free) = fate(Placement::Queue { deadline_ms: 60_000 });
-    let Fate::Preempts { cell_id, victims, .. } = waits else { panic!("{waits:?}") };
+    let TaskOutcome::Preempts { cell_id, victims, .. } = waits else { panic!("{waits:?}") };
     let victims: Vec<&str> = victims.iter().map(|one| one.name.as_str()).collect();
     assert_eq!((cell_id.as_str(), &victims[..], &free[..]), ("c1", &["task job2"][..], &[0][..]));
     let (fails, free) = fate(Placement::Fail);
-    assert!(matches!(fails, Fate::Fails { .. }) && free == [10], "{fails:?}");
+    assert!(matches!(fails, TaskOutcome::Fails { .. }) && free == [10], "{fails:?}");
 }
 
 #[test]
@@ -193,7 +198,7 @@ fn command_without_change_has_no_steps() {
     let mut copy = running([cell(1, 1_000)], web(2, 64));
     assert!(
         !ask(&mut copy, &deploy("v2", of_memory(64), Policies::default())),
-        "the same under another name"
+        "the definition differs only in its id"
     );
     let scaled = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
     assert!(!ask(&mut copy, &Command::Update(scaled)));
@@ -204,42 +209,50 @@ fn command_without_change_has_no_steps() {
 fn rollout_replaces_by_index_and_starts_new_instance_first() {
     let mut copy = running([cell(1, 1_000), cell(2, 1_000)], web(3, 64));
     assert!(ask(&mut copy, &deploy("v2", of_memory(65), Policies::default())));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     let told = steps(&copy);
     let without_cells: Vec<&str> = told.iter().map(|step| step.split_once(" c").unwrap().0).collect();
     assert_eq!(without_cells, ["1 +0@v2", "1 -0@web", "2 +1@v2", "2 -1@web", "3 +2@v2", "3 -2@web"]);
-    assert!(copy.is_carried_out(&guid()));
+    assert!(copy.is_settled(&guid()));
 
     let mut two = running([cell(1, 1_000), cell(2, 1_000)], web(3, 64));
     assert!(ask(&mut two, &deploy("v2", of_memory(65), parallel(2))));
-    two.walk().unwrap();
+    two.run().unwrap();
     let turns = |turn: &str, sign: char| {
         let of = |step: &&String| step.starts_with(turn) && step[2..].starts_with(sign);
         steps(&two).iter().filter(of).count()
     };
     assert_eq!([turns("1", '+'), turns("1", '-')], [2, 2], "{:?}", steps(&two));
-    assert!(steps(&two)[..2].iter().all(|step| step.starts_with("1 +")), "both start, and then both stop");
+    assert!(
+        steps(&two)[..2].iter().all(|step| step.starts_with("1 +")),
+        "both new instances start before both old ones stop"
+    );
 }
 
 #[test]
 fn replacement_needs_extra_room_until_old_instance_stops() {
-    // There is room for the two running instances and one more. The rollout succeeds one index at a time. It
-    // also succeeds with a parallelism of two, one index after the other.
+    // There is room for the two running instances and one more. The rollout succeeds one index at a time.
+    // With a parallelism of two it also succeeds, because it replaces the indices one after the other.
     for parallelism in [1, 2] {
         let mut copy = running([cell(1, 300)], web(2, 100));
         assert!(ask(
             &mut copy,
             &deploy("v2", Definition { disk_mb: 7, ..of_memory(100) }, parallel(parallelism))
         ));
-        copy.walk().unwrap();
-        assert!(copy.is_carried_out(&guid()), "{parallelism}: {:?} {:?}", steps(&copy), copy.left());
+        copy.run().unwrap();
+        assert!(
+            copy.is_settled(&guid()),
+            "{parallelism}: {:?} {:?}",
+            steps(&copy),
+            copy.unplaced_instances()
+        );
     }
     // If the new instances are larger, the last one does not fit, and each cell reports the missing resource.
     let mut copy = running([cell(1, 300), cell(2, 50)], web(2, 100));
     assert!(ask(&mut copy, &deploy("v2", of_memory(170), Policies::default())));
-    copy.walk().unwrap();
-    assert!(!copy.is_carried_out(&guid()));
-    let [left] = &copy.left()[..] else { panic!("{:?}", copy.left()) };
+    copy.run().unwrap();
+    assert!(!copy.is_settled(&guid()));
+    let [left] = &copy.unplaced_instances()[..] else { panic!("{:?}", copy.unplaced_instances()) };
     assert_eq!(left.place.index, 0);
     assert_eq!(left.no_room.error, "insufficient resources: memory");
     let cells: Vec<String> =
@@ -252,38 +265,38 @@ fn old_instance_stops_first_without_room_if_enough_others_run() {
     let mut copy = running([cell(1, 200)], web(2, 100));
     let definition = Definition { disk_mb: 7, ..of_memory(100) };
     assert!(ask(&mut copy, &deploy("v2", definition.clone(), Policies::default())));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     assert_eq!(
-        (copy.is_carried_out(&guid()), copy.left().len()),
+        (copy.is_settled(&guid()), copy.unplaced_instances().len()),
         (false, 1),
-        "all have to run, and there is no room"
+        "all instances must run, and no room is free"
     );
 
     let mut copy = running([cell(1, 200)], web(2, 100));
     let policies = Policies { min_running: Some(1), ..Policies::default() };
     assert!(ask(&mut copy, &deploy("v2", definition.clone(), policies)));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     let told = steps(&copy);
     assert_eq!(told[..3], ["1 0 falls back", "1 -0@web c1", "1 +0@v2 c1"]);
-    assert!(copy.is_carried_out(&guid()) && copy.left().is_empty());
+    assert!(copy.is_settled(&guid()) && copy.unplaced_instances().is_empty());
 
     let mut copy = running([cell(1, 200)], web(2, 100));
-    let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::of_update() };
+    let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::default_update() };
     assert!(ask(&mut copy, &deploy("v2", definition, Policies { update, ..Policies::default() })));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     assert_eq!(steps(&copy)[..2], ["1 -0@web c1", "1 +0@v2 c1"]);
-    assert!(copy.is_carried_out(&guid()));
+    assert!(copy.is_settled(&guid()));
 }
 
 #[test]
 fn processes_desired_together_compete_for_room() {
-    let mut copy = Copy::new(NOW, [cell(1, 250)], []);
+    let mut copy = ClusterCopy::new(NOW, [cell(1, 250)], []);
     desire(&mut copy, web(1, 200));
     desire(&mut copy, lrp_of("api", "shop", 1, of_memory(100)));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     let api = ProcessGuid::new("api").unwrap();
-    assert!(copy.is_carried_out(&guid()) && !copy.is_carried_out(&api), "the larger one has its turn first");
-    let left = copy.left();
+    assert!(copy.is_settled(&guid()) && !copy.is_settled(&api), "the larger process goes first");
+    let left = copy.unplaced_instances();
     assert_eq!(left.iter().map(|left| &left.process_guid).collect::<Vec<_>>(), [&api]);
 }
 
@@ -295,10 +308,10 @@ fn canary_pause_is_shown_and_rollout_planned_to_end() {
     policies.update.monitor_ms = 60_000;
     policies.update.delay_ms = 60_000;
     assert!(ask(&mut copy, &deploy("v2", of_memory(65), policies)));
-    copy.walk().unwrap();
+    copy.run().unwrap();
     assert_eq!(steps(&copy).iter().filter(|step| step.contains("paused after 1")).count(), 1);
     assert_eq!(steps(&copy).iter().filter(|step| step.contains('+')).count(), 3);
-    assert!(copy.is_carried_out(&guid()));
+    assert!(copy.is_settled(&guid()));
 }
 
 /// An instance that is about to leave its cell does not count as a sibling. Three instances on three cells
@@ -310,8 +323,8 @@ fn even_spread_stays_even_through_updates() {
         for version in ["v2", "v3", "v4"] {
             let memory_mb = 64 + version.bytes().map(u64::from).sum::<u64>();
             ask(&mut copy, &deploy(version, of_memory(memory_mb), parallel(parallelism)));
-            copy.walk().unwrap();
-            assert!(copy.is_carried_out(&guid()));
+            copy.run().unwrap();
+            assert!(copy.is_settled(&guid()));
             assert_eq!(copy.skew(&guid()), 0, "{parallelism} at once, {version}: {:?}", steps(&copy));
         }
     }
@@ -323,11 +336,11 @@ fn rebalancing_restart_reduces_skew() {
     let process = lonely.process(&guid()).cloned();
     let cells: Vec<BoardCell> =
         lonely.cells().map(|(cell, free)| BoardCell { free, ..cell.clone() }).collect();
-    let mut copy = Copy::new(NOW, cells.into_iter().chain([cell(2, 1_000)]), process);
+    let mut copy = ClusterCopy::new(NOW, cells.into_iter().chain([cell(2, 1_000)]), process);
     assert_eq!(copy.skew(&guid()), 4);
     assert!(ask(&mut copy, &Command::Restart(Purpose::Rebalance)));
-    copy.walk().unwrap();
-    assert!(copy.is_carried_out(&guid()));
+    copy.run().unwrap();
+    assert!(copy.is_settled(&guid()));
     assert!(copy.skew(&guid()) <= 2, "{:?}", copy.spread(&guid()));
 }
 
@@ -342,16 +355,16 @@ fn cell_that_rejects_work_names_reason() {
         BoardCell { stack: Stack::new("other").unwrap(), ..cell(5, 1_000) },
         cell(6, 10),
     ];
-    let mut copy = Copy::new(NOW, cells, []);
+    let mut copy = ClusterCopy::new(NOW, cells, []);
     let mut lrp = web(1, 64);
     let constraint = Constraint { stack: Some(Stack::new("linux").unwrap()), ..Constraint::default() };
     Arc::make_mut(&mut lrp.definition).constraint = constraint.into();
     desire(&mut copy, lrp);
-    copy.walk().unwrap();
-    let left = copy.left();
+    copy.run().unwrap();
+    let left = copy.unplaced_instances();
     let why = left[0].no_room.cells.values().map(|why| why.join(" ")).collect::<Vec<_>>();
     assert_eq!(why, ["cordoned", "evacuating", "silent", "unhealthy", "stack", "memory"]);
-    assert_eq!(copy.spread(&guid()).len(), 1, "only a cell that takes work can be uneven");
+    assert_eq!(copy.spread(&guid()).len(), 1, "only cells that accept work count");
 }
 
 fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
@@ -404,7 +417,7 @@ fn rolling() -> LrpRow {
         definition_id: Some(id("v2")),
         healthy_definition_id: Some(id("web")),
         definition_ids: vec![id("web"), id("v2")],
-        sizes: ["web", "v2"].map(|name| (id(name), Resources::of_container(100, 0, 0))).into(),
+        sizes: ["web", "v2"].map(|name| (id(name), Resources::for_container(100, 0, 0))).into(),
         definitions: [(id("v2"), of_memory(100))].into(),
         policies: Some(Policies::default()),
         rollout: Some(RolloutRow {
@@ -432,20 +445,20 @@ fn running_rollout_continues_from_current_state() {
     let cells = || {
         [BoardCell { free: Resources { memory_mb: 0, ..cell(1, 200).free }, ..cell(1, 200) }, cell(2, 200)]
     };
-    let mut copy = Copy::new(NOW, cells(), [known_process(&rolling(), &rows)]);
+    let mut copy = ClusterCopy::new(NOW, cells(), [known_process(&rolling(), &rows)]);
     let scaled = DesiredLrpUpdate { instances: Some(3), ..DesiredLrpUpdate::default() };
     assert!(ask(&mut copy, &Command::Update(scaled)));
-    copy.walk().unwrap();
-    assert_eq!(steps(&copy)[0], "0 -0@web c1", "its new instance runs: the old one goes");
-    assert!(copy.is_carried_out(&guid()), "{:?} {:?}", steps(&copy), copy.left());
+    copy.run().unwrap();
+    assert_eq!(steps(&copy)[0], "0 -0@web c1", "its new instance runs: the old one stops");
+    assert!(copy.is_settled(&guid()), "{:?} {:?}", steps(&copy), copy.unplaced_instances());
     let started = steps(&copy).iter().filter(|step| step.contains("+0@")).count();
-    assert_eq!(started, 0, "what runs the target already isn't replaced");
+    assert_eq!(started, 0, "an instance of the target is not replaced");
 
     let mut paused = rolling();
     paused.rollout.as_mut().unwrap().status = "paused".to_owned();
-    let mut copy = Copy::new(NOW, cells(), [known_process(&paused, &rows)]);
-    copy.walk().unwrap();
-    assert_eq!(steps(&copy), ["0 -0@web c1"], "what has its turn comes to its end, and nothing else has one");
+    let mut copy = ClusterCopy::new(NOW, cells(), [known_process(&paused, &rows)]);
+    copy.run().unwrap();
+    assert_eq!(steps(&copy), ["0 -0@web c1"], "the replacement in progress finishes, and no other starts");
 }
 
 /// Returns the row of a cell.
@@ -472,53 +485,54 @@ fn cell_row(number: u32, memory_mb: u64) -> CellRow {
 #[test]
 fn global_process_runs_on_each_open_cell() {
     let copy_of = |rows: &[CellRow]| {
-        let mut copy = Copy::new(NOW, rows.iter().filter_map(board_cell), []).numbered(rows).unwrap();
+        let mut copy =
+            ClusterCopy::new(NOW, rows.iter().filter_map(board_cell), []).with_cell_ordinals(rows).unwrap();
         desire(&mut copy, DesiredLrp { mode: Mode::Global, ..web(0, 64) });
-        copy.walk().unwrap();
+        copy.run().unwrap();
         copy
     };
     let rows = [cell_row(0, 1_000), CellRow { cordoned: true, ..cell_row(1, 1_000) }, cell_row(2, 1_000)];
     let mut copy = copy_of(&rows);
     assert_eq!(steps(&copy), ["0 +0@web c0", "0 +2@web c2"]);
-    assert!(copy.is_carried_out(&guid()), "{:?}", copy.left());
+    assert!(copy.is_settled(&guid()), "{:?}", copy.unplaced_instances());
     assert!(ask(&mut copy, &deploy("v2", of_memory(65), Policies::default())));
-    copy.walk().unwrap();
-    assert!(copy.is_carried_out(&guid()), "{:?}", steps(&copy));
+    copy.run().unwrap();
+    assert!(copy.is_settled(&guid()), "{:?}", steps(&copy));
     assert_eq!(copy.steps().len(), 6);
 
     let full = copy_of(&[cell_row(0, 1_000), cell_row(1, 10)]);
-    assert!(!full.is_carried_out(&guid()));
-    let [left] = &full.left()[..] else { panic!("{:?}", full.left()) };
+    assert!(!full.is_settled(&guid()));
+    let [left] = &full.unplaced_instances()[..] else { panic!("{:?}", full.unplaced_instances()) };
     assert_eq!((left.place.index, left.no_room.error.as_str()), (1, "insufficient resources: memory"));
 }
 
 #[test]
 fn waiting_work_takes_part_in_plan_auctions() {
     let api = || {
-        let mut copy = Copy::new(NOW, [cell(1, 10)], []);
+        let mut copy = ClusterCopy::new(NOW, [cell(1, 10)], []);
         let lrp = lrp_of("api", "shop", 2, of_memory(64));
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
-        assert!(copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).unwrap());
-        copy.walk().unwrap();
+        assert!(copy.apply(&guid, &domain, &Command::Desire(Box::new(lrp))).unwrap());
+        copy.run().unwrap();
         copy.process(&guid).unwrap().clone()
     };
-    // Index 0 of each process goes before index 1 of any. Among equal indices, work that has waited longer
-    // goes first.
+    // Index 0 of each process ranks before index 1 of any process. Among equal indices, work that has waited
+    // longer ranks first.
     let fit = |memory_mb, instances| {
-        let mut copy = Copy::new(NOW.next(), [cell(1, memory_mb)], []).beside([api()], []);
+        let mut copy = ClusterCopy::new(NOW.next(), [cell(1, memory_mb)], []).with_waiting([api()], []);
         desire(&mut copy, web(instances, 64));
-        copy.walk().unwrap();
-        (steps(&copy).len(), copy.others())
+        copy.run().unwrap();
+        (steps(&copy).len(), copy.other_work())
     };
     assert_eq!(fit(64, 1), (0, (2, 1)));
     assert_eq!(fit(128, 2), (1, (2, 1)));
     assert_eq!(fit(256, 2), (2, (2, 2)));
     // Room that a process frees is available to all waiting work.
-    let mut copy = running([cell(1, 128)], web(2, 64)).beside([api()], []);
+    let mut copy = running([cell(1, 128)], web(2, 64)).with_waiting([api()], []);
     let update = DesiredLrpUpdate { instances: Some(1), ..DesiredLrpUpdate::default() };
     assert!(ask(&mut copy, &Command::Update(update)));
-    copy.walk().unwrap();
-    assert_eq!((steps(&copy), copy.others()), (vec!["0 -1@web c1".to_owned()], (2, 1)));
+    copy.run().unwrap();
+    assert_eq!((steps(&copy), copy.other_work()), (vec!["0 -1@web c1".to_owned()], (2, 1)));
 }
 
 fn distinct_cell() -> Constraint {
@@ -529,11 +543,11 @@ fn distinct_cell() -> Constraint {
 
 #[test]
 fn crowded_cell_names_constraint() {
-    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 50)], []);
+    let mut copy = ClusterCopy::new(NOW, [cell(1, 1_000), cell(2, 50)], []);
     let definition = Definition { constraint: distinct_cell().into(), ..of_memory(64) };
     desire(&mut copy, lrp_of("web", "shop", 2, definition));
-    copy.walk().unwrap();
-    let [left] = &copy.left()[..] else { panic!("{:?}", copy.left()) };
+    copy.run().unwrap();
+    let [left] = &copy.unplaced_instances()[..] else { panic!("{:?}", copy.unplaced_instances()) };
     let cells: Vec<String> =
         left.no_room.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
     assert_eq!(cells, ["c1 constraint distinct_cell", "c2 memory"]);
@@ -544,7 +558,7 @@ fn nearest_cell_lacks_least() {
     let item = |constraint: Constraint| {
         let key = WorkKey::Task { task_guid: TaskGuid::new("t").unwrap(), epoch: Epoch(NOW) };
         let definition = Definition { constraint: constraint.into(), ..of_memory(100) };
-        Item::new(Priority::default(), NOW, key, Order::Lrp(Arc::new(definition)))
+        Item::new(Priority::default(), NOW, key, WorkDefinition::Lrp(Arc::new(definition)))
     };
     let with = |number, free| BoardCell { free: memory(free), ..cell(number, 1_000) };
     let closed = |number, free| BoardCell { standing: Standing::Cordoned, ..with(number, free) };
@@ -558,15 +572,15 @@ fn nearest_cell_lacks_least() {
     let short = |memory_mb| Resources { memory_mb, ..Resources::default() };
     assert_eq!(of(&[], &[], any()), None);
     assert_eq!(of(&[with(1, 99), with(2, 100)], &[], any()), is("c2", None));
-    let taken = Some(Keeps::Taken(short(10)));
+    let taken = Some(Obstacle::Taken(short(10)));
     assert_eq!(of(&[with(1, 50), with(2, 90), closed(3, 100)], &[], any()), is("c2", taken));
-    let crowded = Some(Keeps::Crowded("constraint distinct_cell".into()));
+    let crowded = Some(Obstacle::Crowded("constraint distinct_cell".into()));
     assert_eq!(of(&[with(1, 500), closed(2, 500)], &[("c1", 1)], distinct_cell()), is("c1", crowded));
-    let cordoned = |memory_mb| Some(Keeps::Closed { why: "cordoned", taken: short(memory_mb) });
+    let cordoned = |memory_mb| Some(Obstacle::Closed { why: "cordoned", taken: short(memory_mb) });
     assert_eq!(of(&[closed(1, 50), closed(2, 60), cell(3, 99)], &[], any()), is("c2", cordoned(40)));
-    assert_eq!(of(&[cell(1, 50), cell(2, 60)], &[], any()), is("c2", Some(Keeps::Small(short(40)))));
+    assert_eq!(of(&[cell(1, 50), cell(2, 60)], &[], any()), is("c2", Some(Obstacle::Small(short(40)))));
     let windows = Constraint { stack: Some(Stack::new("windows").unwrap()), ..any() };
-    let incompatible = Some(Keeps::Incompatible("stack".into()));
+    let incompatible = Some(Obstacle::Incompatible("stack".into()));
     assert_eq!(of(&[cell(1, 500)], &[], windows), is("c1", incompatible));
 }
 
@@ -577,25 +591,27 @@ fn task(name: &str, memory_mb: u64, priority: u8, placement: Placement) -> Desir
 
 /// Formats the outcomes of tasks as `name cell`, or as `name waits` or `name fails` with the missing
 /// resources.
-fn fates(copy: &mut Copy) -> Vec<String> {
-    let told = |(guid, fate): (TaskGuid, Fate)| match fate {
-        Fate::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
-        Fate::Waits { deadline_ms, no_room } => format!("{guid} waits {deadline_ms}: {:?}", no_room.cells),
-        Fate::Preempts { cell_id, .. } => format!("{guid} preempts on {cell_id}"),
-        Fate::Fails { no_room } => format!("{guid} fails: {}", no_room.error),
+fn task_outcomes(copy: &mut ClusterCopy) -> Vec<String> {
+    let told = |(guid, fate): (TaskGuid, TaskOutcome)| match fate {
+        TaskOutcome::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
+        TaskOutcome::Waits { deadline_ms, no_room } => {
+            format!("{guid} waits {deadline_ms}: {:?}", no_room.cells)
+        }
+        TaskOutcome::Preempts { cell_id, .. } => format!("{guid} preempts on {cell_id}"),
+        TaskOutcome::Fails { no_room } => format!("{guid} fails: {}", no_room.error),
     };
     copy.place_tasks().unwrap().into_iter().map(told).collect()
 }
 
 #[test]
 fn tasks_share_auction_with_waiting_work_and_the_rest_waits_or_fails() {
-    // An instance of another process waits for 600 MB. It goes before work that is smaller or of lower
+    // An instance of another process waits for 600 MB. It ranks before work that is smaller or of lower
     // priority.
-    let mut small = Copy::new(NOW, [cell(1, 50)], []);
+    let mut small = ClusterCopy::new(NOW, [cell(1, 50)], []);
     desire(&mut small, web(1, 600));
-    small.walk().unwrap();
+    small.run().unwrap();
     let waiting = small.process(&guid()).cloned();
-    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 100)], []).beside(waiting, []);
+    let mut copy = ClusterCopy::new(NOW, [cell(1, 1_000), cell(2, 100)], []).with_waiting(waiting, []);
     let queue = Placement::Queue { deadline_ms: 60_000 };
     for task in [
         task("first", 150, 90, Placement::Fail),
@@ -606,7 +622,7 @@ fn tasks_share_auction_with_waiting_work_and_the_rest_waits_or_fails() {
         copy.desire_task(task).unwrap();
     }
     assert_eq!(
-        fates(&mut copy),
+        task_outcomes(&mut copy),
         [
             "first c1",
             "fits c1",
@@ -614,17 +630,17 @@ fn tasks_share_auction_with_waiting_work_and_the_rest_waits_or_fails() {
             "never fails: insufficient resources: memory",
         ]
     );
-    assert_eq!(copy.others(), (1, 1));
+    assert_eq!(copy.other_work(), (1, 1));
 }
 
 #[test]
 fn existing_task_guid_is_refused() {
-    let mut copy = Copy::new(NOW, [cell(1, 1_000)], []);
-    copy.knows_task(task("old", 10, 50, Placement::Fail));
+    let mut copy = ClusterCopy::new(NOW, [cell(1, 1_000)], []);
+    copy.add_existing_task(task("old", 10, 50, Placement::Fail));
     let refusal = copy.desire_task(task("old", 20, 50, Placement::Fail)).unwrap_err();
-    assert_eq!((refusal.code, refusal.message.as_str()), (Code::ResourceExists, "task old exists already"));
+    assert_eq!((refusal.code, refusal.message.as_str()), (Code::ResourceExists, "task old already exists"));
     copy.desire_task(task("new", 20, 50, Placement::Fail)).unwrap();
-    assert_eq!(fates(&mut copy), ["new c1"], "what exists is not planned");
+    assert_eq!(task_outcomes(&mut copy), ["new c1"], "existing tasks are not planned");
 }
 
 fn memory(memory_mb: u64) -> Resources {

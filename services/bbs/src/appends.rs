@@ -3,43 +3,44 @@
 //! | state | start | end |
 //! |---|---|---|
 //! | failing | the first append that is rejected, or whose outcome is unknown | the next confirmed append |
-//! | absent | the stream missing in [`ABSENT_CHECKS`] checks in a row, or unreadable for [`UNANSWERED`] | the next successful check |
-//! | slow | an append in flight for [`LONG`], or half of the last [`RECENT`] appends slower than [`SLOW`] | faster appends |
+//! | absent | the stream missing in [`ABSENT_CHECKS`] checks in a row, or unreadable for [`UNANSWERED_TIMEOUT`] | the next successful check |
+//! | slow | an append in flight for [`LONG_APPEND`], or half of the last [`RECENT_APPENDS`] appends slower than [`SLOW_APPEND`] | faster appends |
 //!
-//! While appends fail, new commands are refused at once and the BBS repeats the entries in flight. If none is
-//! in flight, it appends a probe entry at intervals to notice when the log accepts entries again.
+//! While appends fail, new commands are refused at once and the BBS repeats the entries in flight. If no
+//! entry is in flight, it appends a probe entry at intervals to notice when the log accepts entries again.
 //!
-//! A failure is *reported*, in the status and on `/readyz`, at once if the server stated a reason that does
-//! not pass on its own. If no server responds, it is reported after [`UNANSWERED`], because the stream may be
-//! electing another leader.
+//! A failure is *reported* in the status and on `/readyz`. If the server stated a reason that does not pass
+//! on its own, the failure is reported at once. If no server responds, it is reported after
+//! [`UNANSWERED_TIMEOUT`], because the stream may be electing another leader.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::limits::{APPEND_REASON_BYTES, cut};
+use schemas::limits::{APPEND_REASON_BYTES, truncate};
 use schemas::query::{AppendTrouble, LogRow};
 
 /// Time after which unanswered appends are reported as a failure. Electing another leader of the stream takes
 /// 5 to 16 s.
-pub(crate) const UNANSWERED: Duration = Duration::from_secs(20);
-/// Time after the first failure when clients with commands in flight receive the reply that the outcome is
-/// unknown.
-const ANSWER: Duration = Duration::from_secs(6);
+pub(crate) const UNANSWERED_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time after the first failure at which clients with commands in flight receive the reply that the outcome
+/// is unknown.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(6);
 /// Interval between probe entries while appends fail.
-const PROBE: Duration = Duration::from_secs(2);
-/// Number of checks in a row that must miss the stream before it counts as absent.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of consecutive checks that must report the stream as missing before it counts as absent.
 pub(crate) const ABSENT_CHECKS: u32 = 2;
 /// Time in flight after which an append counts as slow.
-const LONG: Duration = Duration::from_secs(4);
-/// Duration from which a confirmed append counts as slow.
-const SLOW: Duration = Duration::from_secs(1);
+const LONG_APPEND: Duration = Duration::from_secs(4);
+/// Minimum duration of a confirmed append that counts as slow.
+const SLOW_APPEND: Duration = Duration::from_secs(1);
 /// Number of recent appends that are considered for slowness.
-const RECENT: usize = 16;
-/// Age up to which an append is considered for slowness.
+const RECENT_APPENDS: usize = 16;
+/// Maximum age of an append that is considered for slowness.
 const RECENT_AGE: Duration = Duration::from_secs(60);
 
-/// Source of the reason for which an append is not known to be stored.
+/// Certainty about an append that may not be stored: whether a server stated the reason, and whether nothing
+/// was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certainty {
     /// No server responded. This may pass on its own.
@@ -55,7 +56,7 @@ pub(crate) enum Certainty {
 pub(crate) struct Appends {
     failing: Option<Failing>,
     /// Failed checks of the stream; `None` if the last check succeeded.
-    unread: Option<Unread>,
+    unread: Option<FailedChecks>,
     /// Time and duration of the last confirmed appends, the newest last.
     recent: VecDeque<(Timestamp, Duration)>,
     probed: Timestamp,
@@ -74,30 +75,30 @@ struct Failing {
 }
 
 #[derive(Clone, Debug)]
-struct Unread {
+struct FailedChecks {
     since: Timestamp,
     shown: Timestamp,
     reason: String,
-    /// Number of checks in a row that missed the stream.
+    /// Number of consecutive checks that reported the stream as missing.
     absent: u32,
 }
 
-impl Unread {
+impl FailedChecks {
     fn is_reported(&self, now: Timestamp) -> bool {
-        self.absent >= ABSENT_CHECKS || now.since(self.since) >= UNANSWERED
+        self.absent >= ABSENT_CHECKS || now.since(self.since) >= UNANSWERED_TIMEOUT
     }
 }
 
 impl Appends {
     /// Records a failed append. Returns `true` if it is the first failure.
-    pub(crate) fn failed(
+    pub(crate) fn record_failure(
         &mut self,
         reason: &str,
         certainty: Certainty,
         now: Timestamp,
         shown: Timestamp,
     ) -> bool {
-        let reason = cut(reason, APPEND_REASON_BYTES);
+        let reason = truncate(reason, APPEND_REASON_BYTES);
         if let Some(failing) = &mut self.failing {
             // A stated reason is more precise than a missing response, so it is kept.
             if certainty != Certainty::Unanswered || failing.certainty == Certainty::Unanswered {
@@ -111,11 +112,11 @@ impl Appends {
         true
     }
 
-    /// Records a confirmed append that took this long. Returns the time since the first failure; `None` if
+    /// Records a confirmed append and its duration. Returns the time since the first failure; `None` if
     /// appends did not fail.
-    pub(crate) fn stored(&mut self, took: Duration, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn record_stored(&mut self, took: Duration, now: Timestamp) -> Option<Duration> {
         self.recent.push_back((now, took));
-        if self.recent.len() > RECENT {
+        if self.recent.len() > RECENT_APPENDS {
             self.recent.pop_front();
         }
         self.unread = None;
@@ -123,36 +124,42 @@ impl Appends {
     }
 
     /// Resets the failures because another BBS leads: appends of this BBS no longer matter.
-    pub(crate) fn follow_another(&mut self) {
+    pub(crate) fn reset_failures(&mut self) {
         self.failing = None;
         self.unread = None;
     }
 
     /// Records a successful check of the stream. `log` is `None` if the log is not a stream.
-    pub(crate) fn read(&mut self, log: Option<LogRow>) {
+    pub(crate) fn record_check(&mut self, log: Option<LogRow>) {
         self.log = log;
         self.unread = None;
     }
 
     /// Records a failed check of the stream.
-    pub(crate) fn unread(&mut self, reason: &str, absent: bool, now: Timestamp, shown: Timestamp) {
-        let reason = cut(reason, APPEND_REASON_BYTES);
+    pub(crate) fn record_failed_check(
+        &mut self,
+        reason: &str,
+        absent: bool,
+        now: Timestamp,
+        shown: Timestamp,
+    ) {
+        let reason = truncate(reason, APPEND_REASON_BYTES);
         let before = self.unread.take();
         let count = before.as_ref().map_or(0, |unread| unread.absent);
         let absent = if absent { count + 1 } else { 0 };
         let (since, shown) = before.map_or((now, shown), |unread| (unread.since, unread.shown));
-        self.unread = Some(Unread { since, shown, reason, absent });
+        self.unread = Some(FailedChecks { since, shown, reason, absent });
     }
 
     /// Returns the reason for which commands are refused at present; `None` if they are accepted.
     pub(crate) fn refusal(&self) -> Option<String> {
-        // A stream that cannot be read may still accept entries. Only a stream that is known to be absent is
-        // not tried.
+        // A stream that cannot be read may still accept entries, so commands are accepted. They are refused
+        // only if the stream is known to be absent.
         let absent = self.unread.as_ref().filter(|unread| unread.absent >= ABSENT_CHECKS);
         let absent = absent.map(|unread| (unread.shown, &unread.reason));
         let failing = self.failing.as_ref().map(|failing| (failing.shown, &failing.reason));
         let (since, reason) = failing.or(absent)?;
-        Some(format!("the log takes no entries since {since}: {reason}"))
+        Some(format!("the log has accepted no entries since {since}: {reason}"))
     }
 
     /// Returns `true` if the server rejects every append, so that more appends are pointless.
@@ -161,20 +168,20 @@ impl Appends {
     }
 
     /// Returns `true` if appends fail.
-    pub(crate) const fn fail(&self) -> bool {
+    pub(crate) const fn is_failing(&self) -> bool {
         self.failing.is_some()
     }
 
     /// Returns `true`, once, when clients have waited long enough for entries in flight.
-    pub(crate) fn gives_up_waiting(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn is_reply_timeout_over(&mut self, now: Timestamp) -> bool {
         let Some(failing) = &mut self.failing else { return false };
-        let due = now.since(failing.since) >= ANSWER;
+        let due = now.since(failing.since) >= REPLY_TIMEOUT;
         due && !std::mem::replace(&mut failing.answered, true)
     }
 
     /// Returns `true` if a probe entry should be appended now.
-    pub(crate) fn probes(&mut self, now: Timestamp) -> bool {
-        let due = self.failing.is_some() && now.since(self.probed) >= PROBE;
+    pub(crate) fn is_probe_due(&mut self, now: Timestamp) -> bool {
+        let due = self.failing.is_some() && now.since(self.probed) >= PROBE_INTERVAL;
         if due {
             self.probed = now;
         }
@@ -185,13 +192,14 @@ impl Appends {
     pub(crate) fn report(&mut self, now: Timestamp) -> Option<String> {
         let failing = self.failing.as_mut()?;
         let stated = failing.certainty != Certainty::Unanswered;
-        let due = stated || now.since(failing.since) >= UNANSWERED;
+        let due = stated || now.since(failing.since) >= UNANSWERED_TIMEOUT;
         if failing.reported || !due {
             return None;
         }
         failing.reported = true;
         Some(format!(
-            "the log takes no entries: {}. Commands are refused until it does; nothing that runs is stopped",
+            "the log accepts no entries: {}; commands are refused until it does, and running instances \
+             continue",
             failing.reason
         ))
     }
@@ -206,18 +214,22 @@ impl Appends {
         if let Some(unread) = self.unread.as_ref().filter(|unread| unread.is_reported(now)) {
             return Some(trouble(unread.shown, true, unread.reason.clone()));
         }
-        if let Some(failing) = self.failing.as_ref().filter(|failing| now.since(failing.since) >= LONG) {
+        if let Some(failing) = self.failing.as_ref().filter(|failing| now.since(failing.since) >= LONG_APPEND)
+        {
             return Some(trouble(failing.shown, false, failing.reason.clone()));
         }
-        if let Some(oldest) = oldest.filter(|oldest| *oldest >= LONG) {
-            let reason = format!("an append has been under way for {} s", oldest.as_secs());
+        if let Some(oldest) = oldest.filter(|oldest| *oldest >= LONG_APPEND) {
+            let reason = format!("an append has been in flight for {} s", oldest.as_secs());
             return Some(trouble(now - oldest, false, reason));
         }
         let recent = self.recent.iter().filter(|(at, _)| now.since(*at) < RECENT_AGE);
-        let slow: Vec<_> = recent.filter(|(_, took)| *took >= SLOW).collect();
-        let (first, _) = slow.first().filter(|_| slow.len() * 2 >= RECENT)?;
-        let reason =
-            format!("{} of the last {RECENT} appends took {} s or longer", slow.len(), SLOW.as_secs());
+        let slow: Vec<_> = recent.filter(|(_, took)| *took >= SLOW_APPEND).collect();
+        let (first, _) = slow.first().filter(|_| slow.len() * 2 >= RECENT_APPENDS)?;
+        let reason = format!(
+            "{} of the last {RECENT_APPENDS} appends took {} s or longer",
+            slow.len(),
+            SLOW_APPEND.as_secs()
+        );
         Some(trouble(*first, false, reason))
     }
 
@@ -235,7 +247,7 @@ mod tests {
         Timestamp::from_millis(1_000_000 + millis)
     }
 
-    /// Returns whether a failure since 0 is reported now, and what the status shows.
+    /// Returns whether a failure that started at time 0 is reported now, and what the status shows.
     fn shown(appends: &mut Appends, millis: u64) -> (bool, Option<bool>) {
         let reported = appends.report(at(millis)).is_some();
         (reported, appends.trouble(None, at(millis)).map(|trouble| trouble.fails))
@@ -244,14 +256,14 @@ mod tests {
     #[test]
     fn unanswered_append_is_slow_before_it_is_reported() {
         let mut appends = Appends::default();
-        assert!(appends.failed("nobody answers", Certainty::Unanswered, at(0), at(0)));
-        assert!(!appends.failed("nobody answers", Certainty::Unanswered, at(2_000), at(2_000)));
+        assert!(appends.record_failure("no server responds", Certainty::Unanswered, at(0), at(0)));
+        assert!(!appends.record_failure("no server responds", Certainty::Unanswered, at(2_000), at(2_000)));
         assert_eq!(shown(&mut appends, 3_999), (false, None));
         assert_eq!(shown(&mut appends, 16_000), (false, Some(false)), "slow");
         assert!(appends.refusal().is_some(), "commands are refused with the reason before that");
         assert_eq!(shown(&mut appends, 20_000), (true, Some(true)));
         assert_eq!(shown(&mut appends, 21_000), (false, Some(true)), "it is logged once");
-        assert_eq!(appends.stored(Duration::ZERO, at(22_000)), Some(Duration::from_secs(22)));
+        assert_eq!(appends.record_stored(Duration::ZERO, at(22_000)), Some(Duration::from_secs(22)));
         assert_eq!(shown(&mut appends, 22_000), (false, None));
         assert_eq!(appends.refusal(), None);
     }
@@ -259,29 +271,30 @@ mod tests {
     #[test]
     fn stated_reason_is_reported_at_once_and_kept() {
         let mut appends = Appends::default();
-        appends.failed("nobody answers", Certainty::Unanswered, at(0), at(0));
-        appends.failed("disk full", Certainty::Stated, at(2_000), at(2_000));
-        appends.failed("nobody answers", Certainty::Unanswered, at(4_000), at(4_000));
+        appends.record_failure("no server responds", Certainty::Unanswered, at(0), at(0));
+        appends.record_failure("disk full", Certainty::Stated, at(2_000), at(2_000));
+        appends.record_failure("no server responds", Certainty::Unanswered, at(4_000), at(4_000));
         assert_eq!(shown(&mut appends, 4_000), (true, Some(true)));
         let refusal = appends.refusal().unwrap();
         assert!(
-            refusal.starts_with("the log takes no entries since 1970-") && refusal.ends_with("disk full")
+            refusal.starts_with("the log has accepted no entries since 1970-")
+                && refusal.ends_with("disk full")
         );
         assert!(!appends.are_rejected());
-        appends.failed("insufficient resources", Certainty::NotStored, at(5_000), at(5_000));
+        appends.record_failure("insufficient resources", Certainty::NotStored, at(5_000), at(5_000));
         assert!(appends.are_rejected());
     }
 
     #[test]
     fn missing_stream_is_reported_after_two_checks() {
         let mut appends = Appends::default();
-        appends.unread("no stream", true, at(0), at(0));
+        appends.record_failed_check("no stream", true, at(0), at(0));
         assert_eq!(appends.trouble(None, at(0)), None);
-        appends.unread("no stream", true, at(5_000), at(5_000));
+        appends.record_failed_check("no stream", true, at(5_000), at(5_000));
         assert!(appends.trouble(None, at(5_000)).is_some_and(|trouble| trouble.fails));
-        appends.read(None);
+        appends.record_check(None);
         assert_eq!(appends.trouble(None, at(6_000)), None);
-        appends.unread("no answer", false, at(10_000), at(10_000));
+        appends.record_failed_check("no answer", false, at(10_000), at(10_000));
         assert_eq!(appends.trouble(None, at(29_999)), None);
         assert!(appends.trouble(None, at(30_000)).is_some_and(|trouble| trouble.since == at(10_000)));
     }
@@ -290,23 +303,23 @@ mod tests {
     fn appends_are_slow_when_half_of_them_are() {
         let mut appends = Appends::default();
         for second in 0..7 {
-            appends.stored(SLOW, at(second * 1_000));
+            appends.record_stored(SLOW_APPEND, at(second * 1_000));
         }
         assert_eq!(appends.trouble(None, at(8_000)), None);
-        appends.stored(SLOW, at(8_000));
+        appends.record_stored(SLOW_APPEND, at(8_000));
         assert!(appends.trouble(None, at(8_000)).is_some_and(|trouble| !trouble.fails));
-        assert_eq!(appends.trouble(None, at(68_000)), None, "they are too long ago");
-        assert!(appends.trouble(Some(LONG), at(68_000)).is_some(), "one is under way");
+        assert_eq!(appends.trouble(None, at(68_000)), None, "the slow appends are too old");
+        assert!(appends.trouble(Some(LONG_APPEND), at(68_000)).is_some(), "one append is in flight");
     }
 
     #[test]
     fn probes_are_spaced_and_waiting_clients_are_answered_once() {
         let mut appends = Appends::default();
-        assert!(!appends.probes(at(0)) && !appends.gives_up_waiting(at(0)));
-        appends.failed("full", Certainty::NotStored, at(0), at(0));
-        assert!(!appends.probes(at(1_999)));
-        assert!(appends.probes(at(2_000)) && !appends.probes(at(2_001)));
-        assert!(!appends.gives_up_waiting(at(5_999)));
-        assert!(appends.gives_up_waiting(at(6_000)) && !appends.gives_up_waiting(at(7_000)));
+        assert!(!appends.is_probe_due(at(0)) && !appends.is_reply_timeout_over(at(0)));
+        appends.record_failure("full", Certainty::NotStored, at(0), at(0));
+        assert!(!appends.is_probe_due(at(1_999)));
+        assert!(appends.is_probe_due(at(2_000)) && !appends.is_probe_due(at(2_001)));
+        assert!(!appends.is_reply_timeout_over(at(5_999)));
+        assert!(appends.is_reply_timeout_over(at(6_000)) && !appends.is_reply_timeout_over(at(7_000)));
     }
 }

@@ -1,9 +1,9 @@
-//! Completion callbacks to the owners of tasks (docs/model.md, "Completion callbacks").
+//! Completion callbacks to the owners of tasks (docs/internals/model/tasks.md, "Completion callbacks").
 //!
 //! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at the same time. After a network
-//! error, 408, 429 or 5xx it repeats the call with backoff until the record expires. A 2xx response completes
-//! the callback, and any other response ends it. The result of each call is recorded as a decision of the
-//! task.
+//! error or a status of 408, 429 or 5xx, it repeats the call with backoff until the record of the task
+//! expires. A 2xx response completes the callback, and any other response ends it. The result of each call is
+//! recorded as a decision of the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,36 +12,36 @@ use schemas::Timestamp;
 use schemas::container::Epoch;
 use schemas::limits::CALLBACKS_IN_FLIGHT;
 use schemas::names::TaskGuid;
-pub use schemas::task::Called;
+pub use schemas::task::CallbackResult;
 
 /// Delay before the first repetition of a call; it doubles each time.
-pub const FIRST_WAIT: Duration = Duration::from_secs(1);
+pub const INITIAL_WAIT: Duration = Duration::from_secs(1);
 /// Maximum delay before a call is repeated.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Outstanding callbacks by task.
 #[derive(Clone, Debug, Default)]
 pub struct Callbacks {
-    owed: BTreeMap<TaskGuid, Owed>,
+    owed: BTreeMap<TaskGuid, Pending>,
     /// Tasks with a call in flight, at most [`CALLBACKS_IN_FLIGHT`].
     out: BTreeSet<TaskGuid>,
 }
 
 #[derive(Clone, Debug)]
-struct Owed {
+struct Pending {
     epoch: Epoch,
     tries: u32,
     due: Option<Timestamp>,
     /// `true` if this BBS has sent the call, so that a response may still arrive.
     called: bool,
     /// Response that ends the calls, until it is recorded.
-    answered: Option<Called>,
+    answered: Option<CallbackResult>,
 }
 
 impl Callbacks {
     /// Registers the callback of a completed task as due, unless one for this epoch is already registered.
-    pub fn owe(&mut self, task: &TaskGuid, epoch: Epoch, now: Timestamp) {
-        let fresh = Owed { epoch, tries: 0, due: Some(now), called: false, answered: None };
+    pub fn register(&mut self, task: &TaskGuid, epoch: Epoch, now: Timestamp) {
+        let fresh = Pending { epoch, tries: 0, due: Some(now), called: false, answered: None };
         let owed = self.owed.entry(task.clone()).or_insert_with(|| fresh.clone());
         if owed.epoch != epoch {
             *owed = fresh;
@@ -49,8 +49,8 @@ impl Callbacks {
         }
     }
 
-    /// Stores a response that ends the calls. Only recording it is still outstanding.
-    pub fn answered(&mut self, task: &TaskGuid, called: &Called) {
+    /// Stores a response that ends the calls. After that, only the recording of the response is outstanding.
+    pub fn store_response(&mut self, task: &TaskGuid, called: &CallbackResult) {
         if let Some(owed) = self.owed.get_mut(task) {
             owed.answered = Some(called.clone());
         }
@@ -58,7 +58,7 @@ impl Callbacks {
     }
 
     /// Notes that this BBS sends the call.
-    pub fn calls(&mut self, task: &TaskGuid) {
+    pub fn mark_called(&mut self, task: &TaskGuid) {
         if let Some(owed) = self.owed.get_mut(task) {
             owed.called = true;
         }
@@ -66,7 +66,7 @@ impl Callbacks {
 
     /// Returns the response that ends the calls; `None` if there is none yet.
     #[must_use]
-    pub fn answer(&self, task: &TaskGuid) -> Option<&Called> {
+    pub fn response(&self, task: &TaskGuid) -> Option<&CallbackResult> {
         self.owed.get(task)?.answered.as_ref()
     }
 
@@ -86,8 +86,8 @@ impl Callbacks {
     /// in flight.
     pub fn due(&mut self, now: Timestamp) -> Vec<(TaskGuid, Epoch)> {
         let room = CALLBACKS_IN_FLIGHT.saturating_sub(self.out.len());
-        let due = |owed: &&mut Owed| owed.due.is_some_and(|due| due <= now);
-        let take = |(task, owed): (&TaskGuid, &mut Owed)| {
+        let due = |owed: &&mut Pending| owed.due.is_some_and(|due| due <= now);
+        let take = |(task, owed): (&TaskGuid, &mut Pending)| {
             owed.due = None;
             (task.clone(), owed.epoch)
         };
@@ -98,38 +98,38 @@ impl Callbacks {
 
     /// Schedules a retry after a call failed, could not start, or could not be recorded.
     ///
-    /// If only the recording is left, the delay does not grow: a longer one would not spare the owner
-    /// anything.
-    pub fn came_back(&mut self, task: &TaskGuid, now: Timestamp) {
+    /// If only the response must still be recorded, the delay does not grow. The owner of the task is not
+    /// called again, so a longer delay would not reduce its load.
+    pub fn schedule_retry(&mut self, task: &TaskGuid, now: Timestamp) {
         self.out.remove(task);
         if let Some(owed) = self.owed.get_mut(task) {
             let doublings = if owed.answered.is_some() { 0 } else { owed.tries.min(8) };
-            let wait = FIRST_WAIT * 2_u32.pow(doublings);
+            let wait = INITIAL_WAIT * 2_u32.pow(doublings);
             owed.tries += 1;
-            owed.due = Some(now + wait.min(LONGEST_WAIT));
+            owed.due = Some(now + wait.min(MAX_WAIT));
         }
     }
 
-    /// Stops waiting for the call of a task that was RESOLVING for too long, and schedules it again.
+    /// Stops waiting for the call of a task that was RESOLVING for too long, and schedules the call again.
     ///
     /// If another BBS marked the task RESOLVING, this BBS has not called yet, so its call is due at once.
-    pub fn gave_up(&mut self, task: &TaskGuid, now: Timestamp) {
+    pub fn abandon_call(&mut self, task: &TaskGuid, now: Timestamp) {
         self.out.remove(task);
         if let Some(owed) = self.owed.get_mut(task).filter(|owed| owed.due.is_none()) {
-            let wait = if owed.called { LONGEST_WAIT } else { Duration::ZERO };
+            let wait = if owed.called { MAX_WAIT } else { Duration::ZERO };
             owed.due = Some(now + wait);
         }
     }
 
     /// Returns the number of outstanding callbacks, due or not.
     #[must_use]
-    pub fn owed(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         self.owed.len()
     }
 
-    /// Returns the number of tasks with a call, or an attempt to start one, in flight.
+    /// Returns the number of tasks for which a call, or an attempt to start a call, is in flight.
     #[must_use]
-    pub fn out(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.out.len()
     }
 
@@ -152,12 +152,12 @@ mod tests {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = TaskGuid::new("t").unwrap();
         let mut callbacks = Callbacks::default();
-        callbacks.owe(&task, epoch, now);
-        (0..4).for_each(|_| callbacks.came_back(&task, now));
-        assert_eq!(callbacks.next_due(), Some(now + FIRST_WAIT * 8));
-        callbacks.answered(&task, &Called::Answered(200));
-        callbacks.came_back(&task, now);
-        assert_eq!(callbacks.next_due(), Some(now + FIRST_WAIT));
+        callbacks.register(&task, epoch, now);
+        (0..4).for_each(|_| callbacks.schedule_retry(&task, now));
+        assert_eq!(callbacks.next_due(), Some(now + INITIAL_WAIT * 8));
+        callbacks.store_response(&task, &CallbackResult::Answered(200));
+        callbacks.schedule_retry(&task, now);
+        assert_eq!(callbacks.next_due(), Some(now + INITIAL_WAIT));
     }
 
     #[test]
@@ -166,13 +166,13 @@ mod tests {
         let task = TaskGuid::new("t").unwrap();
         for called in [false, true] {
             let mut callbacks = Callbacks::default();
-            callbacks.owe(&task, epoch, now);
+            callbacks.register(&task, epoch, now);
             callbacks.due(now);
             if called {
-                callbacks.calls(&task);
+                callbacks.mark_called(&task);
             }
-            callbacks.gave_up(&task, now);
-            assert_eq!(callbacks.next_due(), Some(if called { now + LONGEST_WAIT } else { now }));
+            callbacks.abandon_call(&task, now);
+            assert_eq!(callbacks.next_due(), Some(if called { now + MAX_WAIT } else { now }));
         }
     }
 
@@ -181,14 +181,18 @@ mod tests {
         let (now, later) = (Timestamp::from_millis(1_000), Timestamp::from_millis(2_000));
         let task = TaskGuid::new("t").unwrap();
         let mut callbacks = Callbacks::default();
-        callbacks.owe(&task, Epoch(Timestamp(1)), now);
+        callbacks.register(&task, Epoch(Timestamp(1)), now);
         callbacks.due(now);
-        callbacks.calls(&task);
-        callbacks.answered(&task, &Called::Answered(204));
-        callbacks.owe(&task, Epoch(Timestamp(1)), later);
-        assert_eq!(callbacks.answer(&task), Some(&Called::Answered(204)), "it is owed already");
-        callbacks.owe(&task, Epoch(Timestamp(2)), later);
-        assert_eq!((callbacks.answer(&task), callbacks.next_due()), (None, Some(later)));
+        callbacks.mark_called(&task);
+        callbacks.store_response(&task, &CallbackResult::Answered(204));
+        callbacks.register(&task, Epoch(Timestamp(1)), later);
+        assert_eq!(
+            callbacks.response(&task),
+            Some(&CallbackResult::Answered(204)),
+            "the callback is already registered"
+        );
+        callbacks.register(&task, Epoch(Timestamp(2)), later);
+        assert_eq!((callbacks.response(&task), callbacks.next_due()), (None, Some(later)));
     }
 
     #[test]
@@ -196,13 +200,13 @@ mod tests {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let [one, other] = ["one", "other"].map(|task| TaskGuid::new(task).unwrap());
         let mut callbacks = Callbacks::default();
-        callbacks.owe(&one, epoch, now);
-        callbacks.owe(&other, epoch, now);
+        callbacks.register(&one, epoch, now);
+        callbacks.register(&other, epoch, now);
         callbacks.forget(&one);
         assert_eq!(callbacks.due(now), [(other, epoch)]);
-        callbacks.came_back(&one, now);
+        callbacks.schedule_retry(&one, now);
         callbacks.clear();
-        assert_eq!((callbacks.next_due(), callbacks.due(now + LONGEST_WAIT)), (None, vec![]));
+        assert_eq!((callbacks.next_due(), callbacks.due(now + MAX_WAIT)), (None, vec![]));
     }
 
     #[test]
@@ -211,11 +215,11 @@ mod tests {
         let task = TaskGuid::new("t").unwrap();
         let mut now = Timestamp::from_millis(1_000);
         let mut callbacks = Callbacks::default();
-        callbacks.owe(&task, epoch, now);
+        callbacks.register(&task, epoch, now);
         for seconds in [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30] {
             let due = now + Duration::from_secs(seconds);
             callbacks.due(now);
-            callbacks.came_back(&task, now);
+            callbacks.schedule_retry(&task, now);
             assert_eq!(callbacks.next_due(), Some(due));
             now = due;
         }
@@ -226,14 +230,14 @@ mod tests {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = |number: usize| TaskGuid::new(&format!("t{number:05}")).unwrap();
         let mut callbacks = Callbacks::default();
-        (0..3_000).for_each(|number| callbacks.owe(&task(number), epoch, now));
+        (0..3_000).for_each(|number| callbacks.register(&task(number), epoch, now));
         let out = callbacks.due(now);
         assert_eq!(out.len(), CALLBACKS_IN_FLIGHT);
         assert_eq!((callbacks.due(now), callbacks.next_due()), (vec![], None));
-        callbacks.came_back(&out[0].0, now);
-        callbacks.answered(&out[1].0, &Called::Answered(204));
+        callbacks.schedule_retry(&out[0].0, now);
+        callbacks.store_response(&out[1].0, &CallbackResult::Answered(204));
         callbacks.forget(&out[2].0);
-        assert_eq!(callbacks.next_due(), Some(now), "there is room again");
+        assert_eq!(callbacks.next_due(), Some(now), "a call may start again");
         assert_eq!(callbacks.due(now).len(), 3);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The server sends its time with its responses, the others with their heartbeats. The median of all clocks,
 //! including that of this BBS, counts as the correct time. The time of new decisions stays within
-//! [`TOLERANCE`] of it, whatever the clock of this BBS shows. A leader whose clock is off steps down in
-//! favour of a BBS whose clock agrees with the median.
+//! [`TOLERANCE`] of the median, whatever the clock of this BBS shows. A leader whose clock is off steps down
+//! in favour of a BBS whose clock agrees with the median.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,14 +18,17 @@ use schemas::query::{ClockOff, ClocksRow};
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(5);
 /// [`TOLERANCE`] in nanoseconds.
 const TOLERANCE_NANOS: i64 = 5_000_000_000;
-/// Smallest deviation from the elapsed time that counts as a clock jump.
+/// Size of the smallest clock jump. A clock jumps if the time that it shows and the time that has really
+/// elapsed differ by at least this much.
 pub const CLOCK_STEP: Duration = Duration::from_millis(500);
-/// Number of latest readings kept per clock. The one with the least delay counts.
+/// Number of latest readings kept per clock. The reading with the smallest delay is used.
 const READINGS: usize = 3;
-/// Age at which the readings of a clock expire: three heartbeats of a rep, and a little more.
-const EXPIRES: Duration = Duration::from_secs(16);
-/// Age of the last sign of life at which a BBS no longer counts as alive: three are missing.
-const ALIVE: Duration = Duration::from_secs(6);
+/// Age at which the readings of a clock expire. It is slightly longer than three heartbeat intervals of a
+/// rep.
+const READINGS_EXPIRE_AFTER: Duration = Duration::from_secs(16);
+/// Age of a BBS's last sign of life at which the BBS no longer counts as alive. At this age three signs of
+/// life are missing.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Minimum interval between two computations of the median.
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -53,8 +56,8 @@ impl Source {
 /// Latest readings of one clock.
 #[derive(Clone, Debug)]
 struct Readings {
-    /// Nanoseconds by which the clock was ahead of the clock of this BBS. A delay makes a reading smaller,
-    /// never greater.
+    /// Nanoseconds by which the clock was ahead of the clock of this BBS. A delayed message makes a reading
+    /// smaller, never greater.
     ahead: [i64; READINGS],
     next: usize,
     last: Timestamp,
@@ -81,9 +84,9 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Records a reading: the other clock showed `theirs` when the clock of this BBS showed `own`. Readings
-    /// of 0 are ignored.
-    pub(crate) fn read(
+    /// Records a reading: the other clock showed `theirs` when the clock of this BBS showed `own`. A reading
+    /// whose `theirs` is 0 is ignored.
+    pub(crate) fn record(
         &mut self,
         source: Source,
         (theirs, own): (Timestamp, Timestamp),
@@ -101,21 +104,22 @@ impl Clocks {
         (known.last, known.may_lead) = (now, may_lead);
     }
 
-    /// Adjusts the readings after the clock of this BBS was set forward (`by` > 0) or back, in nanoseconds.
-    pub(crate) fn stepped(&mut self, by: i64) {
+    /// Adjusts the readings after the clock of this BBS was set. `by` is the change in nanoseconds: positive
+    /// if the clock was set forward, negative if it was set back.
+    pub(crate) fn adjust(&mut self, by: i64) {
         for readings in self.readings.values_mut() {
             readings.ahead = readings.ahead.map(|ahead| ahead.saturating_sub(by));
         }
         self.computed_at = None;
     }
 
-    /// Recomputes the median if it is older than [`INTERVAL`]. Returns `true` if it did.
-    pub(crate) fn look(&mut self, now: Timestamp) -> bool {
+    /// Recomputes the median if it is older than [`INTERVAL`]. Returns `true` if the median was recomputed.
+    pub(crate) fn update(&mut self, now: Timestamp) -> bool {
         if self.computed_at.is_some_and(|at| now.since(at) < INTERVAL) {
             return false;
         }
         self.computed_at = Some(now);
-        self.readings.retain(|_, readings| now.since(readings.last) < EXPIRES);
+        self.readings.retain(|_, readings| now.since(readings.last) < READINGS_EXPIRE_AFTER);
         self.median = median(self.readings.values().map(Readings::ahead).collect());
         let off = self.readings.iter().filter(|(_, readings)| self.is_off(readings.ahead()));
         let off = off.map(|(source, readings)| self.clock_off(source.name(), readings.ahead()));
@@ -127,8 +131,8 @@ impl Clocks {
         ClockOff { of, ahead_ms: ahead.saturating_sub(self.median) / 1_000_000 }
     }
 
-    /// Returns the time for decisions when the clock of this BBS shows `shown`: that time, or the nearest one
-    /// within [`TOLERANCE`] of the median.
+    /// Returns the time for decisions when the clock of this BBS shows `shown`. The result is `shown` if it
+    /// is within [`TOLERANCE`] of the median. Otherwise it is the nearest time within the tolerance.
     pub(crate) fn corrected(&self, shown: Timestamp) -> Timestamp {
         shown.shifted(self.median - self.median.clamp(-TOLERANCE_NANOS, TOLERANCE_NANOS))
     }
@@ -138,7 +142,7 @@ impl Clocks {
         let agrees = |(source, readings): (&Source, &Readings)| {
             matches!(source, Source::Service(Role::Bbs, _))
                 && readings.may_lead
-                && now.since(readings.last) < ALIVE
+                && now.since(readings.last) < ALIVE_TIMEOUT
                 && !self.is_off(readings.ahead())
         };
         self.is_off(0) && self.readings.iter().any(agrees)
@@ -168,8 +172,8 @@ impl Clocks {
 
 /// Returns the median of these clocks and the clock of this BBS, which is 0.
 ///
-/// Of two middle values it takes the one that is nearer to 0. So a single other clock has no effect, and two
-/// BBSs never both conclude that the other one is correct.
+/// If there are two middle values, the result is the one that is nearer to 0. So a single other clock has no
+/// effect, and two BBSs never both conclude that the other one is correct.
 fn median(mut ahead: Vec<i64>) -> i64 {
     ahead.push(0);
     ahead.sort_unstable();
@@ -201,12 +205,12 @@ mod tests {
         let mut clocks = Clocks::default();
         let own = at(0);
         let mut read = |source, ahead: i64| {
-            clocks.read(source, (own.shifted(ahead * 1_000_000_000), own), true, at(0));
+            clocks.record(source, (own.shifted(ahead * 1_000_000_000), own), true, at(0));
         };
         read(Source::Server, server);
         read(bbs("b2"), standby);
         (1..).zip(cells).for_each(|(number, ahead)| read(cell(number), *ahead));
-        clocks.look(at(0));
+        clocks.update(at(0));
         clocks
     }
 
@@ -226,7 +230,7 @@ mod tests {
             (HOUR, 0, &[0], 0, false),
             (0, HOUR, &[0, 0], 0, false),
             (0, 0, &[-HOUR, -HOUR], 0, false),
-            // At least half of all clocks agree with this BBS, including its own.
+            // At least half of all clocks agree with this BBS. Its own clock counts as one of them.
             (HOUR, HOUR, &[0], 0, false),
             (-HOUR, 0, &[], 0, false),
         ];
@@ -260,16 +264,16 @@ mod tests {
     #[test]
     fn own_clock_jump_counts_before_new_readings() {
         let mut clocks = clocks(0, 0, &[0]);
-        clocks.stepped(HOUR * 1_000_000_000);
-        clocks.look(at(0));
+        clocks.adjust(HOUR * 1_000_000_000);
+        clocks.update(at(0));
         let jumped = at(3_600);
         assert_eq!(clocks.corrected(jumped), at(5));
         assert!(clocks.should_yield(at(0)));
         assert_eq!(clocks.ahead_ms(), HOUR * 1_000);
         let row = clocks.row(&ServiceId::new("b1").unwrap(), Duration::ZERO);
         assert_eq!(row.off, [ClockOff { of: "BBS b1".into(), ahead_ms: 3_600_000 }]);
-        clocks.stepped(-HOUR * 1_000_000_000);
-        clocks.look(at(0));
+        clocks.adjust(-HOUR * 1_000_000_000);
+        clocks.update(at(0));
         assert_eq!((clocks.corrected(at(0)), clocks.should_yield(at(0))), (at(0), false));
     }
 
@@ -278,12 +282,12 @@ mod tests {
         let mut clocks = clocks(0, 0, &[0]);
         // The readings were delayed by 20 s.
         for source in [Source::Server, bbs("b2"), cell(1)] {
-            clocks.read(source, (at(1), at(21)), true, at(1));
+            clocks.record(source, (at(1), at(21)), true, at(1));
         }
-        clocks.look(at(2));
+        clocks.update(at(2));
         assert_eq!(clocks.ahead_ms(), 0);
-        clocks.read(Source::Server, (at(3_602), at(2)), false, at(2));
-        clocks.look(at(18));
+        clocks.record(Source::Server, (at(3_602), at(2)), false, at(2));
+        clocks.update(at(18));
         assert_eq!(clocks.readings.len(), 0);
         assert_eq!(clocks.corrected(at(18)), at(18));
     }

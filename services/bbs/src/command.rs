@@ -25,7 +25,8 @@ pub(crate) struct QueuedCommand {
     pub(crate) actor: Actor,
     /// Request id, patience, expected version, reason and trace.
     pub(crate) envelope: Envelope,
-    /// Time at which this BBS received the command, on the steady clock. The patience counts from here.
+    /// Time at which this BBS received the command, on the steady clock. The patience of the command is
+    /// measured from this time.
     pub(crate) received: Timestamp,
     /// Hash of the command's content, which identifies a repeated request; `None` if the request has no id.
     pub(crate) digest: Option<String>,
@@ -62,14 +63,14 @@ pub(crate) enum AggregateCommand {
     /// Marks a domain as fresh for this long; without limit if `None`.
     Refresh(Domain, Option<Duration>),
     /// Records news from the heartbeat of a cell.
-    Seen(CellId, Box<cell::Seen>),
+    RecordPresence(CellId, Box<cell::HeartbeatState>),
     /// Declares a cell lost, with the reason.
-    Lost(CellId, String),
+    DeclareLost(CellId, String),
     /// Checks whether a rep may act for a cell. Nothing is decided; the answer is confirmed against the
     /// cell's last entry.
     Attach(CellId),
     /// Records that this incarnation of a cell's rep has left after an evacuation.
-    Left(CellId, Incarnation),
+    RecordLeave(CellId, Incarnation),
     /// Command of an operator for a cell.
     Cell(CellId, cell::Command),
     /// Command of an operator that concerns the whole cluster.
@@ -77,7 +78,7 @@ pub(crate) enum AggregateCommand {
     /// Changes quotas of a domain, for an operator.
     Limit(LimitDomain),
     /// Assigns ordinals to new cells and frees those of forgotten cells.
-    Number,
+    AssignOrdinals,
     /// Elects a leader. If the journal has no cluster yet, `found` creates it first.
     Lead {
         role: cluster::Role,
@@ -108,7 +109,7 @@ impl QueuedCommand {
     }
 
     /// Returns the target if this is a convergence command of the BBS itself.
-    pub(crate) fn converges(&self) -> Option<Due> {
+    pub(crate) fn convergence_target(&self) -> Option<Due> {
         match (self.requester, &self.command) {
             (Requester::Own, AggregateCommand::Process(guid, command)) => {
                 matches!(**command, process::Command::Converge).then(|| Due::Process(guid.clone()))
@@ -126,28 +127,28 @@ impl QueuedCommand {
             (
                 Requester::Own,
                 AggregateCommand::Refresh(..)
-                | AggregateCommand::Seen(..)
-                | AggregateCommand::Lost(..)
+                | AggregateCommand::RecordPresence(..)
+                | AggregateCommand::DeclareLost(..)
                 | AggregateCommand::Attach(_)
-                | AggregateCommand::Left(..)
+                | AggregateCommand::RecordLeave(..)
                 | AggregateCommand::Cell(..)
                 | AggregateCommand::Cluster(_)
                 | AggregateCommand::Limit(_)
-                | AggregateCommand::Number
+                | AggregateCommand::AssignOrdinals
                 | AggregateCommand::Lead { .. },
             )
             | (Requester::Single(_) | Requester::Part { .. }, _) => None,
         }
     }
 
-    /// Returns `true` if this converges a target that may have several things due, each with a decision of
-    /// its own. Such a target is a process, or a parameterised task with several dispatches to launch.
+    /// Returns `true` if this command converges a target for which several decisions may be due. Such a
+    /// target is a process, or a parameterised task with several dispatches to launch.
     pub(crate) fn converges_several(&self) -> bool {
-        matches!(self.converges(), Some(Due::Process(_) | Due::Parameterised(_)))
+        matches!(self.convergence_target(), Some(Due::Process(_) | Due::Parameterised(_)))
     }
 
     /// Returns `true` if this changes the number of shards.
-    pub(crate) const fn reshards(&self) -> bool {
+    pub(crate) const fn is_reshard(&self) -> bool {
         matches!(self.command, AggregateCommand::Cluster(cluster::Command::Reshard(_)))
     }
 
@@ -178,17 +179,17 @@ impl AggregateCommand {
             Self::Refresh(domain, _) | Self::Limit(LimitDomain { domain, .. }) => {
                 Subject::Domain(domain.clone())
             }
-            Self::Seen(cell, _)
-            | Self::Lost(cell, _)
+            Self::RecordPresence(cell, _)
+            | Self::DeclareLost(cell, _)
             | Self::Attach(cell)
-            | Self::Left(cell, _)
+            | Self::RecordLeave(cell, _)
             | Self::Cell(cell, _) => Subject::Cell(cell.clone()),
-            Self::Cluster(_) | Self::Number | Self::Lead { .. } => Subject::Cluster,
+            Self::Cluster(_) | Self::AssignOrdinals | Self::Lead { .. } => Subject::Cluster,
         }
     }
 
     /// Returns `true` if this is a request about an evaluation.
-    pub(crate) fn is_of_evaluation(&self) -> bool {
+    pub(crate) fn targets_evaluation(&self) -> bool {
         match self {
             Self::Process(_, command) => matches!(
                 **command,
@@ -201,14 +202,14 @@ impl AggregateCommand {
             Self::Periodic(..)
             | Self::Parameterised(..)
             | Self::Refresh(..)
-            | Self::Seen(..)
-            | Self::Lost(..)
+            | Self::RecordPresence(..)
+            | Self::DeclareLost(..)
             | Self::Attach(_)
-            | Self::Left(..)
+            | Self::RecordLeave(..)
             | Self::Cell(..)
             | Self::Cluster(_)
             | Self::Limit(_)
-            | Self::Number
+            | Self::AssignOrdinals
             | Self::Lead { .. } => false,
         }
     }
@@ -231,19 +232,19 @@ impl AggregateCommand {
     /// Returns the cell that this declares lost.
     pub(crate) const fn lost_cell(&self) -> Option<&CellId> {
         match self {
-            Self::Lost(cell, _) => Some(cell),
+            Self::DeclareLost(cell, _) => Some(cell),
             Self::Process(..)
             | Self::Task(..)
             | Self::Periodic(..)
             | Self::Parameterised(..)
             | Self::Refresh(..)
-            | Self::Seen(..)
+            | Self::RecordPresence(..)
             | Self::Attach(_)
-            | Self::Left(..)
+            | Self::RecordLeave(..)
             | Self::Cell(..)
             | Self::Cluster(_)
             | Self::Limit(_)
-            | Self::Number
+            | Self::AssignOrdinals
             | Self::Lead { .. } => None,
         }
     }

@@ -1,11 +1,12 @@
-//! Confirmation of answers without an entry: refusals, and requests that change nothing.
+//! Confirmation of answers that are not recorded in an entry: refusals, and replies to requests that change
+//! nothing.
 //!
 //! Compare-and-set rejects an entry that was decided on an outdated World. Refusals are not recorded, so they
 //! lack this protection: another BBS may have been elected and may have acknowledged entries that this BBS
-//! has not received yet. Therefore such an answer is held back until the subject's last entry has been read
-//! from the journal's leader, after the command arrived. If it is the entry that the answer is based on, the
-//! answer is sent. If the journal is further ahead, the command waits for the follower and is judged again.
-//! One read confirms all answers that are held on its subject.
+//! has not received yet. Therefore such an answer is held back. After the command has arrived, the BBS reads
+//! the subject's last entry from the journal's leader. If the answer is based on that entry, the answer is
+//! sent. If the answer is based on an earlier entry, the command waits until the follower has delivered the
+//! later ones, and is judged again. One read confirms all answers that are held on its subject.
 //!
 //! After a change of the number of shards, later entries of a process are on another subject, and its old
 //! subject looks unchanged. So an answer about a process or a task also waits for a read of the cluster's
@@ -20,11 +21,12 @@ use schemas::subject::{Position, Subject};
 use crate::command::{QueuedCommand, Verdict};
 
 /// Maximum number of concurrent reads of last entries. Further subjects wait.
-pub(crate) const READS: usize = 32;
-/// Time after which a held answer is replaced by a request to try again. Clients wait 2 s per attempt.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
+pub(crate) const MAX_READS: usize = 32;
+/// Time after which a held answer is replaced by a refusal that asks the client to try again. Clients wait 2
+/// s per attempt.
+pub(crate) const CONFIRM_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Delay before a failed read is repeated.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Commands with their verdicts.
 pub(crate) type Answers = Vec<(QueuedCommand, Verdict)>;
@@ -32,8 +34,9 @@ pub(crate) type Answers = Vec<(QueuedCommand, Verdict)>;
 /// Held answers, and the reads of last entries that are in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Confirmations {
-    held: BTreeMap<Subject, Held>,
-    /// Subjects whose last entry must be read, in this order. `is_wanted` is the same as a set.
+    held: BTreeMap<Subject, HeldAnswers>,
+    /// Subjects whose last entry must be read, in this order. `is_wanted` contains the same subjects as a
+    /// set.
     wanted: VecDeque<Subject>,
     is_wanted: BTreeSet<Subject>,
     /// Subjects whose last entry is being read.
@@ -42,7 +45,7 @@ pub(crate) struct Confirmations {
 
 /// Answers that are held on one subject.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldAnswers {
     answers: Answers,
     /// Position of the subject's last entry when the answers were judged.
     judged: Position,
@@ -54,17 +57,17 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// A free read slot.
-    Wants,
+    Queued,
     /// The result of the read.
-    Reads,
+    Reading,
     /// The time of the next read.
-    Again(Timestamp),
+    RetryAt(Timestamp),
     /// Delivery of entries up to this position by the follower.
     Behind(Position),
     /// The start of the next read of the cluster's subject.
-    WantsCluster,
+    ClusterQueued,
     /// The result of a read of the cluster's subject that started after the subject itself was confirmed.
-    ReadsCluster,
+    ClusterReading,
 }
 
 /// Effect of a read on the answers that are held on its subject.
@@ -73,10 +76,12 @@ pub(crate) enum Confirmed {
     /// No effect yet.
     Nothing,
     /// The answers are confirmed.
-    True(Answers),
-    /// The journal is further ahead, and this BBS has received those entries since: judge the commands again.
+    Valid(Answers),
+    /// The journal had later entries than the one that the answers are based on, and this BBS has received
+    /// them: judge the commands again.
     Outdated(Answers),
-    /// The journal is further ahead than this BBS: the commands are judged again once it has caught up.
+    /// The journal has later entries that this BBS has not received yet. The commands are judged again once
+    /// it has received them.
     Behind,
 }
 
@@ -88,33 +93,33 @@ impl Confirmations {
 
     /// Holds answers that were judged when the subject's last entry was at `judged`.
     pub(crate) fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
-        let held = Held { answers, judged, due: now + PATIENCE, stage: Stage::Wants };
+        let held = HeldAnswers { answers, judged, due: now + CONFIRM_TIMEOUT, stage: Stage::Queued };
         self.held.insert(subject.clone(), held);
-        self.want(subject);
+        self.request_read(subject);
     }
 
     /// Requests a read of a subject's last entry.
-    pub(crate) fn want(&mut self, subject: &Subject) {
+    pub(crate) fn request_read(&mut self, subject: &Subject) {
         if self.is_wanted.insert(subject.clone()) {
             self.wanted.push_back(subject.clone());
         }
     }
 
     /// Starts as many reads as possible and returns their subjects.
-    pub(crate) fn reads(&mut self) -> Vec<Subject> {
+    pub(crate) fn start_reads(&mut self) -> Vec<Subject> {
         let mut reads = vec![];
-        while self.reading.len() < READS {
+        while self.reading.len() < MAX_READS {
             let Some(at) = self.wanted.iter().position(|subject| !self.reading.contains(subject)) else {
                 break;
             };
             let Some(subject) = self.wanted.remove(at) else { break };
             self.is_wanted.remove(&subject);
             if let Some(held) = self.held.get_mut(&subject) {
-                held.stage = Stage::Reads;
+                held.stage = Stage::Reading;
             }
             if subject == Subject::Cluster {
-                let waits = self.held.values_mut().filter(|held| held.stage == Stage::WantsCluster);
-                waits.for_each(|held| held.stage = Stage::ReadsCluster);
+                let waits = self.held.values_mut().filter(|held| held.stage == Stage::ClusterQueued);
+                waits.for_each(|held| held.stage = Stage::ClusterReading);
             }
             self.reading.insert(subject.clone());
             reads.push(subject);
@@ -124,7 +129,7 @@ impl Confirmations {
 
     /// Handles a completed read of a subject's last entry. `last` is its position, or `None` if the read
     /// failed. The follower has delivered the subject up to `delivered`.
-    pub(crate) fn read(
+    pub(crate) fn handle_read(
         &mut self,
         subject: &Subject,
         last: Option<Position>,
@@ -133,17 +138,17 @@ impl Confirmations {
     ) -> Confirmed {
         self.reading.remove(subject);
         // A read that started before a command arrived does not confirm its answer.
-        let Some(held) = self.held.get_mut(subject).filter(|held| held.stage == Stage::Reads) else {
+        let Some(held) = self.held.get_mut(subject).filter(|held| held.stage == Stage::Reading) else {
             return Confirmed::Nothing;
         };
         match last {
             Some(last) if last == held.judged && subject.is_shard() => {
-                held.stage = Stage::WantsCluster;
-                self.want(&Subject::Cluster);
+                held.stage = Stage::ClusterQueued;
+                self.request_read(&Subject::Cluster);
                 Confirmed::Nothing
             }
             Some(last) if last == held.judged => {
-                self.take(subject).map_or(Confirmed::Nothing, Confirmed::True)
+                self.take(subject).map_or(Confirmed::Nothing, Confirmed::Valid)
             }
             Some(last) if last > delivered => {
                 held.stage = Stage::Behind(last);
@@ -153,29 +158,29 @@ impl Confirmations {
                 self.take(subject).map_or(Confirmed::Nothing, Confirmed::Outdated)
             }
             Some(_) | None => {
-                held.stage = Stage::Again(now + AGAIN);
+                held.stage = Stage::RetryAt(now + RETRY_DELAY);
                 Confirmed::Nothing
             }
         }
     }
 
-    /// Handles a completed read of the cluster's subject, after [`Confirmations::read`]; `last` is `None` if
-    /// the read failed.
+    /// Handles a completed read of the cluster's subject, after [`Confirmations::handle_read`]; `last` is
+    /// `None` if the read failed.
     ///
-    /// If the follower has delivered that entry, returns the answers that waited for the read, which are
-    /// confirmed. Otherwise they are read for again after a delay.
-    pub(crate) fn cluster_read(
+    /// If the follower has delivered the entry at `last`, the answers that waited for this read are confirmed
+    /// and returned. Otherwise the last entries of their subjects are read again after a delay.
+    pub(crate) fn handle_cluster_read(
         &mut self,
         last: Option<Position>,
         delivered: Position,
         now: Timestamp,
     ) -> Vec<(Subject, Answers)> {
         if last.is_none_or(|last| last > delivered) {
-            let waits = self.held.values_mut().filter(|held| held.stage == Stage::ReadsCluster);
-            waits.for_each(|held| held.stage = Stage::Again(now + AGAIN));
+            let waits = self.held.values_mut().filter(|held| held.stage == Stage::ClusterReading);
+            waits.for_each(|held| held.stage = Stage::RetryAt(now + RETRY_DELAY));
             return vec![];
         }
-        let read = self.held.extract_if(.., |_, held| held.stage == Stage::ReadsCluster);
+        let read = self.held.extract_if(.., |_, held| held.stage == Stage::ClusterReading);
         read.map(|(subject, held)| (subject, held.answers)).collect()
     }
 
@@ -186,8 +191,8 @@ impl Confirmations {
     }
 
     /// Handles the delivery of an entry by the follower. Returns the answers that must be judged again.
-    pub(crate) fn delivered(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
-        let reached = |held: &&Held| matches!(held.stage, Stage::Behind(last) if last <= position);
+    pub(crate) fn handle_delivery(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
+        let reached = |held: &&HeldAnswers| matches!(held.stage, Stage::Behind(last) if last <= position);
         self.held.get(subject).filter(reached)?;
         self.take(subject)
     }
@@ -196,24 +201,26 @@ impl Confirmations {
     pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
         let over = self.held.iter().filter(|(_, held)| held.due <= now).map(|(subject, _)| subject.clone());
         let over: Vec<Subject> = over.collect();
-        let again = |held: &Held| matches!(held.stage, Stage::Again(at) if at <= now);
+        let again = |held: &HeldAnswers| matches!(held.stage, Stage::RetryAt(at) if at <= now);
         let again = self.held.iter().filter(|(_, held)| again(held)).map(|(subject, _)| subject.clone());
         for subject in again.collect::<Vec<_>>() {
             if let Some(held) = self.held.get_mut(&subject) {
-                held.stage = Stage::Wants;
+                held.stage = Stage::Queued;
             }
-            self.want(&subject);
+            self.request_read(&subject);
         }
         over.into_iter().filter_map(|subject| self.take(&subject).map(|answers| (subject, answers))).collect()
     }
 
     /// Returns the time of the next timeout or retry.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        let due = |held: &Held| match held.stage {
-            Stage::Again(at) => held.due.min(at),
-            Stage::Wants | Stage::Reads | Stage::Behind(_) | Stage::WantsCluster | Stage::ReadsCluster => {
-                held.due
-            }
+        let due = |held: &HeldAnswers| match held.stage {
+            Stage::RetryAt(at) => held.due.min(at),
+            Stage::Queued
+            | Stage::Reading
+            | Stage::Behind(_)
+            | Stage::ClusterQueued
+            | Stage::ClusterReading => held.due,
         };
         self.held.values().map(due).min()
     }
@@ -223,9 +230,9 @@ impl Confirmations {
         self.held.len()
     }
 
-    /// Returns a count of waiting reads and reads in progress that is zero at rest. Waiting reads count
-    /// twice, once in each collection.
-    pub(crate) fn reads_left(&self) -> usize {
+    /// Returns the number of waiting reads and reads in progress, which is zero when the BBS is idle. Waiting
+    /// reads count twice, once in each collection.
+    pub(crate) fn pending_reads(&self) -> usize {
         self.wanted.len() + self.is_wanted.len() + self.reading.len()
     }
 
@@ -246,7 +253,7 @@ mod tests {
     fn held() -> Confirmations {
         let mut confirmations = Confirmations::default();
         confirmations.hold(&Subject::Cluster, vec![], Position(5), at(0));
-        assert_eq!(confirmations.reads(), [Subject::Cluster]);
+        assert_eq!(confirmations.start_reads(), [Subject::Cluster]);
         confirmations
     }
 
@@ -264,9 +271,9 @@ mod tests {
         ] {
             let mut confirmations = held();
             let last = last.map(Position);
-            let read = confirmations.read(&Subject::Cluster, last, Position(delivered), at(0));
+            let read = confirmations.handle_read(&Subject::Cluster, last, Position(delivered), at(0));
             let word = match read {
-                Confirmed::True(_) => "true",
+                Confirmed::Valid(_) => "true",
                 Confirmed::Behind => "behind",
                 Confirmed::Outdated(_) => "outdated",
                 Confirmed::Nothing => "nothing",
@@ -281,34 +288,34 @@ mod tests {
         let shard = Subject::Lrp(0);
         for (last, confirmed) in [(Some(3), true), (Some(2), true), (Some(4), false), (None, false)] {
             let mut confirmations = Confirmations::default();
-            confirmations.want(&Subject::Cluster);
+            confirmations.request_read(&Subject::Cluster);
             confirmations.hold(&shard, vec![], Position(5), at(0));
-            assert_eq!(confirmations.reads(), [Subject::Cluster, shard.clone()]);
-            let read = confirmations.read(&shard, Some(Position(5)), Position(5), at(0));
+            assert_eq!(confirmations.start_reads(), [Subject::Cluster, shard.clone()]);
+            let read = confirmations.handle_read(&shard, Some(Position(5)), Position(5), at(0));
             assert!(matches!(read, Confirmed::Nothing) && confirmations.holds(&shard));
             // The read in progress started too early; the next one starts after the subject was confirmed.
-            assert_eq!(confirmations.reads(), []);
-            confirmations.read(&Subject::Cluster, Some(Position(3)), Position(3), at(0));
-            assert!(confirmations.cluster_read(Some(Position(3)), Position(3), at(0)).is_empty());
-            assert_eq!(confirmations.reads(), [Subject::Cluster]);
-            let read = confirmations.cluster_read(last.map(Position), Position(3), at(0));
+            assert_eq!(confirmations.start_reads(), []);
+            confirmations.handle_read(&Subject::Cluster, Some(Position(3)), Position(3), at(0));
+            assert!(confirmations.handle_cluster_read(Some(Position(3)), Position(3), at(0)).is_empty());
+            assert_eq!(confirmations.start_reads(), [Subject::Cluster]);
+            let read = confirmations.handle_cluster_read(last.map(Position), Position(3), at(0));
             let subjects: Vec<&Subject> = read.iter().map(|(subject, _)| subject).collect();
             assert_eq!(subjects, if confirmed { vec![&shard] } else { vec![] }, "{last:?}");
             assert_eq!(confirmations.holds(&shard), !confirmed);
             // A subject that is not confirmed is read again after a delay.
-            assert_eq!(confirmations.reads(), []);
-            confirmations.tick(at(0) + AGAIN);
-            assert_eq!(confirmations.reads().contains(&shard), !confirmed);
+            assert_eq!(confirmations.start_reads(), []);
+            confirmations.tick(at(0) + RETRY_DELAY);
+            assert_eq!(confirmations.start_reads().contains(&shard), !confirmed);
         }
     }
 
     #[test]
     fn answer_behind_journal_waits_for_follower_until_timeout() {
         let mut confirmations = held();
-        confirmations.read(&Subject::Cluster, Some(Position(8)), Position(5), at(0));
-        assert!(confirmations.delivered(&Subject::Cluster, Position(7)).is_none());
-        assert_eq!(confirmations.next_due(), Some(at(0) + PATIENCE));
-        assert!(confirmations.delivered(&Subject::Cluster, Position(8)).is_some());
+        confirmations.handle_read(&Subject::Cluster, Some(Position(8)), Position(5), at(0));
+        assert!(confirmations.handle_delivery(&Subject::Cluster, Position(7)).is_none());
+        assert_eq!(confirmations.next_due(), Some(at(0) + CONFIRM_TIMEOUT));
+        assert!(confirmations.handle_delivery(&Subject::Cluster, Position(8)).is_some());
         assert_eq!((confirmations.len(), confirmations.next_due()), (0, None));
         let mut confirmations = held();
         assert!(confirmations.tick(at(1_499)).is_empty());
@@ -318,21 +325,21 @@ mod tests {
     #[test]
     fn failed_read_is_repeated_and_reads_are_bounded() {
         let mut confirmations = held();
-        confirmations.read(&Subject::Cluster, None, Position(5), at(0));
-        assert_eq!(confirmations.next_due(), Some(at(0) + AGAIN));
+        confirmations.handle_read(&Subject::Cluster, None, Position(5), at(0));
+        assert_eq!(confirmations.next_due(), Some(at(0) + RETRY_DELAY));
         confirmations.tick(at(199));
-        assert_eq!(confirmations.reads(), []);
+        assert_eq!(confirmations.start_reads(), []);
         confirmations.tick(at(200));
-        assert_eq!(confirmations.reads(), [Subject::Cluster]);
+        assert_eq!(confirmations.start_reads(), [Subject::Cluster]);
         let mut many = Confirmations::default();
         let subject = |number: usize| {
             Subject::Cell(schemas::names::CellId::new(&format!("c{number:03}")).expect("a name"))
         };
-        for number in 0..READS + 2 {
+        for number in 0..MAX_READS + 2 {
             many.hold(&subject(number), vec![], Position(5), at(0));
         }
-        assert_eq!(many.reads().len(), READS);
-        many.read(&subject(0), Some(Position(5)), Position(5), at(0));
-        assert_eq!(many.reads(), [subject(READS)]);
+        assert_eq!(many.start_reads().len(), MAX_READS);
+        many.handle_read(&subject(0), Some(Position(5)), Position(5), at(0));
+        assert_eq!(many.start_reads(), [subject(MAX_READS)]);
     }
 }

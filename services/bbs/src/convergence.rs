@@ -1,4 +1,4 @@
-//! Convergence: actions that are due without a client's request (docs/model.md, "Convergence").
+//! Convergence: actions that are due without a client's request (docs/internals/model/timers-and-clocks.md, "Convergence").
 //!
 //! Due actions become commands that pass through `decide` like any other, so there is a single path to a
 //! transition. The rules are in `schemas::process`, `schemas::task`, `schemas::periodic` and
@@ -30,11 +30,11 @@ pub(crate) struct Convergence {
     in_flight: BTreeSet<Due>,
     /// Time at which the next full pass starts.
     sweep_at: Timestamp,
-    /// Target behind which the current full pass continues; `None` if no pass is in progress.
+    /// Target after which the current full pass continues; `None` if no pass is in progress.
     sweep: Option<Due>,
     stops_at: Timestamp,
     /// Number of completed full convergence passes.
-    looks: u64,
+    full_passes: u64,
 }
 
 impl Convergence {
@@ -57,38 +57,38 @@ impl Convergence {
         self.in_flight.insert(due);
     }
 
-    /// Removes a target whose decision is in the log, or never will be.
+    /// Removes a target from those in flight, because its decision is in the log or was dropped.
     pub(crate) fn settled(&mut self, due: &Due) {
         self.in_flight.remove(due);
     }
 
     /// Moves a target from in flight back to queued.
-    pub(crate) fn again(&mut self, due: Due) {
+    pub(crate) fn requeue(&mut self, due: Due) {
         self.in_flight.remove(&due);
         self.queued.insert(due);
     }
 
     /// Starts a full pass and repeats all stop orders, because this BBS has become the leader.
-    pub(crate) fn begin(&mut self, now: Timestamp) {
+    pub(crate) fn start_leading(&mut self, now: Timestamp) {
         self.sweep = None;
         self.sweep_at = now;
         self.stops_at = now;
     }
 
     /// Clears the queue, because this BBS no longer leads.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn stop_leading(&mut self) {
         self.queued.clear();
     }
 
     /// Schedules a full pass at a time, unless an earlier one is scheduled.
-    pub(crate) fn sweep_by(&mut self, at: Timestamp) {
+    pub(crate) fn schedule_pass(&mut self, at: Timestamp) {
         self.sweep_at = self.sweep_at.min(at);
     }
 
-    /// Returns `Some` if a slice of a full pass should run now. The inner value is the target behind which it
-    /// continues; `None` at the start of a pass. The next pass starts an [`INTERVAL`] after the start of the
-    /// last.
-    pub(crate) fn sweeps(&mut self, now: Timestamp) -> Option<Option<Due>> {
+    /// Returns `Some` if a slice of a full pass should run now. The inner value is the target after which the
+    /// pass continues; `None` at the start of a pass. Each pass starts an [`INTERVAL`] after the start of the
+    /// previous one.
+    pub(crate) fn next_slice(&mut self, now: Timestamp) -> Option<Option<Due>> {
         if let Some(behind) = self.sweep.take() {
             return Some(Some(behind));
         }
@@ -98,20 +98,20 @@ impl Convergence {
         })
     }
 
-    /// Records a finished slice. `next` is the target behind which the pass continues; `None` if the pass is
+    /// Records a finished slice. `next` is the target after which the pass continues; `None` if the pass is
     /// complete.
-    pub(crate) fn swept(&mut self, next: Option<Due>) {
-        self.looks += u64::from(next.is_none());
+    pub(crate) fn finish_slice(&mut self, next: Option<Due>) {
+        self.full_passes += u64::from(next.is_none());
         self.sweep = next;
     }
 
     /// Returns the number of completed full convergence passes.
-    pub(crate) const fn looks(&self) -> u64 {
-        self.looks
+    pub(crate) const fn full_passes(&self) -> u64 {
+        self.full_passes
     }
 
     /// Returns `true` if stop orders should be repeated now. The next repetition is `interval` later.
-    pub(crate) fn repeats_stops(&mut self, now: Timestamp, interval: Duration) -> bool {
+    pub(crate) fn are_stops_due(&mut self, now: Timestamp, interval: Duration) -> bool {
         let due = self.stops_at <= now;
         if due {
             self.stops_at = now + interval;
@@ -125,12 +125,12 @@ impl Convergence {
     }
 
     /// Returns `true` if a full pass is in progress.
-    pub(crate) const fn is_sweeping(&self) -> bool {
+    pub(crate) const fn is_pass_running(&self) -> bool {
         self.sweep.is_some()
     }
 
     /// Returns the time of the next slice of a full pass.
-    pub(crate) fn next_sweep(&self, now: Timestamp) -> Timestamp {
+    pub(crate) fn next_slice_at(&self, now: Timestamp) -> Timestamp {
         if self.sweep.is_some() { now } else { self.sweep_at }
     }
 
@@ -151,9 +151,9 @@ impl Convergence {
 }
 
 /// Returns the targets with an expired timer.
-pub(crate) fn timers(world: &World, times: Times<'_>) -> Vec<Due> {
+pub(crate) fn expired_timers(world: &World, times: Times<'_>) -> Vec<Due> {
     let all = world.due_times(times.latest()).into_iter();
-    all.filter(|(at, due)| *at <= times.on(|| subject_of(world, due))).map(|(_, due)| due).collect()
+    all.filter(|(at, due)| *at <= times.time_on(|| subject_of(world, due))).map(|(_, due)| due).collect()
 }
 
 fn subject_of(world: &World, due: &Due) -> Subject {
@@ -166,12 +166,12 @@ fn subject_of(world: &World, due: &Due) -> Subject {
 }
 
 /// Returns the targets that refer to a cell.
-pub(crate) fn of_cell(world: &World, cell: &CellId) -> Vec<Due> {
-    let named: BTreeSet<Due> = world.on_cell(cell).map(due_of).collect();
+pub(crate) fn targets_on_cell(world: &World, cell: &CellId) -> Vec<Due> {
+    let named: BTreeSet<Due> = world.on_cell(cell).map(target_of).collect();
     named.into_iter().collect()
 }
 
-fn due_of(work: &WorkRef) -> Due {
+fn target_of(work: &WorkRef) -> Due {
     match work {
         WorkRef::Lrp(key) => Due::Process(key.process_guid.clone()),
         WorkRef::Task(guid) => Due::Task(guid.clone()),
@@ -180,24 +180,24 @@ fn due_of(work: &WorkRef) -> Due {
 
 /// An aggregate that convergence inspects.
 #[derive(Clone, Copy, Debug)]
-enum One<'a> {
+enum Inspected<'a> {
     Process(&'a Process),
     Task(&'a Task),
     Periodic(&'a Periodic),
     Parameterised(&'a Parameterised),
 }
 
-impl One<'_> {
+impl Inspected<'_> {
     fn is_due(self, world: &World, times: Times<'_>) -> bool {
-        let now = times.on(|| subject_of(world, &self.due()));
+        let now = times.time_on(|| subject_of(world, &self.due()));
         match self {
             Self::Process(known) => {
-                let of_domain = times.on(|| Subject::Domain(known.domain.clone()));
+                let of_domain = times.time_on(|| Subject::Domain(known.domain.clone()));
                 is_process_due(world, known, now, world.is_fresh(&known.domain, of_domain))
             }
             Self::Task(known) => is_task_due(world, known, now),
             Self::Periodic(known) => is_due(world, known, now),
-            Self::Parameterised(known) => is_freed(world, known),
+            Self::Parameterised(known) => is_parameterised_due(world, known),
         }
     }
 
@@ -211,8 +211,8 @@ impl One<'_> {
     }
 }
 
-/// Iterates over all aggregates in a fixed order, starting behind a given one.
-fn all_behind<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<Item = One<'a>> {
+/// Iterates over all aggregates in a fixed order, starting after a given one.
+fn all_after<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<Item = Inspected<'a>> {
     let (processes, tasks, periodics, parameterised) = match behind {
         None => (Some(None), Some(None), Some(None), Some(None)),
         Some(Due::Process(guid)) => (Some(Some(guid)), Some(None), Some(None), Some(None)),
@@ -225,37 +225,43 @@ fn all_behind<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<It
     let periodics = periodics.into_iter().flat_map(|behind| world.periodics_from(behind));
     let parameterised = parameterised.into_iter().flat_map(|behind| world.parameterised_from(behind));
     processes
-        .map(One::Process)
-        .chain(tasks.map(One::Task))
-        .chain(periodics.map(One::Periodic))
-        .chain(parameterised.map(One::Parameterised))
+        .map(Inspected::Process)
+        .chain(tasks.map(Inspected::Task))
+        .chain(periodics.map(Inspected::Periodic))
+        .chain(parameterised.map(Inspected::Parameterised))
 }
 
 /// Inspects at most `most` aggregates of a full pass, which is a safety net.
 ///
-/// Returns those that have something due, and the one behind which the pass continues; `None` if the pass is
-/// complete.
+/// Returns the targets that have something due, and the target after which the pass continues. The latter is
+/// `None` if the pass is complete.
 pub(crate) fn slice(
     world: &World,
     times: Times<'_>,
     behind: Option<&Due>,
     most: usize,
 ) -> (Vec<Due>, Option<Due>) {
-    let mut all = all_behind(world, behind);
+    let mut all = all_after(world, behind);
     let (mut due, mut last) = (vec![], None);
     for one in all.by_ref().take(most) {
         due.extend(one.is_due(world, times).then(|| one.due()));
         last = Some(one);
     }
     let goes_on = all.next().is_some();
-    (due, last.filter(|_| goes_on).map(One::due))
+    (due, last.filter(|_| goes_on).map(Inspected::due))
 }
 
 fn is_process_due(world: &World, known: &Process, now: Timestamp, fresh: bool) -> bool {
     let present = |cell: &CellId| world.is_present(cell);
     let known_cell = |cell: &CellId| world.cell(cell).is_some();
-    let numbered = |visit: process::Visit<'_>| world.numbered(visit);
-    let context = process::Context { now, fresh, present: &present, known: &known_cell, numbered: &numbered };
+    let numbered = |visit: process::CellVisitor<'_>| world.visit_numbered(visit);
+    let context = process::Context {
+        now,
+        is_fresh: fresh,
+        present: &present,
+        known: &known_cell,
+        for_each_cell: &numbered,
+    };
     process::decide(Some(known), &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }
 
@@ -266,13 +272,13 @@ fn is_task_due(world: &World, known: &Task, now: Timestamp) -> bool {
 }
 
 /// Returns `true` if a parameterised task has a waiting dispatch that can be launched.
-fn is_freed(world: &World, known: &Parameterised) -> bool {
+fn is_parameterised_due(world: &World, known: &Parameterised) -> bool {
     let fewer = |guid: &ParameterisedGuid, most: u32| {
-        let live = world.dispatched_of(guid).filter(|task| Task::is_live(task));
+        let live = world.dispatched_by(guid).filter(|task| Task::is_live(task));
         live.take(most as usize).count() < most as usize
     };
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
-    let context = parameterised::Context { fewer: &fewer, exists: &exists };
+    let context = parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &exists };
     parameterised::decide(Some(known), &parameterised::Command::Converge, context)
         .is_ok_and(|events| !events.is_empty())
 }
@@ -281,7 +287,7 @@ fn is_freed(world: &World, known: &Parameterised) -> bool {
 fn is_due(world: &World, known: &Periodic, now: Timestamp) -> bool {
     let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(Task::is_live);
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
-    let context = periodic::Context { now, runs: &runs, exists: &exists };
+    let context = periodic::Context { now, runs: &runs, task_exists: &exists };
     periodic::decide(Some(known), &periodic::Command::Converge, context)
         .is_ok_and(|events| !events.is_empty())
 }
@@ -297,14 +303,14 @@ mod tests {
         let due = Due::Process(ProcessGuid::new("web").unwrap());
         let mut convergence = Convergence::default();
         assert!(convergence.queue_unless_in_flight(&due));
-        assert!(!convergence.queue(&due), "it waits already");
+        assert!(!convergence.queue(&due), "the target is already queued");
         convergence.decided(due.clone());
-        assert!(!convergence.queue_unless_in_flight(&due), "its time is known to have come");
-        assert!(convergence.queue(&due), "something else happened");
+        assert!(!convergence.queue_unless_in_flight(&due), "a decision about the target is in flight");
+        assert!(convergence.queue(&due), "a new event queues it again");
         assert_eq!((convergence.queued(), convergence.in_flight()), (1, 1));
         convergence.settled(&due);
         convergence.decided(due.clone());
-        convergence.again(due.clone());
+        convergence.requeue(due.clone());
         assert_eq!((convergence.queued(), convergence.in_flight()), (1, 0));
         convergence.decided(due.clone());
         convergence.settled(&due);
@@ -314,28 +320,28 @@ mod tests {
     #[test]
     fn full_pass_starts_at_interval_or_when_scheduled() {
         let (mut convergence, now) = (Convergence::default(), Timestamp::from_millis(100_000));
-        convergence.begin(now);
-        assert_eq!((convergence.sweeps(now), convergence.sweeps(now)), (Some(None), None));
-        assert_eq!(convergence.next_sweep(now), now + INTERVAL);
-        convergence.sweep_by(now + Duration::from_secs(1));
-        convergence.sweep_by(now + Duration::from_secs(9));
+        convergence.start_leading(now);
+        assert_eq!((convergence.next_slice(now), convergence.next_slice(now)), (Some(None), None));
+        assert_eq!(convergence.next_slice_at(now), now + INTERVAL);
+        convergence.schedule_pass(now + Duration::from_secs(1));
+        convergence.schedule_pass(now + Duration::from_secs(9));
         let now = now + Duration::from_secs(1);
-        assert!(convergence.sweeps(now) == Some(None) && convergence.repeats_stops(now, INTERVAL));
-        assert!(convergence.sweeps(now).is_none() && !convergence.repeats_stops(now, INTERVAL));
+        assert!(convergence.next_slice(now) == Some(None) && convergence.are_stops_due(now, INTERVAL));
+        assert!(convergence.next_slice(now).is_none() && !convergence.are_stops_due(now, INTERVAL));
         // A pass that has started continues at once, and is not restarted before it is complete.
         let behind = Due::Process(ProcessGuid::new("web").unwrap());
-        convergence.swept(Some(behind.clone()));
-        convergence.sweep_by(now);
-        assert_eq!(convergence.next_sweep(now), now);
+        convergence.finish_slice(Some(behind.clone()));
+        convergence.schedule_pass(now);
+        assert_eq!(convergence.next_slice_at(now), now);
         assert_eq!(
-            (convergence.sweeps(now), convergence.sweeps(now)),
+            (convergence.next_slice(now), convergence.next_slice(now)),
             (Some(Some(behind.clone())), Some(None))
         );
-        convergence.swept(Some(behind));
-        convergence.begin(now);
+        convergence.finish_slice(Some(behind));
+        convergence.start_leading(now);
         assert!(
-            convergence.sweeps(now) == Some(None) && convergence.repeats_stops(now, INTERVAL),
-            "who leads begins at once, and at the beginning"
+            convergence.next_slice(now) == Some(None) && convergence.are_stops_due(now, INTERVAL),
+            "a new leader starts a full pass at once"
         );
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use projections::{Observed, Picture};
+use projections::{Observed, WorldSnapshot};
 use schemas::action::Secret;
 use schemas::container::Epoch;
-use schemas::message::{Beat, Dismiss, Done, Enter, RepOrder, Reported, Stop};
+use schemas::message::{Ack, Dismiss, LeaderHeartbeat, RepOrder, ReportsReply, StartExec, Stop};
 use schemas::names::{CellId, ClusterId, Domain, EntryId, TaskGuid};
 use schemas::query::{MalformedEntry, RecordsAnswer};
 use schemas::subject::{Position, Subject};
@@ -29,18 +29,18 @@ pub enum Effect {
     /// Read the subject's last entry from the journal's leader.
     ReadLast(Subject),
     /// Reply to a client.
-    Answer {
+    Reply {
         /// Token of the request.
         requester: u64,
         reply: Reply,
     },
     /// Answer a query from this World snapshot, with [`crate::answer`].
-    Show {
+    AnswerQuery {
         /// Token of the request.
         requester: u64,
         query: Query,
         /// Snapshot of the current World.
-        picture: Picture,
+        picture: WorldSnapshot,
         /// Facts that are not in the log.
         observed: Box<Observed>,
     },
@@ -49,7 +49,7 @@ pub enum Effect {
     /// Order a rep to cancel tasks.
     Cancel(CellId, Stop),
     /// Order a rep to run a program for a client in a container.
-    Enter(CellId, Enter),
+    Enter(CellId, StartExec),
     /// Probe a rep: ask for a sign of life.
     Probe(CellId, RepOrder),
     /// Order a rep to evacuate its cell. The response counts as a sign of life.
@@ -59,7 +59,7 @@ pub enum Effect {
     /// Notify a rep that another rep acts for the cell.
     Dismiss(CellId, Dismiss),
     /// Publish a leader heartbeat.
-    Beat(Beat),
+    LeaderHeartbeat(LeaderHeartbeat),
     /// Post a completed task to its owner.
     Call {
         task: TaskGuid,
@@ -73,7 +73,7 @@ pub enum Effect {
         body: String,
     },
     /// Publish an entry that this leader has just folded to subscribers.
-    Feed {
+    Publish {
         cluster: ClusterId,
         /// Position of the entry.
         position: Position,
@@ -83,13 +83,14 @@ pub enum Effect {
     Leading(bool),
     /// Subscribe to commands, or unsubscribe. A BBS is subscribed if it leads. An elected BBS whose appends
     /// fail is subscribed too: it refuses commands with the reason.
-    Listening(bool),
+    Subscribed(bool),
     /// The message at a position is quarantined.
-    SetAside(MalformedEntry),
+    Quarantined(MalformedEntry),
     /// Log a warning for operators.
     Warn(String),
     /// Stop: the journal holds an entry that this program does not understand. Nothing is lost. After an
-    /// operator has quarantined it, a new state machine that knows this reads the journal from the start.
+    /// operator has quarantined the entry, the journal must be read from the start by a new state machine
+    /// that knows about the quarantine.
     Halt(String),
 }
 
@@ -97,9 +98,9 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Reply to a client, an auctioneer or a candidate.
-    Done(Result<Done, Refusal>),
+    Done(Result<Ack, Refusal>),
     /// Reply to a rep's reports.
-    Reported(Result<Reported, Refusal>),
+    Reported(Result<ReportsReply, Refusal>),
     /// Reply to a query, as JSON text.
     Rows(Result<String, Refusal>),
     /// Reply to a rep's query for records.

@@ -2,20 +2,22 @@
 
 use bytes::Bytes;
 use schemas::container::Epoch;
-use schemas::message::{Alive, Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
+use schemas::message::{
+    Attach, Envelope, Heartbeat, Lead, LeaderHeartbeat, Leave, Outcomes, Reports, ServiceStatus,
+};
 use schemas::names::{CellId, ClientName, Domain, EntryId, TaskGuid};
 use schemas::query::{LogRow, Records};
 use schemas::quota::LimitDomain;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
-use schemas::task::Called;
+use schemas::task::CallbackResult;
 use schemas::{Timestamp, cell, cluster};
 
 /// An event that the BBS reacts to.
 #[derive(Debug)]
 pub enum Input {
     /// The follower delivered a message of the journal.
-    Recorded {
+    Delivered {
         /// Position of the message.
         position: Position,
         /// Subject as text.
@@ -32,25 +34,25 @@ pub enum Input {
         subject: Subject,
         /// Id of the entry.
         entry: EntryId,
-        why: NotAppended,
+        why: AppendFailure,
     },
     /// Result of a check of the stream that holds the log.
-    Checked(Result<Option<LogRow>, LogUnread>),
+    LogChecked(Result<Option<LogRow>, LogCheckError>),
     /// The subject's last entry, as read from the journal's leader.
-    Last {
+    LastEntry {
         subject: Subject,
         /// Position and id of the last entry, `Ok(None)` if the subject is empty, or the error of the read.
         last: Result<Option<(Position, Option<EntryId>)>, String>,
     },
     /// A request for a change.
-    Asked {
+    Request {
         /// Token that the reply names.
         requester: u64,
         /// Content of the request.
-        ask: Ask,
+        ask: ChangeRequest,
     },
     /// A query.
-    Queried {
+    Query {
         /// Token that the reply names.
         requester: u64,
         /// Minimum position of the World that the query is answered from.
@@ -61,27 +63,27 @@ pub enum Input {
     /// A heartbeat of a rep.
     Heartbeat(Heartbeat),
     /// Result of a probe.
-    Probed {
+    ProbeResult {
         /// The probed cell.
         cell: CellId,
         /// The rep's response; `None` if it did not respond.
         answer: Option<Heartbeat>,
     },
     /// A heartbeat of a leading BBS.
-    Beat(Beat),
+    LeaderHeartbeat(LeaderHeartbeat),
     /// A sign of life of a BBS or an auctioneer, possibly of this BBS itself.
-    Alive(Alive),
+    Alive(ServiceStatus),
     /// Time of the NATS server's clock, extrapolated to now.
     ServerClock(Timestamp),
     /// The clock of this BBS was set forward (positive) or back, by this many nanoseconds.
     ClockStepped(i64),
     /// Result of a completion callback.
-    Called {
+    CallResult {
         task: TaskGuid,
         /// Epoch of the task.
         epoch: Epoch,
         /// Outcome of the call.
-        called: Called,
+        called: CallbackResult,
     },
     /// The bus connection is lost. Nothing can be received, so no cell counts as silent.
     Disconnected,
@@ -95,7 +97,7 @@ pub enum Input {
 
 /// A failed check of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogUnread {
+pub struct LogCheckError {
     /// Reason of the failure.
     pub why: String,
     /// `true` if the server reports that the stream does not exist.
@@ -104,7 +106,7 @@ pub struct LogUnread {
 
 /// Reason for which an entry was not appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotAppended {
+pub enum AppendFailure {
     /// Another entry follows the expected position of the subject.
     Conflict,
     /// The outcome is unknown.
@@ -122,7 +124,7 @@ pub enum NotAppended {
 
 /// A request for a change.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum ChangeRequest {
     /// A command of a client in a domain.
     Client {
         /// Domain of the client, proved by the subject.

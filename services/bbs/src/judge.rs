@@ -1,5 +1,6 @@
-//! Judging of a batch: each command is decided against the World and the earlier decisions of the batch, on a
-//! scratch copy. Deciding never changes the World.
+//! Judging of a batch of commands. Each command is decided against the projected state (the World) and the
+//! earlier decisions of the batch. The results of those decisions are kept in a scratch copy; judging never
+//! changes the World.
 
 mod launches;
 mod preemption;
@@ -14,11 +15,11 @@ use bytes::Bytes;
 use projections::World;
 use projections::reader::End;
 use schemas::container::Epoch;
-use schemas::domain::{Freshness, Limited};
+use schemas::domain::{DomainQuotas, Freshness};
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
 use schemas::names::{
-    CellId, DecisionId, Domain, EntryId, Ids, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId,
-    TaskGuid,
+    CellId, DecisionId, Domain, EntryId, IdGenerator, ParameterisedGuid, PeriodicGuid, ProcessGuid,
+    ServiceId, TaskGuid,
 };
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
@@ -36,11 +37,12 @@ use crate::timelines::Times;
 /// A batch that is being judged.
 pub(crate) struct Batch<'a> {
     world: &'a World,
-    ids: &'a mut Ids,
+    ids: &'a mut IdGenerator,
     times: Times<'a>,
     /// Time of decisions on the subject of the batch.
     now: Timestamp,
-    /// Steady time, which never goes back. The patience of commands is measured by it.
+    /// Steady time, which never goes back. It is used to check the patience of commands: the time that a
+    /// command may wait in the BBS.
     steady: Timestamp,
     at: Timestamp,
     processes: BTreeMap<ProcessGuid, Process>,
@@ -49,15 +51,15 @@ pub(crate) struct Batch<'a> {
     parameterised: BTreeMap<ParameterisedGuid, Option<Parameterised>>,
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
-    limited: BTreeMap<Domain, Limited>,
+    limited: BTreeMap<Domain, DomainQuotas>,
     /// Growth of domains through the clients' commands of this batch.
     growth: Growth,
     /// Growth of domains through entries in flight, which the World does not include yet.
-    flying: &'a Growth,
+    in_flight: &'a Growth,
     /// The cluster as changed by the batch; `None` if unchanged.
     cluster: Option<cluster::Cluster>,
     /// Last version on a subject with a single aggregate: a domain, a cell, the cluster.
-    only: u64,
+    single_version: u64,
     decisions: Vec<Decision>,
     json: Vec<u8>,
 }
@@ -66,7 +68,8 @@ pub(crate) struct Batch<'a> {
 pub(crate) struct Judged {
     /// Judged commands in order, each with its verdict. The verdicts are sent once the entry is settled.
     pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
-    /// Command to judge again first in the next batch, because it may have more things due.
+    /// Command that the next batch must judge first, because the full batch may not contain all of its
+    /// decisions; `None` if there is no such command.
     pub(crate) again: Option<QueuedCommand>,
     /// The entry to append, and its encoding; `None` if no command changes anything.
     pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
@@ -74,18 +77,18 @@ pub(crate) struct Judged {
     pub(crate) growth: Growth,
 }
 
-/// Judges the commands that `next` returns, until the entry is full or there are no more.
+/// Judges the commands that `next` returns, until the entry is full or no commands are left.
 ///
-/// `end` is the end of `subject`, and `flying` the growth of domains through entries in flight. `steady` is
-/// the steady time, by which the patience of commands is measured.
+/// `end` is the end of `subject`. `flying` is the growth of domains through entries in flight. `steady` is
+/// the steady time, with which the patience of commands is checked.
 pub(crate) fn judge<'a>(
     world: &'a World,
-    ids: &'a mut Ids,
+    ids: &'a mut IdGenerator,
     (times, steady): (Times<'a>, Timestamp),
     (subject, end, flying): (&Subject, End, &'a Growth),
     mut next: impl FnMut() -> Option<QueuedCommand>,
 ) -> Judged {
-    let now = times.on(|| subject.clone());
+    let now = times.time_on(|| subject.clone());
     let at = now.max(end.at.next());
     let mut batch = Batch {
         world,
@@ -102,17 +105,18 @@ pub(crate) fn judge<'a>(
         domains: BTreeMap::new(),
         limited: BTreeMap::new(),
         growth: Growth::default(),
-        flying,
+        in_flight: flying,
         cluster: None,
-        only: end.version,
+        single_version: end.version,
         decisions: vec![],
         json: vec![],
     };
     let (mut decided, mut again) = (vec![], None);
     while !batch.is_full() && decided.len() < limits::BATCH {
         let Some(queued) = next() else { break };
-        let verdict = batch.take(&queued);
-        // A full batch ends here, and the command may have more things due.
+        let verdict = batch.judge_command(&queued);
+        // A full batch ends here. If the command can cause several decisions, some of them may still be
+        // missing.
         again = (batch.is_full() && queued.converges_several()).then(|| queued.clone());
         decided.push((queued, verdict));
     }
@@ -128,7 +132,7 @@ pub(crate) fn judge<'a>(
 pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Result<(), Refusal> {
     let leader = world.cluster().and_then(|cluster| cluster.auctioneer.as_ref());
     if leader.is_none_or(|leader| leader.term < term) {
-        let why = format!("this BBS has not heard of the auctioneer's term {term} yet: try again");
+        let why = format!("this BBS has not read the election of auctioneer term {term} yet: try again");
         return Err(Refusal::new(Code::Unavailable, why));
     }
     if !leader.is_some_and(|leader| leader.id == *id && leader.term == term) {
@@ -140,15 +144,15 @@ pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Resu
 impl Batch<'_> {
     /// Judges one command. It becomes a decision if it changes something, or if its request id must be
     /// remembered.
-    fn take(&mut self, queued: &QueuedCommand) -> Verdict {
+    fn judge_command(&mut self, queued: &QueuedCommand) -> Verdict {
         self.check_domain(queued)?;
         self.check_term(queued)?;
         // A request that was already carried out gets the same answer, even after its patience has ended.
-        if let Some(version) = self.remembered(queued)? {
+        if let Some(version) = self.remembered_version(queued)? {
             return Ok(version);
         }
-        // So does a dispatch with a key that was used before.
-        let dispatched = self.dispatched(&queued.command)?;
+        // A dispatch with a key that was used before also gets the same answer.
+        let dispatched = self.dispatched_version(&queued.command)?;
         if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
             return Ok(version);
         }
@@ -165,25 +169,26 @@ impl Batch<'_> {
             let recorded = self.record(queued, events)?;
             self.grow(queued, growth);
             let version = dispatched.unwrap_or(recorded);
-            // Several things may be due, each with a decision of its own.
+            // The command may cause several decisions: the next round makes the next one.
             if !queued.converges_several() || self.is_full() {
                 return Ok(version);
             }
         }
     }
 
-    /// Adds a decision for events, and one for each task that they launch. Adds all of them or none.
+    /// Adds one decision for the events and one for each task that the events launch. If one of these
+    /// decisions fails, none is added.
     fn record(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Verdict {
-        let launches = self.launches(&queued.command, &events);
+        let launches = self.launched_tasks(&queued.command, &events);
         let decision = self.decision(queued, events);
         let (version, mut at) = (decision.version, decision.at);
         let cause = Cause { decision: decision.id, correlation: decision.correlation };
         let mut all = vec![decision];
         for desired in launches {
             at = at.next();
-            all.push(self.launched(queued, desired, cause, at)?);
+            all.push(self.launch_decision(queued, desired, cause, at)?);
         }
-        let json = all.iter().map(json_of).collect::<Result<Vec<_>, _>>()?;
+        let json = all.iter().map(encode_decision).collect::<Result<Vec<_>, _>>()?;
         for (decision, json) in all.into_iter().zip(json) {
             if !self.json.is_empty() {
                 self.json.push(b',');
@@ -204,8 +209,9 @@ impl Batch<'_> {
             return Ok(());
         }
         let (waited, patience) = (waited.as_secs_f64(), patience.as_secs_f64());
-        let why =
-            format!("the command waited {waited:.1} s in the BBS, and its patience was {patience:.1} s");
+        let why = format!(
+            "the command waited {waited:.1} s in the BBS, longer than its patience of {patience:.1} s"
+        );
         Err(Refusal::new(Code::DeadlinePassed, why))
     }
 
@@ -213,7 +219,8 @@ impl Batch<'_> {
         self.json.len() >= limits::ENTRY_BYTES / 2
     }
 
-    /// Refuses a client's command for an aggregate outside of the domain that its subject proves.
+    /// Refuses a client's command if its aggregate is not in the domain that the subject of the request
+    /// names.
     fn check_domain(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Actor::Client { domain, .. } = &queued.actor else { return Ok(()) };
         let stored = match &queued.command {
@@ -227,25 +234,25 @@ impl Batch<'_> {
                 .map(|task| (format!("task {guid}"), &task.domain)),
             AggregateCommand::Periodic(guid, _) => self
                 .periodic(guid)
-                .filter(|periodic| !periodic.is_gone())
+                .filter(|periodic| !periodic.is_removed())
                 .map(|periodic| (format!("periodic task {guid}"), &periodic.domain)),
             AggregateCommand::Parameterised(guid, _) => self
                 .parameterised(guid)
-                .filter(|known| !known.is_gone())
+                .filter(|known| !known.is_removed())
                 .map(|known| (format!("parameterised task {guid}"), &known.domain)),
             AggregateCommand::Refresh(..)
-            | AggregateCommand::Seen(..)
-            | AggregateCommand::Lost(..)
+            | AggregateCommand::RecordPresence(..)
+            | AggregateCommand::DeclareLost(..)
             | AggregateCommand::Attach(_)
-            | AggregateCommand::Left(..)
+            | AggregateCommand::RecordLeave(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
-            | AggregateCommand::Number
+            | AggregateCommand::AssignOrdinals
             | AggregateCommand::Lead { .. } => None,
         };
         let Some((what, stored)) = stored.filter(|(_, stored)| *stored != domain) else { return Ok(()) };
-        let why = format!("{what} is in domain {stored}, the subject names domain {domain}");
+        let why = format!("{what} is in domain {stored}, but the subject names domain {domain}");
         Err(Refusal::new(Code::Forbidden, why))
     }
 
@@ -265,8 +272,9 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the version that the same request produced earlier; `None` if it was not carried out yet.
-    fn remembered(&self, queued: &QueuedCommand) -> Result<Option<u64>, Refusal> {
+    /// Returns the version that an earlier copy of the same request produced; `None` if the request was not
+    /// carried out yet.
+    fn remembered_version(&self, queued: &QueuedCommand) -> Result<Option<u64>, Refusal> {
         let Some(id) = queued.envelope.request_id.clone() else { return Ok(None) };
         let requests = match &queued.command {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| &process.requests),
@@ -277,11 +285,11 @@ impl Batch<'_> {
             AggregateCommand::Limit(order) => self.limited(&order.domain).map(|limited| &limited.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
             AggregateCommand::Cluster(_) => self.cluster().map(|cluster| &cluster.requests),
-            AggregateCommand::Seen(..)
-            | AggregateCommand::Lost(..)
+            AggregateCommand::RecordPresence(..)
+            | AggregateCommand::DeclareLost(..)
             | AggregateCommand::Attach(_)
-            | AggregateCommand::Left(..)
-            | AggregateCommand::Number
+            | AggregateCommand::RecordLeave(..)
+            | AggregateCommand::AssignOrdinals
             | AggregateCommand::Lead { .. } => None,
         };
         let request = Identity { actor: queued.actor.clone(), id, digest: queued.digest.clone() };
@@ -296,15 +304,15 @@ impl Batch<'_> {
         self.domains.get(domain).or_else(|| self.world.domain(domain))
     }
 
-    /// Returns `true` if a domain is fresh. Accounts for the log being ahead of the clocks, on the domain's
-    /// subject or on that of the batch.
+    /// Returns `true` if a domain is fresh. The times in the log may be ahead of the clocks, both on the
+    /// domain's subject and on the subject of the batch. The result is corrected for both.
     fn is_fresh(&self, domain: &Domain) -> bool {
-        let lead = self.now.since(self.times.of_clocks());
+        let lead = self.now.since(self.times.clock_time());
         let now = self.at - lead + self.times.ahead(|| Subject::Domain(domain.clone()));
         self.world.is_fresh(domain, now)
     }
 
-    fn limited(&self, domain: &Domain) -> Option<&Limited> {
+    fn limited(&self, domain: &Domain) -> Option<&DomainQuotas> {
         self.limited.get(domain).or_else(|| self.world.limited(domain))
     }
 
@@ -314,7 +322,7 @@ impl Batch<'_> {
         if version == expected {
             return Ok(());
         }
-        let why = format!("version {expected} was expected and it is {version}");
+        let why = format!("expected version {expected}, but the current version is {version}");
         Err(Refusal::new(Code::ResourceConflict, why))
     }
 
@@ -325,25 +333,25 @@ impl Batch<'_> {
             AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| periodic.epoch),
             AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| known.epoch),
             AggregateCommand::Refresh(..)
-            | AggregateCommand::Seen(..)
-            | AggregateCommand::Lost(..)
+            | AggregateCommand::RecordPresence(..)
+            | AggregateCommand::DeclareLost(..)
             | AggregateCommand::Attach(_)
-            | AggregateCommand::Left(..)
+            | AggregateCommand::RecordLeave(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
-            | AggregateCommand::Number
+            | AggregateCommand::AssignOrdinals
             | AggregateCommand::Lead { .. } => None,
         };
         if queued.epoch.is_none() || queued.epoch == known {
             return Ok(());
         }
-        Err(Refusal::new(Code::StaleEpoch, "the work belongs to another life of its guid"))
+        Err(Refusal::new(Code::StaleEpoch, "the work belongs to another epoch of its guid"))
     }
 
     fn decide(&mut self, command: &AggregateCommand) -> Result<Vec<Event>, Refusal> {
         if let Some(eviction) = command.eviction() {
-            self.preempts(&eviction.preemptor)?;
+            self.check_preemption(&eviction.preemptor)?;
         }
         let world = self.world;
         let present = |cell: &CellId| world.is_present(cell);
@@ -352,13 +360,13 @@ impl Batch<'_> {
                 let process = self.process(guid);
                 let fresh = process.is_some_and(|process| self.is_fresh(&process.domain));
                 let known = |cell: &CellId| world.cell(cell).is_some();
-                let numbered = |visit: process::Visit<'_>| world.numbered(visit);
+                let numbered = |visit: process::CellVisitor<'_>| world.visit_numbered(visit);
                 let context = process::Context {
                     now: self.at,
-                    fresh,
+                    is_fresh: fresh,
                     present: &present,
                     known: &known,
-                    numbered: &numbered,
+                    for_each_cell: &numbered,
                 };
                 process::decide(process, command, context)
             }
@@ -369,10 +377,12 @@ impl Batch<'_> {
             AggregateCommand::Periodic(guid, command) => self.decide_periodic(guid, command),
             AggregateCommand::Parameterised(guid, command) => self.decide_parameterised(guid, command),
             AggregateCommand::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
-            AggregateCommand::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
-            AggregateCommand::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
+            AggregateCommand::RecordPresence(id, seen) => {
+                Ok(events(cell::decide_heartbeat(self.cell(id), seen)))
+            }
+            AggregateCommand::DeclareLost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
             AggregateCommand::Attach(_) => Ok(vec![]),
-            AggregateCommand::Left(id, incarnation) => {
+            AggregateCommand::RecordLeave(id, incarnation) => {
                 Ok(events(cell::decide_left(self.cell(id), *incarnation)))
             }
             AggregateCommand::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
@@ -384,18 +394,18 @@ impl Batch<'_> {
                 let known = self.limited(&order.domain).map(|limited| limited.quotas).unwrap_or_default();
                 Ok(domain::decide_limit(known, order)?.into_iter().map(Event::Domain).collect())
             }
-            AggregateCommand::Number => Ok(self.number()),
-            AggregateCommand::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
+            AggregateCommand::AssignOrdinals => Ok(self.assign_ordinals()),
+            AggregateCommand::Lead { role, id, term, found } => self.elect(*role, id, *term, *found),
         }
     }
 
-    fn number(&self) -> Vec<Event> {
+    fn assign_ordinals(&self) -> Vec<Event> {
         let cells = self.world.cells().map(|(id, _)| id).collect();
         let events = self.cluster().map(|cluster| cluster::decide_ordinals(cluster, &cells));
         events.into_iter().flatten().map(Event::Cluster).collect()
     }
 
-    fn lead(
+    fn elect(
         &self,
         role: cluster::Role,
         id: &ServiceId,
@@ -437,7 +447,7 @@ impl Batch<'_> {
     /// Returns the cause of a decision; `None` if the decision starts a chain.
     fn cause(&self, command: &AggregateCommand, events: &[Event]) -> Option<Cause> {
         if let Some(eviction) = command.eviction() {
-            return self.preempts(&eviction.preemptor).ok();
+            return self.check_preemption(&eviction.preemptor).ok();
         }
         let origin = match command {
             AggregateCommand::Process(guid, command) => process::origin(self.process(guid), command, events),
@@ -446,22 +456,22 @@ impl Batch<'_> {
             AggregateCommand::Parameterised(guid, command) => {
                 parameterised::origin(self.parameterised(guid), command)
             }
-            AggregateCommand::Seen(id, _) | AggregateCommand::Left(id, _) => {
+            AggregateCommand::RecordPresence(id, _) | AggregateCommand::RecordLeave(id, _) => {
                 cell::origin(self.cell(id), events)
             }
             AggregateCommand::Refresh(..)
-            | AggregateCommand::Lost(..)
+            | AggregateCommand::DeclareLost(..)
             | AggregateCommand::Attach(_)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
-            | AggregateCommand::Number
-            | AggregateCommand::Lead { .. } => Origin::Beginning,
+            | AggregateCommand::AssignOrdinals
+            | AggregateCommand::Lead { .. } => Origin::Root,
         };
         match origin {
-            Origin::Beginning => None,
+            Origin::Root => None,
             Origin::Decision(cause) => Some(cause),
-            Origin::News(id) => self.world.cell(&id).map(|cell| cell.cause),
+            Origin::CellChange(id) => self.world.cell(&id).map(|cell| cell.cause),
             Origin::Cell(id, earlier) => {
                 let cell = self.world.cell(&id).filter(|cell| !cell.present || cell.evacuating);
                 cell.map(|cell| cell.cause).or(earlier)
@@ -469,7 +479,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the aggregate that the decision names. A desire opens a new epoch.
+    /// Returns the aggregate that the decision names. A command that desires or launches something starts a
+    /// new epoch if it produces events.
     fn aggregate(&self, command: &AggregateCommand, events: &[Event]) -> Aggregate {
         match command {
             AggregateCommand::Process(guid, command) => {
@@ -518,24 +529,26 @@ impl Batch<'_> {
                     | task::Command::Unanswered { .. }
                     | task::Command::Retry(_)
                     | task::Command::BeginResolving
-                    | task::Command::Called(..)
+                    | task::Command::RecordCallback(..)
                     | task::Command::Converge => known.unwrap_or_else(|| (unknown_domain(), Epoch(self.at))),
                 };
                 Aggregate::Task { guid: guid.clone(), domain, epoch }
             }
-            AggregateCommand::Periodic(guid, command) => self.named_periodic(guid, command, events),
-            AggregateCommand::Parameterised(guid, command) => self.named_parameterised(guid, command, events),
+            AggregateCommand::Periodic(guid, command) => self.periodic_aggregate(guid, command, events),
+            AggregateCommand::Parameterised(guid, command) => {
+                self.parameterised_aggregate(guid, command, events)
+            }
             AggregateCommand::Refresh(domain, _) | AggregateCommand::Limit(LimitDomain { domain, .. }) => {
                 Aggregate::Domain(domain.clone())
             }
-            AggregateCommand::Seen(cell, _)
-            | AggregateCommand::Lost(cell, _)
+            AggregateCommand::RecordPresence(cell, _)
+            | AggregateCommand::DeclareLost(cell, _)
             | AggregateCommand::Attach(cell)
-            | AggregateCommand::Left(cell, _)
+            | AggregateCommand::RecordLeave(cell, _)
             | AggregateCommand::Cell(cell, _) => Aggregate::Cell(cell.clone()),
-            AggregateCommand::Cluster(_) | AggregateCommand::Number | AggregateCommand::Lead { .. } => {
-                Aggregate::Cluster
-            }
+            AggregateCommand::Cluster(_)
+            | AggregateCommand::AssignOrdinals
+            | AggregateCommand::Lead { .. } => Aggregate::Cluster,
         }
     }
 
@@ -566,15 +579,15 @@ impl Batch<'_> {
                 self.parameterised(guid).map_or(0, |known| known.version)
             }
             AggregateCommand::Refresh(..)
-            | AggregateCommand::Seen(..)
-            | AggregateCommand::Lost(..)
+            | AggregateCommand::RecordPresence(..)
+            | AggregateCommand::DeclareLost(..)
             | AggregateCommand::Attach(_)
-            | AggregateCommand::Left(..)
+            | AggregateCommand::RecordLeave(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Cluster(_)
             | AggregateCommand::Limit(_)
-            | AggregateCommand::Number
-            | AggregateCommand::Lead { .. } => self.only,
+            | AggregateCommand::AssignOrdinals
+            | AggregateCommand::Lead { .. } => self.single_version,
         }
     }
 
@@ -608,29 +621,29 @@ impl Batch<'_> {
                 let events = decision.events.iter().filter_map(Event::as_cell);
                 let cell = cell::fold(self.cell(id).cloned(), events, &stamp, decision.version);
                 self.cells.insert(id.clone(), cell);
-                self.only = decision.version;
+                self.single_version = decision.version;
             }
             Aggregate::Cluster => {
                 let events = decision.events.iter().filter_map(Event::as_cluster);
                 self.cluster = cluster::fold(self.cluster().cloned(), events, &stamp, decision.version);
-                self.only = decision.version;
+                self.single_version = decision.version;
             }
             Aggregate::Domain(domain) => {
                 for event in decision.events.iter().filter_map(Event::as_domain) {
                     match *event {
                         domain::Event::Refreshed { expires_at } => {
                             let known = self.domain(domain).cloned();
-                            let freshness = domain::refreshed(known, expires_at, &stamp, decision.version);
+                            let freshness = domain::fold_refresh(known, expires_at, &stamp, decision.version);
                             self.domains.insert(domain.clone(), freshness);
                         }
                         domain::Event::Limited { quotas } => {
                             let known = self.limited(domain).cloned();
-                            let limited = domain::limited(known, quotas, &stamp, decision.version);
+                            let limited = domain::fold_quotas(known, quotas, &stamp, decision.version);
                             self.limited.insert(domain.clone(), limited);
                         }
                     }
                 }
-                self.only = decision.version;
+                self.single_version = decision.version;
             }
         }
     }
@@ -643,10 +656,10 @@ impl Batch<'_> {
 }
 
 /// Encodes a decision for the entry.
-fn json_of(decision: &Decision) -> Result<Vec<u8>, Refusal> {
+fn encode_decision(decision: &Decision) -> Result<Vec<u8>, Refusal> {
     let json = serde_json::to_vec(decision).unwrap_or_default();
     if json.is_empty() || json.len() > limits::DECISION_BYTES {
-        let why = format!("the decision takes {} bytes, more than {}", json.len(), limits::DECISION_BYTES);
+        let why = format!("the decision takes {} bytes: the limit is {}", json.len(), limits::DECISION_BYTES);
         return Err(Refusal::new(Code::InvalidRequest, why));
     }
     Ok(json)
@@ -658,5 +671,5 @@ fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {
 
 /// Returns a placeholder domain for a decision about an unknown guid, which the state machines never make.
 fn unknown_domain() -> Domain {
-    Domain::new("unknown").expect("a name of letters")
+    Domain::new("unknown").expect("the name is valid")
 }

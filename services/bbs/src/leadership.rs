@@ -5,17 +5,17 @@ use std::time::Duration;
 use election::{Duty, Election};
 use schemas::Timestamp;
 use schemas::cluster::Leader;
-use schemas::message::Beat;
+use schemas::message::LeaderHeartbeat;
 use schemas::names::ServiceId;
 
-/// Time without delivery from the follower, while its decisions are in flight, after which a leader gives
-/// way. Longer than the journal is unavailable while it changes its own leader (4 to 9 s).
-const STANDSTILL: Duration = Duration::from_secs(10);
+/// Time after which a leader stops leading if its decisions are in flight and the follower delivers nothing.
+/// When the journal changes its own leader, it is unavailable for 4 to 9 s, so the timeout is longer.
+const STANDSTILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for which a BBS whose clock is off leaves the lead to another one. If none has taken it after that,
-/// it leads itself.
-const YIELD: Duration = Duration::from_secs(10);
-/// Interval between two such attempts.
+/// Time for which a BBS whose clock is off does not lead, so that another BBS can take the lead. If no other
+/// BBS has taken it after this time, this BBS leads itself.
+const YIELD_PERIOD: Duration = Duration::from_secs(10);
+/// Minimum interval between two attempts to leave the lead to another BBS.
 const YIELD_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Inputs for the decision whether this BBS leads.
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) caught_up: bool,
     /// `true` if entries of this BBS are in flight.
     pub(crate) in_flight: bool,
-    /// `true` if its clock is off and another BBS whose clock is correct is alive.
+    /// `true` if the clock of this BBS is off and another BBS whose clock is correct is alive.
     pub(crate) should_yield: bool,
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Leadership {
     election: Election,
     may_lead: bool,
     leads: bool,
-    /// Time of the last delivery, or the last time at which none was expected.
+    /// Time of the last delivery, or the last time at which no delivery was expected.
     progress_at: Timestamp,
     /// `true` if the journal is known to be ahead of the follower.
     is_behind: bool,
-    /// Start of the last period in which it left the lead to another BBS.
+    /// Start of the last period in which this BBS left the lead to another BBS.
     yields_since: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ impl Leadership {
 
     /// Returns `true` if the log names this BBS as the leader, even if it makes no progress.
     pub(crate) fn is_elected(&self) -> bool {
-        self.election.leads()
+        self.election.is_leader()
     }
 
     /// Returns the highest term in the log.
@@ -72,68 +72,68 @@ impl Leadership {
     }
 
     /// Replaces the election with one that has received leader heartbeats before.
-    pub(crate) fn listened(self, election: Election) -> Self {
+    pub(crate) fn with_election(self, election: Election) -> Self {
         Self { election, ..self }
     }
 
     /// Records that this BBS is running and receives leader heartbeats.
-    pub(crate) fn look(&mut self, now: Timestamp) {
-        self.election.look(now);
+    pub(crate) fn note_listening(&mut self, now: Timestamp) {
+        self.election.poll(now);
     }
 
     /// Handles a leader heartbeat.
-    pub(crate) fn heard(&mut self, beat: &Beat, now: Timestamp) {
-        self.election.heard(beat, now);
+    pub(crate) fn record_heartbeat(&mut self, beat: &LeaderHeartbeat, now: Timestamp) {
+        self.election.record_heartbeat(beat, now);
     }
 
     /// Records a delivery by the follower.
-    pub(crate) const fn delivered(&mut self, now: Timestamp) {
+    pub(crate) const fn record_delivery(&mut self, now: Timestamp) {
         self.progress_at = now;
         self.is_behind = false;
     }
 
     /// Records that the journal is ahead of the follower.
-    pub(crate) const fn fell_behind(&mut self) {
+    pub(crate) const fn mark_behind(&mut self) {
         self.is_behind = true;
     }
 
-    /// Follows the leader in the log, once the log is caught up. Returns the new value of
-    /// [`Leadership::leads`] if it changed.
+    /// Starts or stops leading according to the leader that the log names, once the log has been read to its
+    /// end. Returns the new value of [`Leadership::leads`] if it changed.
     pub(crate) fn follow(&mut self, leader: &Leader, state: State, now: Timestamp) -> Option<bool> {
         let State { caught_up, in_flight, should_yield } = state;
         self.election.follow(Some(leader), now);
         let stands_still = self.stands_still(in_flight, now);
-        let leads = caught_up && self.election.leads() && !stands_still;
-        let leads = leads && !self.yields(should_yield, now);
+        let leads = caught_up && self.election.is_leader() && !stands_still;
+        let leads = leads && !self.should_yield_now(should_yield, now);
         (leads != std::mem::replace(&mut self.leads, leads)).then_some(leads)
     }
 
-    /// Returns `true` if its decisions do not reach the log. Other BBSs may still succeed, so it then
-    /// publishes no heartbeat, and they campaign.
+    /// Returns `true` if the decisions of this BBS do not reach the log. Other BBSs may still be able to
+    /// write. So this BBS then publishes no leader heartbeat, and the other BBSs campaign.
     fn stands_still(&mut self, in_flight: bool, now: Timestamp) -> bool {
         if !self.is_behind && !in_flight {
             self.progress_at = now;
         }
-        now.since(self.progress_at) >= STANDSTILL
+        now.since(self.progress_at) >= STANDSTILL_TIMEOUT
     }
 
-    /// Returns `true` if it leaves the lead to another BBS now. It does so only for [`YIELD`], in case no
-    /// other BBS can take the lead.
-    fn yields(&mut self, should_yield: bool, now: Timestamp) -> bool {
+    /// Returns `true` if this BBS leaves the lead to another BBS now. It does so only for [`YIELD_PERIOD`],
+    /// in case no other BBS can take the lead.
+    fn should_yield_now(&mut self, should_yield: bool, now: Timestamp) -> bool {
         if !should_yield {
             return false;
         }
         let began = self.yields_since.filter(|since| now.since(*since) < YIELD_INTERVAL).unwrap_or(now);
         self.yields_since = Some(began);
-        now.since(began) < YIELD
+        now.since(began) < YIELD_PERIOD
     }
 
     /// Returns the action that the election requires now. Only a BBS that leads publishes heartbeats.
     pub(crate) fn duty(&mut self, should_yield: bool, now: Timestamp) -> Duty {
         match self.election.duty(now) {
-            Duty::Campaign(_) if !self.may_lead || self.yields(should_yield, now) => Duty::None,
-            Duty::Beat if !self.leads => Duty::None,
-            duty @ (Duty::None | Duty::Beat | Duty::Campaign(_)) => duty,
+            Duty::Campaign(_) if !self.may_lead || self.should_yield_now(should_yield, now) => Duty::None,
+            Duty::Heartbeat if !self.leads => Duty::None,
+            duty @ (Duty::None | Duty::Heartbeat | Duty::Campaign(_)) => duty,
         }
     }
 
@@ -163,16 +163,16 @@ mod tests {
         let mut follow = |should_yield, second| {
             let changed =
                 leadership.follow(&leader, State { should_yield, ..state(true, false) }, at(second));
-            (changed, leadership.duty(should_yield, at(second)) == Duty::Beat)
+            (changed, leadership.duty(should_yield, at(second)) == Duty::Heartbeat)
         };
         assert_eq!(follow(false, 1), (Some(true), false), "it has just been elected");
         assert_eq!(follow(true, 2), (Some(false), false));
         assert_eq!(follow(true, 11), (None, false));
-        assert_eq!(follow(true, 12), (Some(true), true), "nobody else took the lead");
+        assert_eq!(follow(true, 12), (Some(true), true), "no other BBS took the lead");
         assert_eq!(follow(true, 301), (None, true));
-        assert_eq!(follow(true, 302), (Some(false), false), "it tries again");
-        assert_eq!(follow(false, 303), (Some(true), true), "its clock is right");
-        // Nor does this BBS campaign against one whose clock is correct.
+        assert_eq!(follow(true, 302), (Some(false), false), "it yields again");
+        assert_eq!(follow(false, 303), (Some(true), true), "its clock is correct");
+        // This BBS also does not campaign against a leader whose clock is correct.
         let other = Leader { id: ServiceId::new("b2").unwrap(), term: 2, since: at(0) };
         let campaigns = |should_yield| {
             let mut leadership = Leadership::new(ServiceId::new("b1").unwrap(), true);
@@ -200,25 +200,29 @@ mod tests {
         let id = ServiceId::new("b1").unwrap();
         let leader = Leader { id: id.clone(), term: 1, since: at(0) };
         let mut leadership = Leadership::new(id, true);
-        leadership.delivered(at(0));
-        assert_eq!(leadership.follow(&leader, state(false, false), at(0)), None, "the log is not known yet");
+        leadership.record_delivery(at(0));
+        assert_eq!(
+            leadership.follow(&leader, state(false, false), at(0)),
+            None,
+            "the log has not been read yet"
+        );
         assert_eq!(leadership.follow(&leader, state(true, false), at(0)), Some(true));
-        assert_eq!(leadership.follow(&leader, state(true, true), at(0)), None, "nothing changed");
-        let last = at(0) + STANDSTILL;
+        assert_eq!(leadership.follow(&leader, state(true, true), at(0)), None, "no change");
+        let last = at(0) + STANDSTILL_TIMEOUT;
         assert_eq!(
             leadership.follow(&leader, state(true, true), last),
             Some(false),
-            "nothing comes of what it decides"
+            "its decisions do not reach the log"
         );
-        assert_eq!(leadership.duty(false, last), Duty::None, "so it does not beat");
-        leadership.delivered(last);
+        assert_eq!(leadership.duty(false, last), Duty::None, "so it sends no heartbeat");
+        leadership.record_delivery(last);
         assert_eq!(leadership.follow(&leader, state(true, false), last), Some(true));
-        leadership.fell_behind();
-        assert_eq!(leadership.follow(&leader, state(true, false), last + STANDSTILL), Some(false));
+        leadership.mark_behind();
+        assert_eq!(leadership.follow(&leader, state(true, false), last + STANDSTILL_TIMEOUT), Some(false));
         // The follower delivers again, and the journal is not known to be ahead.
-        let again = last + STANDSTILL;
-        leadership.delivered(again);
+        let again = last + STANDSTILL_TIMEOUT;
+        leadership.record_delivery(again);
         assert_eq!(leadership.follow(&leader, state(true, false), again), Some(true));
-        assert_eq!(leadership.follow(&leader, state(true, false), again + STANDSTILL), None);
+        assert_eq!(leadership.follow(&leader, state(true, false), again + STANDSTILL_TIMEOUT), None);
     }
 }

@@ -1,29 +1,29 @@
-//! Leases: the evaluations that the auctioneer reports to be working on.
+//! Leases: a lease records that the auctioneer reports to be working on an evaluation.
 //!
-//! If the auctioneer stops renewing a lease, it has lost the evaluation or is stuck. If a later term leases
-//! the same delivery that an earlier term never answered, it was lost as well. In both cases the evaluation
-//! is delivered again.
+//! If the auctioneer stops renewing a lease, it has lost the evaluation or is stuck. An evaluation was also
+//! lost if an earlier term never answered one of its deliveries, and a later term leases the same delivery.
+//! In both cases the evaluation is delivered again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::message::{Lease, Leased};
+use schemas::message::{Lease, LeaseTarget};
 use schemas::names::EvaluationId;
 
 /// Time without renewal after which the evaluation counts as lost.
-pub(crate) const LEASE: Duration = Duration::from_secs(60);
+pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(60);
 
 /// Current leases by evaluation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    held: BTreeMap<EvaluationId, Held>,
+    held: BTreeMap<EvaluationId, HeldLease>,
     due: BTreeSet<(Timestamp, EvaluationId)>,
 }
 
 #[derive(Clone, Debug)]
-struct Held {
-    of: Leased,
+struct HeldLease {
+    of: LeaseTarget,
     delivery: u32,
     /// Term of the auctioneer that holds the lease.
     term: u64,
@@ -46,15 +46,15 @@ impl Leases {
         *self = Self::default();
     }
 
-    /// Records or renews a lease. Returns `true` if an earlier term held the same delivery and never answered
-    /// it.
-    pub(crate) fn said(&mut self, lease: &Lease, term: u64, now: Timestamp) -> bool {
-        let before = self.settled(lease.evaluation);
+    /// Records or renews a lease. Returns `true` if an earlier term held a lease of the same delivery and
+    /// never answered it.
+    pub(crate) fn renew(&mut self, lease: &Lease, term: u64, now: Timestamp) -> bool {
+        let before = self.remove(lease.evaluation);
         let was_lost = before.is_some_and(|held| held.delivery == lease.delivery && held.term < term);
         if !was_lost {
-            let ends_at = now + LEASE;
+            let ends_at = now + LEASE_DURATION;
             let (of, delivery) = (lease.of.clone(), lease.delivery);
-            self.held.insert(lease.evaluation, Held { of, delivery, term, ends_at });
+            self.held.insert(lease.evaluation, HeldLease { of, delivery, term, ends_at });
             self.due.insert((ends_at, lease.evaluation));
         }
         was_lost
@@ -62,17 +62,17 @@ impl Leases {
 
     /// Drops the lease of an evaluation that is settled or delivered again.
     pub(crate) fn settle(&mut self, id: EvaluationId) {
-        self.settled(id);
+        self.remove(id);
     }
 
-    fn settled(&mut self, id: EvaluationId) -> Option<Held> {
+    fn remove(&mut self, id: EvaluationId) -> Option<HeldLease> {
         let held = self.held.remove(&id)?;
         self.due.remove(&(held.ends_at, id));
         Some(held)
     }
 
     /// Removes and returns the leases that were not renewed in time.
-    pub(crate) fn take_ended(&mut self, now: Timestamp) -> Vec<Lease> {
+    pub(crate) fn take_expired(&mut self, now: Timestamp) -> Vec<Lease> {
         let mut ended = vec![];
         while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             self.due.pop_first();
@@ -92,29 +92,29 @@ mod tests {
     use super::*;
 
     fn lease(delivery: u32) -> Lease {
-        let of = Leased::Task(TaskGuid::new("t").unwrap(), Epoch::default());
+        let of = LeaseTarget::Task(TaskGuid::new("t").unwrap(), Epoch::default());
         Lease { evaluation: EvaluationId(Uuid::from_u128(1)), delivery, of }
     }
 
     #[test]
     fn lease_expires_without_renewal() {
         let (mut leases, now) = (Leases::default(), Timestamp::from_millis(1_000));
-        assert!(!leases.said(&lease(1), 1, now));
-        let later = now + LEASE / 2;
-        assert!(!leases.said(&lease(1), 1, later));
-        assert_eq!(leases.take_ended(now + LEASE), []);
-        assert_eq!(leases.next_due(), Some(later + LEASE));
-        assert_eq!(leases.take_ended(later + LEASE), [lease(1)]);
+        assert!(!leases.renew(&lease(1), 1, now));
+        let later = now + LEASE_DURATION / 2;
+        assert!(!leases.renew(&lease(1), 1, later));
+        assert_eq!(leases.take_expired(now + LEASE_DURATION), []);
+        assert_eq!(leases.next_due(), Some(later + LEASE_DURATION));
+        assert_eq!(leases.take_expired(later + LEASE_DURATION), [lease(1)]);
         assert_eq!((leases.len(), leases.next_due()), (0, None));
     }
 
     #[test]
     fn lease_of_later_term_reports_lost_delivery() {
         let (mut leases, now) = (Leases::default(), Timestamp::from_millis(1_000));
-        assert!(!leases.said(&lease(1), 1, now));
-        assert!(leases.said(&lease(1), 2, now), "the first term never answered");
+        assert!(!leases.renew(&lease(1), 1, now));
+        assert!(leases.renew(&lease(1), 2, now), "the first term never answered");
         assert_eq!(leases.len(), 0);
-        assert!(!leases.said(&lease(2), 2, now), "it was delivered again");
+        assert!(!leases.renew(&lease(2), 2, now), "the evaluation was delivered again");
         leases.settle(lease(2).evaluation);
         assert_eq!((leases.len(), leases.next_due()), (0, None));
     }

@@ -42,5 +42,5 @@ mod waiting;
 
 pub use clocks::CLOCK_STEP;
 pub use effect::{Effect, Reply};
-pub use input::{Ask, Input, LogUnread, NotAppended, Query};
-pub use machine::{Bbs, Gauges, SWEEP, Settings, answer, answer_to};
+pub use input::{AppendFailure, ChangeRequest, Input, LogCheckError, Query};
+pub use machine::{Bbs, Config, Gauges, SLICE_LEN, answer, answer_within};

@@ -1,4 +1,4 @@
-//! BBSs and auctioneers that are alive, leaders and standbys, according to their signs of life. The result is
+//! The live BBSs and auctioneers, both leaders and standbys, according to their signs of life. The result is
 //! only displayed; no decision depends on it.
 //!
 //! On a bus without permissions any client can send signs of life under any id. So the number of services per
@@ -8,31 +8,33 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::cluster::Role;
-use schemas::limits::{APPEND_REASON_BYTES, PROGRAM_BYTES, SERVICES_SHOWN, cut};
-use schemas::message::{ALIVE_EVERY, Alive, Program, Standing};
+use schemas::limits::{APPEND_REASON_BYTES, PROGRAM_BYTES, SERVICES_SHOWN, truncate};
+use schemas::message::{ALIVE_INTERVAL, LeadershipStatus, Program, ServiceStatus};
 use schemas::names::ServiceId;
 use schemas::query::{AppendTrouble, ClocksRow, ServiceRow, Services};
 use schemas::{Position, Timestamp};
 
-/// Time without a sign of life after which a service counts as gone: three are missing.
-const EXPIRES: Duration = Duration::from_secs(6);
-/// Time for which this BBS must receive its own signs of life before it is certain to have received those of
-/// all other services.
-const LISTENS: Duration = ALIVE_EVERY.saturating_add(Duration::from_secs(1));
+/// Time without a sign of life after which a service counts as gone. After this time three signs of life are
+/// missing.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time for which this BBS must have received its own signs of life. After this time it has certainly
+/// received those of all other live services as well.
+const LISTENING_PERIOD: Duration = ALIVE_INTERVAL.saturating_add(Duration::from_secs(1));
 
 /// Signs of life of all services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Living {
-    others: BTreeMap<(Role, ServiceId), Heard>,
+pub(crate) struct LiveServices {
+    others: BTreeMap<(Role, ServiceId), Service>,
     /// Start of the period in which this BBS has received its own signs of life without a gap, and the time
-    /// of the last one. It proves that this BBS would receive those of other services.
+    /// of the last one. The period proves that this BBS would also receive the signs of life of other
+    /// services.
     listens: Option<(Timestamp, Timestamp)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Heard {
+struct Service {
     program: Program,
-    standing: Standing,
+    standing: LeadershipStatus,
     append_trouble: Option<AppendTrouble>,
     lag: u64,
     first: Timestamp,
@@ -41,43 +43,44 @@ struct Heard {
 
 /// This BBS itself, as displayed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Me<'a> {
+pub(crate) struct OwnService<'a> {
     pub(crate) id: &'a ServiceId,
     pub(crate) program: &'a Program,
     /// Position, term and leadership.
-    pub(crate) standing: Standing,
+    pub(crate) standing: LeadershipStatus,
     /// Trouble with appends; `None` if they are healthy.
     pub(crate) append_trouble: Option<&'a AppendTrouble>,
 }
 
-impl Living {
+impl LiveServices {
     /// Records a sign of life. `here` is the position of this BBS, and `leader` the leader of the sender's
     /// role in the log.
     ///
     /// Returns `true` if the sender is another service and has a slot.
-    pub(crate) fn heard(
+    pub(crate) fn record(
         &mut self,
-        alive: Alive,
+        alive: ServiceStatus,
         me: &ServiceId,
         here: Position,
         leader: Option<&ServiceId>,
         now: Timestamp,
     ) -> bool {
-        let Alive { id, role, program, standing, clock: _, may_lead: _, append_trouble } = alive;
+        let ServiceStatus { id, role, program, standing, clock: _, may_lead: _, append_trouble } = alive;
         if id == *me {
-            let since = self.listens.filter(|(_, last)| now.since(*last) < EXPIRES).map(|(since, _)| since);
+            let since =
+                self.listens.filter(|(_, last)| now.since(*last) < ALIVE_TIMEOUT).map(|(since, _)| since);
             self.listens = Some((since.unwrap_or(now), now));
             return false;
         }
-        self.others.retain(|_, heard| now.since(heard.last) < EXPIRES);
+        self.others.retain(|_, heard| now.since(heard.last) < ALIVE_TIMEOUT);
         let lag = self.newest(here).0.saturating_sub(standing.position.0);
         let program = Program {
-            host: cut(&program.host, PROGRAM_BYTES),
-            version: cut(&program.version, PROGRAM_BYTES),
+            host: truncate(&program.host, PROGRAM_BYTES),
+            version: truncate(&program.version, PROGRAM_BYTES),
             ..program
         };
         let append_trouble = append_trouble.map(|trouble| {
-            let reason = cut(&trouble.reason, APPEND_REASON_BYTES);
+            let reason = truncate(&trouble.reason, APPEND_REASON_BYTES);
             AppendTrouble { reason, ..trouble }
         });
         let key = (role, id);
@@ -86,7 +89,7 @@ impl Living {
             return false;
         }
         let first = known.unwrap_or(now);
-        self.others.insert(key, Heard { program, standing, append_trouble, lag, first, last: now });
+        self.others.insert(key, Service { program, standing, append_trouble, lag, first, last: now });
         true
     }
 
@@ -115,12 +118,12 @@ impl Living {
     /// a role in the log, which overrides such claims.
     pub(crate) fn services<'a>(
         &self,
-        me: Me<'_>,
+        me: OwnService<'_>,
         leader: impl Fn(Role) -> Option<&'a ServiceId>,
         now: Timestamp,
     ) -> Services {
         let millis = |at: Timestamp| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
-        let alive = self.others.iter().filter(|(_, heard)| now.since(heard.last) < EXPIRES);
+        let alive = self.others.iter().filter(|(_, heard)| now.since(heard.last) < ALIVE_TIMEOUT);
         let mut rows: Vec<ServiceRow> = alive
             .map(|((role, id), heard)| {
                 let row = row(*role, id, &heard.program, heard.standing, (heard.lag, millis(heard.last)));
@@ -134,7 +137,7 @@ impl Living {
             row.leads &= leader(row.role).is_none_or(|leader| *leader == row.id);
         }
         rows.sort_by(|a, b| (a.role, !a.leads, &a.id).cmp(&(b.role, !b.leads, &b.id)));
-        let listens = |(since, last)| now.since(last) < EXPIRES && now.since(since) >= LISTENS;
+        let listens = |(since, last)| now.since(last) < ALIVE_TIMEOUT && now.since(since) >= LISTENING_PERIOD;
         Services { rows, complete: self.listens.is_some_and(listens), clocks: ClocksRow::default() }
     }
 }
@@ -143,10 +146,10 @@ fn row(
     role: Role,
     id: &ServiceId,
     program: &Program,
-    standing: Standing,
+    standing: LeadershipStatus,
     (lag, beat_ms_ago): (u64, u64),
 ) -> ServiceRow {
-    let Standing { position, term, leads } = standing;
+    let LeadershipStatus { position, term, leads } = standing;
     let (id, program) = (id.clone(), program.clone());
     ServiceRow { id, role, leads, term, program, position, lag, beat_ms_ago, append_trouble: None }
 }
@@ -163,13 +166,13 @@ mod tests {
         ServiceId::new(name).unwrap()
     }
 
-    fn beat(role: Role, name: &str, position: u64, leads: bool) -> Alive {
+    fn beat(role: Role, name: &str, position: u64, leads: bool) -> ServiceStatus {
         let program = Program { host: "h".into(), pid: 1, version: "0.1.0".into() };
-        Alive {
+        ServiceStatus {
             id: id(name),
             role,
             program,
-            standing: Standing { position: Position(position), term: 3, leads },
+            standing: LeadershipStatus { position: Position(position), term: 3, leads },
             clock: at(0),
             may_lead: true,
             append_trouble: None,
@@ -178,23 +181,23 @@ mod tests {
 
     /// A BBS that has folded 100 entries and leads.
     struct Scene {
-        living: Living,
+        living: LiveServices,
         id: ServiceId,
         program: Program,
     }
 
     impl Scene {
         fn new() -> Self {
-            Self { living: Living::default(), id: id("me"), program: Program::default() }
+            Self { living: LiveServices::default(), id: id("me"), program: Program::default() }
         }
 
-        fn me(&self) -> Me<'_> {
-            let standing = Standing { position: Position(100), term: 3, leads: true };
-            Me { id: &self.id, program: &self.program, standing, append_trouble: None }
+        fn me(&self) -> OwnService<'_> {
+            let standing = LeadershipStatus { position: Position(100), term: 3, leads: true };
+            OwnService { id: &self.id, program: &self.program, standing, append_trouble: None }
         }
 
-        fn hears(&mut self, alive: Alive, leader: Option<&ServiceId>, now: u64) {
-            self.living.heard(alive, &self.id, Position(100), leader, at(now));
+        fn hears(&mut self, alive: ServiceStatus, leader: Option<&ServiceId>, now: u64) {
+            self.living.record(alive, &self.id, Position(100), leader, at(now));
         }
 
         fn shown(&self, now: u64) -> Services {
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!(scene.names(7_000), ["me"]);
         scene.hears(beat(Role::Bbs, "b2", 160, false), None, 7_000);
         assert_eq!(scene.shown(7_000).rows.iter().map(|row| row.lag).collect::<Vec<_>>(), [60, 0]);
-        assert_eq!(scene.living.others.len(), 1, "who is gone takes no room");
+        assert_eq!(scene.living.others.len(), 1, "services that are gone use no slot");
     }
 
     #[test]
@@ -261,9 +264,9 @@ mod tests {
             scene.hears(beat(Role::Auctioneer, &format!("x{number}"), 90, true), None, 1);
         }
         assert_eq!(scene.living.others.len(), 2 * SERVICES_SHOWN);
-        assert!(scene.names(2).contains(&"b2".to_owned()), "it was there before");
+        assert!(scene.names(2).contains(&"b2".to_owned()), "an existing service is not displaced");
         scene.hears(beat(Role::Auctioneer, "a1", 90, true), Some(&id("a1")), 2);
-        assert!(scene.names(2).contains(&"a1".to_owned()), "who leads by the log has a place");
+        assert!(scene.names(2).contains(&"a1".to_owned()), "the leader in the log has a slot");
         assert_eq!(scene.living.others.len(), 2 * SERVICES_SHOWN);
         scene.hears(beat(Role::Bbs, "b2", 90, false), None, 6_100);
         assert_eq!(scene.living.others.len(), 1);

@@ -1,10 +1,10 @@
-//! The log as delivered by the follower: the World, and quarantined entries.
+//! The log as delivered by the follower: the projected state (World), and quarantined entries.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use projections::reader::{self, End, Read};
-use projections::{Change, Picture, Reader, World};
+use projections::reader::{self, End, ReadMessage};
+use projections::{Change, Reader, World, WorldSnapshot};
 use schemas::Entry;
 use schemas::query::{MalformedEntries, MalformedEntry};
 use schemas::{Position, Subject};
@@ -16,23 +16,23 @@ pub(crate) struct Log {
     world: World,
     caught_up: bool,
     /// Cached snapshot. It is reused while the World stays at the same position.
-    picture: Option<Picture>,
+    snapshot: Option<WorldSnapshot>,
 }
 
 /// Content of the journal at a position.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Content {
     Entry(Arc<Entry>),
     /// A quarantined entry. It is folded as an entry without decisions.
-    SetAside(MalformedEntry),
+    Quarantined(MalformedEntry),
     /// An entry that this program does not understand, with the reason. The BBS must stop.
-    Unknown(String),
+    NotUnderstood(String),
 }
 
 impl Log {
-    /// Returns a log from a reader and the World that was folded up to the same position.
-    pub(crate) const fn starting(reader: Reader, world: World) -> Self {
-        Self { reader, world, caught_up: false, picture: None }
+    /// Returns a log from a reader and the World at the position that the reader has reached.
+    pub(crate) const fn new(reader: Reader, world: World) -> Self {
+        Self { reader, world, caught_up: false, snapshot: None }
     }
 
     /// Returns the reader and the World.
@@ -71,33 +71,34 @@ impl Log {
     }
 
     /// Returns the quarantined entries.
-    pub(crate) const fn set_aside(&self) -> &MalformedEntries {
-        self.reader.set_aside()
+    pub(crate) const fn quarantined(&self) -> &MalformedEntries {
+        self.reader.quarantined()
     }
 
-    /// Decodes the message at a position. `own` is the entry with these bytes if this BBS wrote it; it need
-    /// not be decoded.
+    /// Decodes the message at a position. If this BBS wrote the entry, `own` is the entry with these bytes,
+    /// which need not be decoded again.
     pub(crate) fn read(
         &mut self,
         position: Position,
         subject: &str,
         bytes: &Bytes,
         own: Option<Arc<Entry>>,
-    ) -> Found {
+    ) -> Content {
         if let Some(entry) = own {
-            self.reader.note(position, &entry);
-            return Found::Entry(entry);
+            self.reader.record_entry(position, &entry);
+            return Content::Entry(entry);
         }
         match self.reader.read(position, subject, bytes) {
-            Ok(Read::Entry(entry)) => Found::Entry(Arc::new(entry)),
-            Ok(Read::SetAside(why)) => {
-                Found::SetAside(MalformedEntry { position, subject: subject.to_owned(), why })
+            Ok(ReadMessage::Entry(entry)) => Content::Entry(Arc::new(entry)),
+            Ok(ReadMessage::Quarantined(why)) => {
+                Content::Quarantined(MalformedEntry { position, subject: subject.to_owned(), why })
             }
-            Err(why) => Found::Unknown(format!("position {position}: {why}")),
+            Err(why) => Content::NotUnderstood(format!("position {position}: {why}")),
         }
     }
 
-    /// Folds an entry, or nothing for a quarantined one (`None`). Returns the changes.
+    /// Applies an entry to the World. A quarantined entry (`None`) is applied as an entry without decisions.
+    /// Returns the changes.
     pub(crate) fn fold(&mut self, position: Position, entry: Option<&Entry>) -> Vec<Change> {
         match entry {
             Some(entry) => self.world.fold(position, entry),
@@ -106,11 +107,11 @@ impl Log {
     }
 
     /// Returns a snapshot of the current World.
-    pub(crate) fn picture(&mut self) -> Picture {
+    pub(crate) fn snapshot(&mut self) -> WorldSnapshot {
         let here = self.world.position();
-        let known = self.picture.take().filter(|picture| picture.position() == here);
-        let picture = known.unwrap_or_else(|| self.world.picture());
-        self.picture = Some(picture.clone());
+        let known = self.snapshot.take().filter(|picture| picture.position() == here);
+        let picture = known.unwrap_or_else(|| self.world.freeze());
+        self.snapshot = Some(picture.clone());
         picture
     }
 }

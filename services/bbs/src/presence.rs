@@ -1,4 +1,4 @@
-//! Presence of cells, detected by their heartbeats (docs/model.md, "Cells").
+//! Presence of cells, detected by their heartbeats (docs/internals/model/cells.md, "Cells").
 //!
 //! A cell is lost after 15 s of silence and one unanswered probe. Time in which the BBS itself was paused,
 //! disconnected or not leading does not count as silence. If more than half of the cells, and at least two,
@@ -14,16 +14,18 @@ use schemas::names::{CellId, FolderId, Incarnation};
 
 /// Timeouts of the presence detection.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct Config {
     /// Silence after which a cell is probed.
     pub silence: Duration,
-    /// Time for which the silence of most cells is taken for a network fault.
+    /// Additional time before silent cells count as lost if most cells are silent. The cause may be a network
+    /// fault.
     pub mass_loss_wait: Duration,
-    /// Time between two calls of [`Presence::look`] above which the BBS is assumed to have been paused.
+    /// Maximum time between two calls of [`Presence::check`]. After a longer time, the BBS is assumed to have
+    /// been paused.
     pub pause: Duration,
 }
 
-impl Default for Settings {
+impl Default for Config {
     fn default() -> Self {
         Self {
             silence: Duration::from_secs(15),
@@ -33,26 +35,26 @@ impl Default for Settings {
     }
 }
 
-/// Time for which a cell that is not present in the log is remembered, so that a delayed heartbeat of it is
-/// recognised.
-const REMEMBERED: Duration = Duration::from_mins(10);
+/// Time for which the BBS remembers a cell that the log does not record as present. Within this time it still
+/// recognises a delayed heartbeat of that cell.
+const ABSENT_CELL_RETENTION: Duration = Duration::from_mins(10);
 
-/// The leader's record of signs of life of the cells.
+/// The leader's record of the last sign of life of each cell: a heartbeat or a response to a probe.
 #[derive(Clone, Debug)]
 pub struct Presence {
-    settings: Settings,
+    settings: Config,
     watches: BTreeMap<CellId, Watch>,
     silences: Silences,
-    /// `true` if the next [`Presence::look`] must inspect all cells, even if none of them is due.
+    /// `true` if the next [`Presence::check`] must inspect all cells, even if none of them is due.
     changed: bool,
     looked_at: Timestamp,
-    /// Highest number of missing cells reported during the current mass loss; `None` if there is none.
+    /// Highest number of missing cells reported during the current mass loss; `None` outside of a mass loss.
     mass_loss: Option<usize>,
     is_disconnected: bool,
 }
 
-/// Index of the present cells by their silence, so that the cost of a heartbeat does not depend on the number
-/// of cells.
+/// Index of the present cells by the time of their last sign of life. It makes the cost of a heartbeat
+/// independent of the number of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Silences {
     /// Cells without a probe, by the time of their last sign of life.
@@ -64,9 +66,9 @@ struct Silences {
 /// State of a cell in [`Silences`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
-    /// The log does not call the cell present.
+    /// The log does not record the cell as present.
     Absent,
-    /// No probe was sent; the cell gave its last sign of life at this time.
+    /// No probe was sent since the cell's last sign of life, which was at this time.
     Quiet(Timestamp),
     /// A probe is in flight or unanswered.
     Probed,
@@ -94,49 +96,50 @@ impl Silences {
 struct Watch {
     heard: Timestamp,
     incarnation: Option<Incarnation>,
-    /// Data folder of the rep that sent the last sign of life; `None` if there was none.
+    /// Data folder of the rep that sent the last sign of life; `None` if no sign of life was received.
     folder: Option<FolderId>,
     sequence: u64,
     probe: Probe,
-    /// `true` if the log calls the cell present. Only then does its silence matter.
+    /// `true` if the log records the cell as present. The silence of other cells is ignored.
     present: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
     None,
-    Asked,
-    Silent,
+    InFlight,
+    Unanswered,
 }
 
 /// Evaluation of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum HeartbeatVerdict {
     /// The cell is alive.
     Alive,
     /// The heartbeat is older than one that was received before.
     Old,
-    /// The heartbeat needs a probe, because it may be a delayed copy.
+    /// The heartbeat may be a delayed copy, so the cell must be probed.
     ///
-    /// Either its incarnation seems older than the known one: the rep may have started after its clock was
-    /// set back. Or it is the first heartbeat of an incarnation and differs from the log.
+    /// There are two cases. The incarnation of the heartbeat may seem older than the known one; this also
+    /// happens if the rep's clock was set back before it started. Or this leader has not received a heartbeat
+    /// of the known incarnation before, and the content differs from the log.
     Doubtful,
 }
 
-/// Actions that result from [`Presence::look`].
+/// Actions that result from [`Presence::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Actions {
     pub probe: Vec<CellId>,
     /// Cells that are lost.
     pub lost: Vec<CellId>,
-    /// Number of missing cells when a mass loss starts or spreads.
+    /// Number of missing cells if a mass loss has just started or spread; otherwise `None`.
     pub mass_loss: Option<usize>,
 }
 
 impl Presence {
     /// Returns a record without any cells.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Config) -> Self {
         Self {
             settings,
             watches: BTreeMap::new(),
@@ -160,8 +163,8 @@ impl Presence {
         self.watches.len()
     }
 
-    /// Starts to watch. Earlier signs of life do not count.
-    pub fn begin(&mut self, now: Timestamp) {
+    /// Starts the detection when this BBS begins to lead. Earlier signs of life do not count.
+    pub fn start_leading(&mut self, now: Timestamp) {
         self.watches.clear();
         self.silences = Silences::default();
         self.changed = true;
@@ -180,12 +183,13 @@ impl Presence {
         self.mass_loss = None;
     }
 
-    /// Stops counting silence until [`Presence::reconnected`], because nothing can be received.
+    /// Stops counting silence until [`Presence::reconnected`] is called, because a disconnected BBS receives
+    /// no heartbeats.
     pub const fn disconnected(&mut self) {
         self.is_disconnected = true;
     }
 
-    /// Counts silence again, from `now` on.
+    /// Resumes counting silence. All periods of silence restart at `now`.
     pub fn reconnected(&mut self, now: Timestamp) {
         self.is_disconnected = false;
         self.reset(now);
@@ -193,28 +197,28 @@ impl Presence {
 
     /// Handles a heartbeat. `known` is the last incarnation of the rep in the log. `news` is `true` if the
     /// heartbeat differs from the log.
-    pub fn heard(
+    pub fn handle_heartbeat(
         &mut self,
         beat: &Heartbeat,
         known: Option<Incarnation>,
         news: bool,
         now: Timestamp,
-    ) -> Heard {
+    ) -> HeartbeatVerdict {
         let incarnation = beat.presence.incarnation;
         self.change(&beat.cell_id, now, |watch| {
             if watch.incarnation.or(known).is_some_and(|known| incarnation < known) {
-                return Heard::Doubtful;
+                return HeartbeatVerdict::Doubtful;
             }
             if news && watch.incarnation.is_none() && known == Some(incarnation) {
                 // The sequence number of its last heartbeat is unknown: only the previous leader received it.
                 (watch.heard, watch.probe) = (now, Probe::None);
-                return Heard::Doubtful;
+                return HeartbeatVerdict::Doubtful;
             }
-            if watch.heard_later_than(beat) {
-                return Heard::Old;
+            if watch.has_later_than(beat) {
+                return HeartbeatVerdict::Old;
             }
-            watch.hear(beat, now);
-            Heard::Alive
+            watch.record(beat, now);
+            HeartbeatVerdict::Alive
         })
     }
 
@@ -228,37 +232,37 @@ impl Presence {
     }
 
     /// Records a heartbeat without evaluating it.
-    pub fn note(&mut self, beat: &Heartbeat, now: Timestamp) {
-        self.change(&beat.cell_id, now, |watch| watch.hear(beat, now));
+    pub fn record_heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) {
+        self.change(&beat.cell_id, now, |watch| watch.record(beat, now));
     }
 
     /// Handles the response to a probe. The responding incarnation is the live one.
     ///
-    /// Returns `false` if a later heartbeat of it has overtaken the response. The response still is a sign of
-    /// life, but contains no news.
-    pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) -> bool {
+    /// Returns `false` if a later heartbeat of that incarnation arrived before the response. In this case the
+    /// response still is a sign of life, but its content is outdated.
+    pub fn handle_probe_response(&mut self, beat: &Heartbeat, now: Timestamp) -> bool {
         self.change(&beat.cell_id, now, |watch| {
-            let overtaken = watch.heard_later_than(beat);
+            let overtaken = watch.has_later_than(beat);
             if overtaken {
                 (watch.heard, watch.probe) = (now, Probe::None);
             } else {
-                watch.hear(beat, now);
+                watch.record(beat, now);
             }
             !overtaken
         })
     }
 
     /// Records that a probe was not answered.
-    pub fn unanswered(&mut self, cell: &CellId) {
+    pub fn handle_probe_timeout(&mut self, cell: &CellId) {
         if let Some(watch) = self.watches.get_mut(cell)
-            && watch.probe == Probe::Asked
+            && watch.probe == Probe::InFlight
         {
-            watch.probe = Probe::Silent;
+            watch.probe = Probe::Unanswered;
             self.changed = true;
         }
     }
 
-    /// Records that the set of present cells in the log may have changed since the last look.
+    /// Records that the set of present cells in the log may have changed since the last [`Presence::check`].
     pub const fn cells_changed(&mut self) {
         self.changed = true;
     }
@@ -266,19 +270,20 @@ impl Presence {
     /// Returns `true` if a cell was silent for too long and did not answer a probe.
     #[must_use]
     pub fn is_silent(&self, cell: &CellId) -> bool {
-        self.watches.get(cell).is_some_and(|watch| watch.probe == Probe::Silent)
+        self.watches.get(cell).is_some_and(|watch| watch.probe == Probe::Unanswered)
     }
 
     /// Returns the data folder of the rep that acts for a cell; `None` if no rep gave a recent sign of life.
     #[must_use]
-    pub fn speaks(&self, cell: &CellId, now: Timestamp) -> Option<FolderId> {
+    pub fn acting_rep(&self, cell: &CellId, now: Timestamp) -> Option<FolderId> {
         let watch = self.watches.get(cell)?;
         watch.folder.filter(|_| now.since(watch.heard) < self.settings.silence)
     }
 
-    /// Returns the time of a cell's last sign of life; `None` if there was none since this BBS leads.
+    /// Returns the time of a cell's last sign of life; `None` if this BBS has received none since it began to
+    /// lead.
     #[must_use]
-    pub fn heard_at(&self, cell: &CellId) -> Option<Timestamp> {
+    pub fn last_sign_of_life(&self, cell: &CellId) -> Option<Timestamp> {
         self.watches.get(cell).filter(|watch| watch.folder.is_some()).map(|watch| watch.heard)
     }
 
@@ -305,23 +310,23 @@ impl Presence {
         self.silences.quiet.first().map(|(heard, _)| *heard + self.settings.silence)
     }
 
-    /// Checks the cells that the log calls present. A BBS calls this after every input, so it inspects the
-    /// cells only if one is due or changed.
-    pub fn look<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Look {
+    /// Checks the cells that the log records as present. A BBS calls this function after every input. For
+    /// speed, the function inspects the cells only if one of them is due or may have changed.
+    pub fn check<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Actions {
         if self.is_disconnected {
             self.looked_at = now;
-            return Look::default();
+            return Actions::default();
         }
         if now.since(self.looked_at) > self.settings.pause {
             self.reset(now);
         }
         self.looked_at = now;
         if !self.changed && !self.is_due(now) {
-            return Look::default();
+            return Actions::default();
         }
         self.changed = false;
         self.watch_present(present, now);
-        let mut look = Look::default();
+        let mut look = Actions::default();
         for (cell, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.present) {
             if now.since(watch.heard) < self.settings.silence {
                 continue;
@@ -329,11 +334,11 @@ impl Presence {
             match watch.probe {
                 Probe::None => {
                     self.silences.change(cell, watch.silence(), Silence::Probed);
-                    watch.probe = Probe::Asked;
+                    watch.probe = Probe::InFlight;
                     look.probe.push(cell.clone());
                 }
-                Probe::Asked => {}
-                Probe::Silent => look.lost.push(cell.clone()),
+                Probe::InFlight => {}
+                Probe::Unanswered => look.lost.push(cell.clone()),
             }
         }
         self.guard_mass_loss(&mut look, now);
@@ -347,7 +352,7 @@ impl Presence {
             || self.first_silence().is_some_and(|silent| silent <= now)
     }
 
-    /// Watches the present cells, and removes the others after [`REMEMBERED`].
+    /// Watches the present cells, and removes the others after [`ABSENT_CELL_RETENTION`].
     fn watch_present<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
         let present: BTreeSet<&CellId> = present.collect();
         for (cell, watch) in &mut self.watches {
@@ -360,16 +365,16 @@ impl Presence {
                 self.change(cell, now, |watch| watch.present = true);
             }
         }
-        self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < REMEMBERED);
+        self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < ABSENT_CELL_RETENTION);
     }
 
-    /// Delays losses while most cells are missing: a cell then counts as lost only after it was silent for
-    /// `mass_loss_wait` longer.
+    /// Delays losses while most cells are missing: a cell then counts as lost only after `mass_loss_wait` of
+    /// additional silence.
     ///
     /// Each cell's time is measured separately, so a cell that falls silent later gets the full time. Even if
-    /// the network fails at once, the cells' last heartbeats were at different times. So a cell counts as
-    /// missing from half of the silence on.
-    fn guard_mass_loss(&mut self, look: &mut Look, now: Timestamp) {
+    /// the network fails for all cells at once, the cells sent their last heartbeats at different times. So
+    /// this function already counts a cell as missing after half of the normal silence.
+    fn guard_mass_loss(&mut self, look: &mut Actions, now: Timestamp) {
         let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
         let present = || self.watches.values().filter(|watch| watch.present);
         let missing = present().filter(quiet).count();
@@ -390,11 +395,11 @@ impl Presence {
 
     /// Ends a mass loss because most cells are present. Cells that are still silent may be about to return
     /// too, so they are probed again.
-    fn end_mass_loss(&mut self, look: &mut Look) {
+    fn end_mass_loss(&mut self, look: &mut Actions) {
         if self.mass_loss.take().is_some() {
             for cell in look.lost.drain(..) {
                 if let Some(watch) = self.watches.get_mut(&cell) {
-                    watch.probe = Probe::Asked;
+                    watch.probe = Probe::InFlight;
                 }
                 look.probe.push(cell);
             }
@@ -407,7 +412,7 @@ impl Watch {
         match (self.present, self.probe) {
             (false, _) => Silence::Absent,
             (true, Probe::None) => Silence::Quiet(self.heard),
-            (true, Probe::Asked | Probe::Silent) => Silence::Probed,
+            (true, Probe::InFlight | Probe::Unanswered) => Silence::Probed,
         }
     }
 
@@ -415,7 +420,7 @@ impl Watch {
         Self { heard: now, incarnation: None, folder: None, sequence: 0, probe: Probe::None, present: false }
     }
 
-    const fn hear(&mut self, beat: &Heartbeat, now: Timestamp) {
+    const fn record(&mut self, beat: &Heartbeat, now: Timestamp) {
         *self = Self {
             heard: now,
             incarnation: Some(beat.presence.incarnation),
@@ -427,7 +432,7 @@ impl Watch {
     }
 
     /// Returns `true` if a later heartbeat of the same incarnation was received.
-    fn heard_later_than(&self, beat: &Heartbeat) -> bool {
+    fn has_later_than(&self, beat: &Heartbeat) -> bool {
         self.incarnation == Some(beat.presence.incarnation) && beat.sequence < self.sequence
     }
 }
@@ -444,12 +449,12 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn quiet_until(presence: &mut Presence, cells: &[CellId], seconds: u64) -> Look {
-        let mut look = Look::default();
+    fn quiet_until(presence: &mut Presence, cells: &[CellId], seconds: u64) -> Actions {
+        let mut look = Actions::default();
         for second in 0..=seconds {
-            look = presence.look(cells.iter(), at(second));
+            look = presence.check(cells.iter(), at(second));
             for cell in look.probe.clone() {
-                presence.unanswered(&cell);
+                presence.handle_probe_timeout(&cell);
             }
             if !look.lost.is_empty() {
                 break;
@@ -461,18 +466,18 @@ mod tests {
     #[test]
     fn silent_cell_with_unanswered_probe_is_lost() {
         let cells = cells(1);
-        let mut presence = Presence::new(Settings::default());
-        assert_eq!(quiet_until(&mut presence, &cells, 14), Look::default());
-        assert_eq!(presence.look(cells.iter(), at(15)).probe, cells);
-        assert_eq!(presence.look(cells.iter(), at(16)), Look::default(), "the probe is still out");
-        presence.unanswered(&cells[0]);
-        assert_eq!(presence.look(cells.iter(), at(17)).lost, cells);
+        let mut presence = Presence::new(Config::default());
+        assert_eq!(quiet_until(&mut presence, &cells, 14), Actions::default());
+        assert_eq!(presence.check(cells.iter(), at(15)).probe, cells);
+        assert_eq!(presence.check(cells.iter(), at(16)), Actions::default(), "the probe is still in flight");
+        presence.handle_probe_timeout(&cells[0]);
+        assert_eq!(presence.check(cells.iter(), at(17)).lost, cells);
     }
 
     #[test]
     fn silence_index_matches_watches_and_skipped_check_misses_nothing() {
         let cells = cells(9);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         // A pseudo-random number generator.
         let mut state = 1_u64;
         let mut draw = |below: u64| {
@@ -490,12 +495,16 @@ mod tests {
                     }
                     let mut full = presence.clone();
                     full.cells_changed();
-                    let look = full.look(present.iter(), at(second));
-                    assert_eq!(presence.look(present.iter(), at(second)), look, "nothing was due");
+                    let look = full.check(present.iter(), at(second));
+                    assert_eq!(
+                        presence.check(present.iter(), at(second)),
+                        look,
+                        "the skipped check had nothing due"
+                    );
                 }
                 4..=6 => presence.change(cell, at(second), |watch| watch.heard = at(second)),
                 7 => presence.change(cell, at(second), |watch| watch.probe = Probe::None),
-                8..=9 => presence.unanswered(cell),
+                8..=9 => presence.handle_probe_timeout(cell),
                 10 => presence.forget(cell),
                 _ => presence.reset(at(second.saturating_sub(9))),
             }
@@ -510,16 +519,16 @@ mod tests {
     #[test]
     fn pause_of_bbs_does_not_count_as_silence() {
         let cells = cells(1);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         quiet_until(&mut presence, &cells, 10);
-        assert_eq!(presence.look(cells.iter(), at(100)), Look::default());
-        assert_eq!(presence.look(cells.iter(), at(102)), Look::default());
+        assert_eq!(presence.check(cells.iter(), at(100)), Actions::default());
+        assert_eq!(presence.check(cells.iter(), at(102)), Actions::default());
         // A probe that was in flight during the pause does not count either.
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         quiet_until(&mut presence, &cells, 14);
-        assert_eq!(presence.look(cells.iter(), at(15)).probe, cells);
-        presence.look(cells.iter(), at(100));
-        presence.unanswered(&cells[0]);
+        assert_eq!(presence.check(cells.iter(), at(15)).probe, cells);
+        presence.check(cells.iter(), at(100));
+        presence.handle_probe_timeout(&cells[0]);
         assert!(!presence.is_silent(&cells[0]));
         assert_eq!(presence.next_due(), Some(at(115)));
     }
@@ -527,30 +536,30 @@ mod tests {
     #[test]
     fn disconnected_bbs_loses_no_cell() {
         let cells = cells(1);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         quiet_until(&mut presence, &cells, 10);
         presence.disconnected();
         for second in 11..60 {
-            assert_eq!(presence.look(cells.iter(), at(second)), Look::default());
+            assert_eq!(presence.check(cells.iter(), at(second)), Actions::default());
         }
         presence.reconnected(at(60));
-        assert_eq!(presence.look(cells.iter(), at(62)), Look::default());
+        assert_eq!(presence.check(cells.iter(), at(62)), Actions::default());
         assert_eq!(presence.next_due(), Some(at(75)));
     }
 
     #[test]
     fn mass_loss_is_confirmed_after_wait() {
         let cells = cells(4);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         quiet_until(&mut presence, &cells, 15);
         assert!(!presence.guards_mass_loss());
-        assert_eq!(presence.look(cells.iter(), at(16)).mass_loss, Some(4));
+        assert_eq!(presence.check(cells.iter(), at(16)).mass_loss, Some(4));
         assert!(presence.guards_mass_loss());
         let mut lost = vec![];
         for second in 17..=75 {
             assert_eq!(lost, []);
-            let look = presence.look(cells.iter(), at(second));
-            assert_eq!(look.mass_loss, None, "said once");
+            let look = presence.check(cells.iter(), at(second));
+            assert_eq!(look.mass_loss, None, "reported once");
             lost = look.lost;
         }
         assert_eq!(lost, cells);
@@ -560,19 +569,19 @@ mod tests {
     fn mass_loss_wait_is_measured_per_cell() {
         let cells = cells(5);
         let (first, second) = cells.split_at(3);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         let mut lost = BTreeMap::new();
         for now in 0..=140 {
             if now <= 60 {
                 second.iter().for_each(|cell| {
-                    presence.heard(&beat(cell, 1, now), None, false, at(now));
+                    presence.handle_heartbeat(&beat(cell, 1, now), None, false, at(now));
                 });
             }
             let present: Vec<CellId> =
                 cells.iter().filter(|cell| !lost.contains_key(*cell)).cloned().collect();
             presence.cells_changed();
-            let look = presence.look(present.iter(), at(now));
-            look.probe.iter().for_each(|cell| presence.unanswered(cell));
+            let look = presence.check(present.iter(), at(now));
+            look.probe.iter().for_each(|cell| presence.handle_probe_timeout(cell));
             lost.extend(look.lost.into_iter().map(|cell| (cell, now)));
         }
         let when = |cells: &[CellId]| cells.iter().map(|cell| lost[cell]).collect::<Vec<_>>();
@@ -582,12 +591,21 @@ mod tests {
     #[test]
     fn forgotten_cell_has_no_record() {
         let cells = cells(1);
-        let mut presence = Presence::new(Settings::default());
-        presence.heard(&beat(&cells[0], 1, 9), None, false, at(1));
-        assert!(presence.speaks(&cells[0], at(2)).is_some() && presence.heard_at(&cells[0]).is_some());
+        let mut presence = Presence::new(Config::default());
+        presence.handle_heartbeat(&beat(&cells[0], 1, 9), None, false, at(1));
+        assert!(
+            presence.acting_rep(&cells[0], at(2)).is_some()
+                && presence.last_sign_of_life(&cells[0]).is_some()
+        );
         presence.forget(&cells[0]);
-        assert_eq!((presence.speaks(&cells[0], at(2)), presence.heard_at(&cells[0])), (None, None));
-        assert_eq!(presence.heard(&beat(&cells[0], 1, 1), None, false, at(3)), Heard::Alive);
+        assert_eq!(
+            (presence.acting_rep(&cells[0], at(2)), presence.last_sign_of_life(&cells[0])),
+            (None, None)
+        );
+        assert_eq!(
+            presence.handle_heartbeat(&beat(&cells[0], 1, 1), None, false, at(3)),
+            HeartbeatVerdict::Alive
+        );
     }
 
     fn beat(cell: &CellId, incarnation: u64, sequence: u64) -> Heartbeat {
@@ -596,17 +614,17 @@ mod tests {
 
     /// Simulates cells that send a heartbeat every 5 s, staggered by 1.5 s, until the network fails after
     /// `fails` seconds.
-    fn staggered(presence: &mut Presence, cells: &[CellId], fails: u64, until: u64) -> Vec<Look> {
+    fn staggered(presence: &mut Presence, cells: &[CellId], fails: u64, until: u64) -> Vec<Actions> {
         let mut looks = vec![];
         for half in 0..=until * 2 {
             let now = Timestamp::from_millis(half * 500);
             for (number, cell) in (0..).zip(cells) {
                 if half < fails * 2 && half % 10 == number * 3 {
-                    presence.heard(&beat(cell, 1, half), None, false, now);
+                    presence.handle_heartbeat(&beat(cell, 1, half), None, false, now);
                 }
             }
-            let look = presence.look(cells.iter(), now);
-            look.probe.iter().for_each(|cell| presence.unanswered(cell));
+            let look = presence.check(cells.iter(), now);
+            look.probe.iter().for_each(|cell| presence.handle_probe_timeout(cell));
             looks.push(look);
         }
         looks
@@ -615,7 +633,7 @@ mod tests {
     #[test]
     fn staggered_silence_counts_as_mass_loss() {
         let cells = cells(3);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         let looks = staggered(&mut presence, &cells, 20, 75);
         assert!(looks.iter().all(|look| look.lost.is_empty()), "{looks:?}");
         assert_eq!(looks.iter().filter_map(|look| look.mass_loss).collect::<Vec<_>>(), [3]);
@@ -624,30 +642,33 @@ mod tests {
     #[test]
     fn silent_cell_is_probed_again_after_mass_loss_ends() {
         let cells = cells(3);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         staggered(&mut presence, &cells, 20, 50);
         let (back, away) = cells.split_at(2);
         for cell in back {
-            assert_eq!(presence.heard(&beat(cell, 1, 999), None, false, at(51)), Heard::Alive);
+            assert_eq!(
+                presence.handle_heartbeat(&beat(cell, 1, 999), None, false, at(51)),
+                HeartbeatVerdict::Alive
+            );
         }
-        let look = presence.look(cells.iter(), at(51));
+        let look = presence.check(cells.iter(), at(51));
         assert_eq!((look.probe.as_slice(), look.lost.len()), (away, 0));
-        assert_eq!(presence.look(cells.iter(), at(52)), Look::default(), "the probe is out");
-        presence.unanswered(&away[0]);
-        assert_eq!(presence.look(cells.iter(), at(53)).lost, away);
+        assert_eq!(presence.check(cells.iter(), at(52)), Actions::default(), "the probe is in flight");
+        presence.handle_probe_timeout(&away[0]);
+        assert_eq!(presence.check(cells.iter(), at(53)).lost, away);
     }
 
     #[test]
     fn single_silent_cell_of_many_is_lost_without_wait() {
         let all = cells(3);
-        let mut presence = Presence::new(Settings::default());
+        let mut presence = Presence::new(Config::default());
         let mut lost = vec![];
         for second in 0..20 {
             all[1..].iter().for_each(|cell| {
-                presence.heard(&beat(cell, 1, second), None, false, at(second));
+                presence.handle_heartbeat(&beat(cell, 1, second), None, false, at(second));
             });
-            let look = presence.look(all.iter(), at(second));
-            look.probe.iter().for_each(|cell| presence.unanswered(cell));
+            let look = presence.check(all.iter(), at(second));
+            look.probe.iter().for_each(|cell| presence.handle_probe_timeout(cell));
             lost.extend(look.lost.into_iter().map(|cell| (second, cell)));
             if !lost.is_empty() {
                 break;
@@ -659,30 +680,45 @@ mod tests {
     #[test]
     fn delayed_heartbeat_is_old_after_cell_is_gone() {
         let cells = cells(1);
-        let mut presence = Presence::new(Settings::default());
-        presence.look(cells.iter(), at(0));
-        assert_eq!(presence.heard(&beat(&cells[0], 2, 7), None, false, at(1)), Heard::Alive);
+        let mut presence = Presence::new(Config::default());
+        presence.check(cells.iter(), at(0));
+        assert_eq!(
+            presence.handle_heartbeat(&beat(&cells[0], 2, 7), None, false, at(1)),
+            HeartbeatVerdict::Alive
+        );
         presence.cells_changed();
-        presence.look([].iter(), at(2));
-        assert_eq!(presence.heard(&beat(&cells[0], 2, 6), None, false, at(3)), Heard::Old);
-        assert_eq!(presence.heard(&beat(&cells[0], 1, 99), None, false, at(3)), Heard::Doubtful);
-        assert_eq!(presence.heard(&beat(&cells[0], 3, 1), None, false, at(3)), Heard::Alive);
-        assert_eq!(presence.next_due(), None, "nobody waits for a cell that is not present");
+        presence.check([].iter(), at(2));
+        assert_eq!(
+            presence.handle_heartbeat(&beat(&cells[0], 2, 6), None, false, at(3)),
+            HeartbeatVerdict::Old
+        );
+        assert_eq!(
+            presence.handle_heartbeat(&beat(&cells[0], 1, 99), None, false, at(3)),
+            HeartbeatVerdict::Doubtful
+        );
+        assert_eq!(
+            presence.handle_heartbeat(&beat(&cells[0], 3, 1), None, false, at(3)),
+            HeartbeatVerdict::Alive
+        );
+        assert_eq!(presence.next_due(), None, "a cell that is not present has no deadline");
     }
 
     #[test]
     fn rep_with_earlier_incarnation_is_accepted_after_probe() {
         let cells = cells(1);
-        let mut presence = Presence::new(Settings::default());
-        presence.look(cells.iter(), at(0));
-        presence.heard(&beat(&cells[0], 2, 7), None, false, at(1));
+        let mut presence = Presence::new(Config::default());
+        presence.check(cells.iter(), at(0));
+        presence.handle_heartbeat(&beat(&cells[0], 2, 7), None, false, at(1));
         let later = beat(&cells[0], 1, 1);
-        assert_eq!(presence.heard(&later, None, false, at(2)), Heard::Doubtful);
-        presence.answered(&later, at(3));
-        assert_eq!(presence.heard(&beat(&cells[0], 1, 2), None, false, at(4)), Heard::Alive);
+        assert_eq!(presence.handle_heartbeat(&later, None, false, at(2)), HeartbeatVerdict::Doubtful);
+        presence.handle_probe_response(&later, at(3));
+        assert_eq!(
+            presence.handle_heartbeat(&beat(&cells[0], 1, 2), None, false, at(4)),
+            HeartbeatVerdict::Alive
+        );
         // A new leader knows the incarnation from the log.
-        let mut fresh = Presence::new(Settings::default());
+        let mut fresh = Presence::new(Config::default());
         let known = Some(Incarnation(uuid::Uuid::from_u64_pair(2, 0)));
-        assert_eq!(fresh.heard(&later, known, false, at(2)), Heard::Doubtful);
+        assert_eq!(fresh.handle_heartbeat(&later, known, false, at(2)), HeartbeatVerdict::Doubtful);
     }
 }

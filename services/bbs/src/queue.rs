@@ -8,20 +8,20 @@ use crate::command::QueuedCommand;
 
 /// A fair queue. Names take turns, and each turn takes the oldest item of a name.
 #[derive(Clone, Debug)]
-pub struct Turns<K, T> {
+pub struct FairQueue<K, T> {
     queues: BTreeMap<K, VecDeque<T>>,
     /// Names with queued items, the next one first.
     turns: VecDeque<K>,
     len: usize,
 }
 
-impl<K, T> Default for Turns<K, T> {
+impl<K, T> Default for FairQueue<K, T> {
     fn default() -> Self {
         Self { queues: BTreeMap::new(), turns: VecDeque::new(), len: 0 }
     }
 }
 
-impl<K: Ord + Clone, T> Turns<K, T> {
+impl<K: Ord + Clone, T> FairQueue<K, T> {
     /// Appends an item to the queue of a name.
     pub fn push(&mut self, name: K, what: T) {
         let queue = self.queues.entry(name.clone()).or_default();
@@ -70,84 +70,85 @@ impl<K: Ord + Clone, T> Turns<K, T> {
 
 /// Commands that wait in one shard. The commands of an actor keep their order, and actors take turns.
 ///
-/// Clients and internal actors take turns too, so that reports of a thousand cells do not delay a client.
+/// Clients as a group and internal actors as a group also take turns, so that reports of a thousand cells do
+/// not delay a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     /// Commands that are decided again, before all others.
-    again: VecDeque<QueuedCommand>,
+    retries: VecDeque<QueuedCommand>,
     /// Commands of clients and operators.
-    asked: Turns<Actor, QueuedCommand>,
+    clients: FairQueue<Actor, QueuedCommand>,
     /// Commands of cells, auctioneers and BBSs.
-    told: Turns<Actor, QueuedCommand>,
+    internal: FairQueue<Actor, QueuedCommand>,
     /// `true` if the next turn goes to an internal actor.
-    is_told_next: bool,
+    is_internal_next: bool,
 }
 
 impl Queue {
-    /// Queues a command behind its actor's other commands.
+    /// Queues a command after its actor's other commands.
     pub(crate) fn push_back(&mut self, command: QueuedCommand) {
-        let turns = if is_client(&command.actor) { &mut self.asked } else { &mut self.told };
+        let turns = if is_client(&command.actor) { &mut self.clients } else { &mut self.internal };
         turns.push(command.actor.clone(), command);
     }
 
     /// Puts a command back to the front.
     pub(crate) fn push_front(&mut self, command: QueuedCommand) {
-        self.again.push_front(command);
+        self.retries.push_front(command);
     }
 
     /// Removes and returns the next command.
     pub(crate) fn pop_front(&mut self) -> Option<QueuedCommand> {
-        if let Some(again) = self.again.pop_front() {
+        if let Some(again) = self.retries.pop_front() {
             return Some(again);
         }
-        self.is_told_next = !self.is_told_next;
-        let (first, second) = if self.is_told_next {
-            (&mut self.asked, &mut self.told)
+        self.is_internal_next = !self.is_internal_next;
+        let (first, second) = if self.is_internal_next {
+            (&mut self.clients, &mut self.internal)
         } else {
-            (&mut self.told, &mut self.asked)
+            (&mut self.internal, &mut self.clients)
         };
         first.pop().or_else(|| second.pop())
     }
 
     /// Removes and returns the next command of a client or an operator. Commands that are decided again still
     /// go first.
-    pub(crate) fn pop_asked(&mut self) -> Option<QueuedCommand> {
-        self.again.pop_front().or_else(|| self.asked.pop())
+    pub(crate) fn pop_client(&mut self) -> Option<QueuedCommand> {
+        self.retries.pop_front().or_else(|| self.clients.pop())
     }
 
     /// Returns the number of queued commands.
     pub(crate) fn len(&self) -> usize {
-        self.again.len() + self.asked.len() + self.told.len()
+        self.retries.len() + self.clients.len() + self.internal.len()
     }
 
     /// Returns `true` if no command is queued.
     pub(crate) fn is_empty(&self) -> bool {
-        self.again.is_empty() && self.asked.is_empty() && self.told.is_empty()
+        self.retries.is_empty() && self.clients.is_empty() && self.internal.is_empty()
     }
 
     /// Keeps only the commands for which `keep` returns `true`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&QueuedCommand) -> bool) {
-        self.again.retain(&mut keep);
-        self.asked.retain(&mut keep);
-        self.told.retain(keep);
+        self.retries.retain(&mut keep);
+        self.clients.retain(&mut keep);
+        self.internal.retain(keep);
     }
 
     /// Returns the clients of the commands that are decided again, then those with other queued commands in
     /// the order of their turns.
     pub(crate) fn next_clients(&self) -> impl Iterator<Item = &Actor> {
-        let again = self.again.iter().map(|command| &command.actor).filter(|actor| is_client(actor));
-        again.chain(&self.asked.turns)
+        let again = self.retries.iter().map(|command| &command.actor).filter(|actor| is_client(actor));
+        again.chain(&self.clients.turns)
     }
 
     /// Returns `true` if a command of an internal actor is queued.
-    pub(crate) fn is_told(&self) -> bool {
-        !self.told.is_empty() || self.again.iter().any(|command| !is_client(&command.actor))
+    pub(crate) fn has_internal(&self) -> bool {
+        !self.internal.is_empty() || self.retries.iter().any(|command| !is_client(&command.actor))
     }
 
     /// Iterates over all commands in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QueuedCommand> {
-        let rest = self.asked.queues.values().chain(self.told.queues.values());
-        self.again.iter().chain(rest.flatten())
+        let rest = self.clients.queues.values().chain(self.internal.queues.values());
+        self.retries.iter().chain(rest.flatten())
     }
 }
 
@@ -174,13 +175,13 @@ mod tests {
     use super::*;
     use crate::command::{AggregateCommand, Requester};
 
-    fn all<T>(turns: &mut Turns<&'static str, T>) -> Vec<T> {
+    fn all<T>(turns: &mut FairQueue<&'static str, T>) -> Vec<T> {
         std::iter::from_fn(|| turns.pop()).collect()
     }
 
     #[test]
     fn name_with_few_items_overtakes_name_with_many() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         (0..20_000).for_each(|number| turns.push("loud", number));
         assert_eq!(turns.pop(), Some(0));
         turns.push("quiet", 100_000);
@@ -189,7 +190,7 @@ mod tests {
         let next: Vec<u32> = (0..6).filter_map(|_| turns.pop()).collect();
         assert_eq!(next, [1, 100_000, 200_000, 2, 100_001, 3]);
         assert_eq!(turns.len(), 20_000 - 4);
-        assert_eq!(all(&mut turns), (4..20_000).collect::<Vec<_>>(), "and each in its order");
+        assert_eq!(all(&mut turns), (4..20_000).collect::<Vec<_>>(), "the items of a name keep their order");
         assert!(turns.is_empty() && turns.queues.is_empty() && turns.turns.is_empty());
     }
 
@@ -222,11 +223,15 @@ mod tests {
         let told =
             |token| QueuedCommand { actor: Actor::Cell(CellId::new("c1").unwrap()), ..command("any", token) };
         (1..3).for_each(|token| queue.push_back(told(token)));
-        assert_eq!((queue.pop_asked().is_none(), queue.is_told()), (true, true));
+        assert_eq!((queue.pop_client().is_none(), queue.has_internal()), (true, true));
         (3..5).for_each(|token| queue.push_back(command("quiet", token)));
         queue.push_front(told(0));
-        let asked: Vec<QueuedCommand> = std::iter::from_fn(|| queue.pop_asked()).collect();
-        assert_eq!(tokens(&asked), [0, 3, 4].map(Requester::Single), "what was taken before goes first");
+        let asked: Vec<QueuedCommand> = std::iter::from_fn(|| queue.pop_client()).collect();
+        assert_eq!(
+            tokens(&asked),
+            [0, 3, 4].map(Requester::Single),
+            "commands that are decided again go first"
+        );
         assert_eq!((queue.len(), queue.next_clients().count()), (2, 0));
     }
 

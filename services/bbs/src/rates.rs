@@ -7,12 +7,12 @@ use schemas::names::Domain;
 use schemas::quota::COMMANDS_PER_SECOND;
 use schemas::{Code, Refusal, Timestamp};
 
-/// A domain may send the commands of this much time in one burst.
+/// Size of a burst: a domain may send as many commands at once as its quota allows for this time.
 const BURST: Duration = Duration::from_secs(10);
-/// Number of remembered domains from which those with a full allowance are dropped.
-const DOMAINS: usize = 1_024;
+/// Number of remembered domains above which domains that have their full allowance again are dropped.
+const MAX_DOMAINS: usize = 1_024;
 
-/// Time at which each domain has its full allowance, [`BURST`], again.
+/// Time at which each domain will have its full allowance again: the commands of one [`BURST`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates(BTreeMap<Domain, Timestamp>);
 
@@ -28,7 +28,7 @@ impl Rates {
             let why = COMMANDS_PER_SECOND.exceeded(domain, limit, "its clients send more; send more slowly");
             return Err(Refusal::new(Code::Overloaded, why));
         }
-        if self.0.len() >= DOMAINS && !self.0.contains_key(domain) {
+        if self.0.len() >= MAX_DOMAINS && !self.0.contains_key(domain) {
             self.0.retain(|_, whole| *whole > now);
         }
         self.0.insert(domain.clone(), whole);
@@ -56,9 +56,9 @@ mod tests {
         );
         assert_eq!(admitted(&mut rates, "loud", start + Duration::from_secs(1)), 200);
         assert_eq!(admitted(&mut rates, "loud", start + Duration::from_secs(60)), 2_000);
-        (0..2 * DOMAINS).for_each(|number| {
+        (0..2 * MAX_DOMAINS).for_each(|number| {
             rates.admit(&domain(&format!("d{number}")), 200, start + Duration::from_secs(600)).unwrap();
         });
-        assert!(!rates.0.contains_key(&domain("loud")), "a domain that has all of its burst is dropped");
+        assert!(!rates.0.contains_key(&domain("loud")), "a domain with its full allowance is dropped");
     }
 }

@@ -1,12 +1,12 @@
-//! Pending replies: messages of many parts while their parts are decided, and the number of commands that
-//! each client has waiting.
+//! Pending replies. A message of many parts is answered once all of its parts are decided. This module also
+//! counts the waiting commands of each client.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use projections::{WorkRef, World, records};
 use schemas::entry::Actor;
 use schemas::limits::{BATCH, COMMANDS_IN_FLIGHT};
-use schemas::message::{Done, Report, ReportResult, Reported};
+use schemas::message::{Ack, Report, ReportResult, ReportsReply};
 use schemas::names::{ClientName, Domain};
 use schemas::subject::Position;
 use schemas::{ActualLrpKey, Code, Refusal};
@@ -16,7 +16,7 @@ use crate::effect::Reply;
 
 /// Pending replies, by the token of the request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Requesters {
+pub(crate) struct PendingReplies {
     messages: BTreeMap<u64, Message>,
     /// Tokens of each client's waiting commands; no empty sets.
     clients: BTreeMap<(Domain, ClientName), BTreeSet<u64>>,
@@ -48,7 +48,7 @@ impl Parts {
         if (1..=BATCH).contains(&count) {
             return Ok(());
         }
-        Err(Refusal::new(Code::InvalidRequest, format!("a message holds 1 to {BATCH} {what}")))
+        Err(Refusal::new(Code::InvalidRequest, format!("a message must contain 1 to {BATCH} {what}")))
     }
 
     fn len(&self) -> usize {
@@ -59,7 +59,7 @@ impl Parts {
     }
 }
 
-impl Requesters {
+impl PendingReplies {
     /// Registers a client's command.
     ///
     /// # Errors
@@ -77,12 +77,12 @@ impl Requesters {
     }
 
     /// Registers a message of many parts.
-    pub(crate) fn begin(&mut self, token: u64, parts: Parts) {
+    pub(crate) fn register(&mut self, token: u64, parts: Parts) {
         self.messages.insert(token, Message { parts, verdicts: BTreeMap::new() });
     }
 
-    /// Records the verdict of a command as of a position. Returns the token and the reply if the reply is
-    /// complete.
+    /// Records the verdict of a command. `position` is the log position that the verdict is based on. Returns
+    /// the token and the reply if the reply is complete.
     pub(crate) fn settle(
         &mut self,
         command: &QueuedCommand,
@@ -94,7 +94,7 @@ impl Requesters {
             Requester::Own => None,
             Requester::Single(token) => {
                 self.release(&command.actor, token);
-                Some((token, Reply::Done(verdict.map(|version| Done { position, version }))))
+                Some((token, Reply::Done(verdict.map(|version| Ack { position, version }))))
             }
             Requester::Part { token, part } => {
                 let message = self.messages.get_mut(&token)?;
@@ -141,27 +141,27 @@ impl Message {
         let position = world.position();
         match self.parts {
             Parts::Outcomes(_) => {
-                // Only undecided parts, and parts of a deposed auctioneer, are reported. Any other refusal
-                // means that the work has changed since.
+                // The reply only reports parts that were not decided, and parts of a deposed auctioneer. Any
+                // other refusal means that the work has changed in the meantime.
                 let told = [Code::Unavailable, Code::StaleTerm];
                 let mut refusals = self.verdicts.into_values().filter_map(Result::err);
                 let refusal = refusals.find(|refusal| told.contains(&refusal.code));
-                Reply::Done(refusal.map_or(Ok(Done { position, version: 0 }), Err))
+                Reply::Done(refusal.map_or(Ok(Ack { position, version: 0 }), Err))
             }
             Parts::Reports(reports) => {
                 let results = reports.iter().zip(self.verdicts.into_values());
                 let results = results.map(|(report, verdict)| ReportResult {
                     refused: verdict.err(),
-                    record: records::record(world, &work_of(report)),
+                    record: records::record(world, &work_ref(report)),
                 });
                 let (terms, results) = (records::terms(world), results.collect());
-                Reply::Reported(Ok(Reported { position, terms, results }))
+                Reply::Reported(Ok(ReportsReply { position, terms, results }))
             }
         }
     }
 }
 
-fn work_of(report: &Report) -> WorkRef {
+fn work_ref(report: &Report) -> WorkRef {
     match report {
         Report::Lrp { process_guid, report } => {
             WorkRef::Lrp(ActualLrpKey::new(process_guid.clone(), report.place.clone()))
@@ -179,12 +179,12 @@ mod tests {
 
     fn command(requester: Requester, actor: Actor) -> QueuedCommand {
         let cell = CellId::new("c1").unwrap();
-        QueuedCommand::new(requester, actor, AggregateCommand::Lost(cell, "silent".into()))
+        QueuedCommand::new(requester, actor, AggregateCommand::DeclareLost(cell, "silent".into()))
     }
 
     #[test]
     fn client_budget_is_separate_and_released() {
-        let (mut requesters, world) = (Requesters::default(), World::new());
+        let (mut requesters, world) = (PendingReplies::default(), World::new());
         let domain = Domain::new("shop").unwrap();
         let [ada, bob] = ["ada", "bob"].map(|name| ClientName::new(name).unwrap());
         for token in 0..COMMANDS_IN_FLIGHT as u64 {
@@ -196,7 +196,7 @@ mod tests {
         let actor = |name: &ClientName| Actor::Client { domain: domain.clone(), name: name.clone() };
         let first = command(Requester::Single(0), actor(&ada));
         let (token, reply) = requesters.settle(&first, Position(3), Ok(5), &world).unwrap();
-        assert_eq!((token, reply), (0, Reply::Done(Ok(Done { position: Position(3), version: 5 }))));
+        assert_eq!((token, reply), (0, Reply::Done(Ok(Ack { position: Position(3), version: 5 }))));
         requesters.admit(&domain, &ada, 100).unwrap();
         for (token, name) in (1..=100).map(|token| (token, &ada)).chain([(200, &bob)]) {
             let command = command(Requester::Single(token), actor(name));
@@ -207,13 +207,17 @@ mod tests {
 
     #[test]
     fn message_is_answered_once_after_all_parts_are_settled() {
-        let (mut requesters, world) = (Requesters::default(), World::new());
+        let (mut requesters, world) = (PendingReplies::default(), World::new());
         let actor = Actor::Auctioneer(ServiceId::new("a1").unwrap());
-        requesters.begin(7, Parts::Outcomes(2));
+        requesters.register(7, Parts::Outcomes(2));
         let part = |part| command(Requester::Part { token: 7, part }, actor.clone());
         let refusal = || Refusal::new(Code::Unavailable, "try again");
         assert_eq!(requesters.settle(&part(1), Position(1), Err(refusal()), &world), None);
-        assert_eq!(requesters.settle(&part(1), Position(1), Ok(1), &world), None, "the same part again");
+        assert_eq!(
+            requesters.settle(&part(1), Position(1), Ok(1), &world),
+            None,
+            "a repeated part is not counted"
+        );
         assert_eq!(requesters.messages(), 1);
         let reply = requesters.settle(&part(0), Position(1), Ok(1), &world);
         assert_eq!(reply, Some((7, Reply::Done(Err(refusal())))));

@@ -1,16 +1,16 @@
 //! Group commit: a queue of commands and at most one entry in flight for each subject of the journal.
 //!
-//! Commands that arrive while an entry is in flight wait for the next entry. A flight is settled by the
-//! follower's delivery, not by the journal's response to the append. If the outcome of an append is unknown,
-//! the subject's last entry is read and the append is repeated unchanged: compare-and-set accepts only one of
-//! the two.
+//! Commands that arrive while an entry is in flight wait for the next entry. An entry in flight (a
+//! [`Flight`]) is settled when the follower delivers an entry of its subject, not when the journal responds
+//! to the append. If the outcome of an append is unknown, the subject's last entry is read and the append is
+//! repeated unchanged. Compare-and-set accepts only one of the two appends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use schemas::entry::Actor;
-use schemas::limits::FLIGHTS_OF_A_CLIENT;
+use schemas::limits::CLIENT_ENTRIES_IN_FLIGHT;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 use schemas::{Entry, Timestamp};
@@ -20,15 +20,15 @@ use crate::judge::Growth;
 use crate::queue::{Queue, is_client};
 
 /// Number of clients at the head of a queue that admission considers.
-const NEXT_CLIENTS: usize = 16;
+const MAX_NEXT_CLIENTS: usize = 16;
 
 /// Selection of the commands that may go into the next entry of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Boarding {
+pub(crate) enum Admission {
     /// Commands of all actors.
     All,
-    /// Only commands of clients. Commands of internal actors wait until less is in flight.
-    Asked,
+    /// Only commands of clients. Commands of internal actors wait until fewer bytes are in flight.
+    ClientsOnly,
 }
 
 /// An entry that was sent to the journal and is not settled.
@@ -68,7 +68,7 @@ pub(crate) enum Delivered {
     /// No entry was in flight.
     NoFlight,
     /// The delivered entry is the one in flight, which is now settled.
-    Ours(Flight),
+    Own(Flight),
     /// Another entry was stored first. The one in flight can never be stored, and its commands must be
     /// decided again.
     Overtaken(Flight),
@@ -81,15 +81,16 @@ pub(crate) struct Shards {
     queues: BTreeMap<Subject, Queue>,
     flights: BTreeMap<Subject, Flight>,
     /// Clients and operators with commands in each flight; no empty sets.
-    aboard: BTreeMap<Subject, BTreeSet<Actor>>,
+    clients_in_flight: BTreeMap<Subject, BTreeSet<Actor>>,
     /// Total bytes of the entries in flight.
     bytes: usize,
     /// Growth of domains through all entries in flight.
     growth: Growth,
     /// Subjects with commands to decide in the next turn.
     ready: BTreeSet<Subject>,
-    /// Subjects with commands that wait until less is in flight, the longest waiting first.
-    line: VecDeque<Subject>,
+    /// Subjects whose commands wait until fewer entries or bytes are in flight. The subject that has waited
+    /// longest is first.
+    deferred: VecDeque<Subject>,
     /// Time at which a subject's last entry must be read, because the outcome of its flight is unknown.
     reads: BTreeMap<Subject, Timestamp>,
 }
@@ -113,11 +114,11 @@ impl Shards {
     }
 
     /// Removes and returns the next admitted command of a subject.
-    pub(crate) fn pop(&mut self, subject: &Subject, boarding: Boarding) -> Option<QueuedCommand> {
+    pub(crate) fn pop(&mut self, subject: &Subject, boarding: Admission) -> Option<QueuedCommand> {
         let queue = self.queues.get_mut(subject)?;
         let command = match boarding {
-            Boarding::All => queue.pop_front(),
-            Boarding::Asked => queue.pop_asked(),
+            Admission::All => queue.pop_front(),
+            Admission::ClientsOnly => queue.pop_client(),
         };
         if queue.is_empty() {
             self.queues.remove(subject);
@@ -128,12 +129,12 @@ impl Shards {
     /// Removes and returns all queued commands.
     pub(crate) fn drain(&mut self) -> Vec<QueuedCommand> {
         self.ready.clear();
-        self.line.clear();
+        self.deferred.clear();
         std::mem::take(&mut self.queues).into_values().flatten().collect()
     }
 
-    /// Removes and returns every command of processes and tasks, in order on each subject: those in flight
-    /// first.
+    /// Removes and returns all commands of processes and tasks. The commands of a subject stay in order:
+    /// those in flight come before the queued ones.
     pub(crate) fn drain_shards(&mut self) -> Vec<QueuedCommand> {
         let flying: Vec<Subject> =
             self.flights.keys().filter(|subject| subject.is_shard()).cloned().collect();
@@ -142,18 +143,18 @@ impl Shards {
         let queued = self.queues.extract_if(.., |subject, _| subject.is_shard()).flat_map(|(_, queue)| queue);
         let commands = decided.chain(queued).collect();
         self.ready.retain(|subject| !subject.is_shard());
-        self.line.retain(|subject| !subject.is_shard());
+        self.deferred.retain(|subject| !subject.is_shard());
         self.reads.retain(|subject, _| !subject.is_shard());
         commands
     }
 
     /// Returns `true` if an entry of processes or tasks is in flight.
-    pub(crate) fn flies_on_shards(&self) -> bool {
+    pub(crate) fn has_shard_flight(&self) -> bool {
         self.flights.keys().any(Subject::is_shard)
     }
 
     /// Removes and returns all queued commands that this BBS did not issue itself.
-    pub(crate) fn drain_asked(&mut self) -> Vec<QueuedCommand> {
+    pub(crate) fn drain_external(&mut self) -> Vec<QueuedCommand> {
         let mut taken = vec![];
         for queue in self.queues.values_mut() {
             taken.extend(queue.iter().filter(|command| !command.is_own()).cloned());
@@ -162,7 +163,7 @@ impl Shards {
         self.queues.retain(|_, queue| !queue.is_empty());
         let queues = &self.queues;
         self.ready.retain(|subject| queues.contains_key(subject));
-        self.line.retain(|subject| queues.contains_key(subject));
+        self.deferred.retain(|subject| queues.contains_key(subject));
         taken
     }
 
@@ -190,35 +191,39 @@ impl Shards {
         }
     }
 
-    /// Removes and returns the subjects to decide in this turn. Those that have waited for it come first.
+    /// Removes and returns the subjects to decide in this turn. Subjects that were deferred in an earlier
+    /// turn come first.
     pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = Subject> + use<> {
-        let (line, mut ready) = (std::mem::take(&mut self.line), std::mem::take(&mut self.ready));
+        let (line, mut ready) = (std::mem::take(&mut self.deferred), std::mem::take(&mut self.ready));
         ready.retain(|subject| !line.contains(subject));
         line.into_iter().chain(ready)
     }
 
-    /// Returns which commands the next entry of a subject may contain if it is sent now; `None` if none may.
+    /// Returns the commands that the next entry of a subject may contain if it is sent now; `None` if no
+    /// command may be sent now.
     ///
-    /// Each entry costs a separate write and waits for all entries sent before. So the commands of one client
-    /// are in at most [`FLIGHTS_OF_A_CLIENT`] flights. Beyond `most_bytes` in flight, the commands of
-    /// internal actors in a shard wait, so that they do not delay clients.
-    pub(crate) fn boarding(&self, subject: &Subject, most_bytes: usize) -> Option<Boarding> {
+    /// Each entry costs a separate write and waits for all entries that were sent before it. So the commands
+    /// of one client are in at most [`CLIENT_ENTRIES_IN_FLIGHT`] flights. While at least `most_bytes` are in
+    /// flight, the commands of internal actors in a shard wait, so that they do not delay clients.
+    pub(crate) fn admission(&self, subject: &Subject, most_bytes: usize) -> Option<Admission> {
         let queue = self.queues.get(subject).filter(|_| self.is_ready(subject))?;
         let in_few = |actor: &Actor| {
-            self.aboard.values().filter(|aboard| aboard.contains(actor)).count() < FLIGHTS_OF_A_CLIENT
+            self.clients_in_flight.values().filter(|aboard| aboard.contains(actor)).count()
+                < CLIENT_ENTRIES_IN_FLIGHT
         };
         let has_room = self.bytes < most_bytes || !subject.is_shard();
-        match (has_room, queue.is_told(), queue.next_clients().take(NEXT_CLIENTS).any(in_few)) {
-            (true, true, _) | (true, false, true) => Some(Boarding::All),
-            (false, _, true) => Some(Boarding::Asked),
+        match (has_room, queue.has_internal(), queue.next_clients().take(MAX_NEXT_CLIENTS).any(in_few)) {
+            (true, true, _) | (true, false, true) => Some(Admission::All),
+            (false, _, true) => Some(Admission::ClientsOnly),
             (true, false, false) | (false, _, false) => None,
         }
     }
 
-    /// Puts a subject with queued commands at the end of the line, before subjects that become ready later.
-    pub(crate) fn keep_in_line(&mut self, subject: Subject) {
+    /// Puts a subject with queued commands at the end of the deferred subjects. The next turn decides
+    /// deferred subjects before subjects that become ready later.
+    pub(crate) fn defer(&mut self, subject: Subject) {
         if self.queues.contains_key(&subject) {
-            self.line.push_back(subject);
+            self.deferred.push_back(subject);
         }
     }
 
@@ -233,11 +238,11 @@ impl Shards {
     }
 
     /// Registers an entry that was sent.
-    pub(crate) fn depart(&mut self, subject: Subject, flight: Flight) {
+    pub(crate) fn start_flight(&mut self, subject: Subject, flight: Flight) {
         let actors = flight.decided.iter().map(|(command, _)| &command.actor);
         let clients: BTreeSet<Actor> = actors.filter(|actor| is_client(actor)).cloned().collect();
         if !clients.is_empty() {
-            self.aboard.insert(subject.clone(), clients);
+            self.clients_in_flight.insert(subject.clone(), clients);
         }
         self.bytes += flight.bytes.len();
         self.growth.add_all(&flight.growth);
@@ -272,9 +277,9 @@ impl Shards {
         self.flights.values().map(|flight| flight.sent).min()
     }
 
-    /// Removes and returns the flight of a subject, which is not stored and will not be stored unchanged.
+    /// Removes and returns the flight of a subject. Its entry is not appended again.
     pub(crate) fn take_flight(&mut self, subject: &Subject) -> Option<Flight> {
-        self.aboard.remove(subject);
+        self.clients_in_flight.remove(subject);
         let flight = self.flights.remove(subject)?;
         self.bytes -= flight.bytes.len();
         self.growth.subtract_all(&flight.growth);
@@ -282,23 +287,23 @@ impl Shards {
     }
 
     /// Returns `true` if this entry is in flight.
-    pub(crate) fn flies(&self, subject: &Subject, entry: EntryId) -> bool {
+    pub(crate) fn is_in_flight(&self, subject: &Subject, entry: EntryId) -> bool {
         self.flights.get(subject).is_some_and(|flight| flight.entry.id == entry)
     }
 
-    /// Settles the flight of a subject by a delivered entry. The bytes must be equal: with the same id but
-    /// other content, the decisions of this BBS are not in the log.
+    /// Settles the flight of a subject with the entry that was delivered on it. The flight's own entry must
+    /// have exactly these bytes. If only the id is equal, the log does not contain the decisions of this BBS.
     pub(crate) fn delivered(&mut self, subject: &Subject, bytes: &Bytes) -> Delivered {
         self.reads.remove(subject);
         match self.take_flight(subject) {
             None => Delivered::NoFlight,
-            Some(flight) if flight.bytes == *bytes => Delivered::Ours(flight),
+            Some(flight) if flight.bytes == *bytes => Delivered::Own(flight),
             Some(flight) => Delivered::Overtaken(flight),
         }
     }
 
     /// Schedules a read of a subject's last entry.
-    pub(crate) fn read_at(&mut self, subject: &Subject, at: Timestamp) {
+    pub(crate) fn schedule_read(&mut self, subject: &Subject, at: Timestamp) {
         self.reads.insert(subject.clone(), at);
     }
 
@@ -328,9 +333,9 @@ impl Shards {
     }
 
     /// Returns the sum of flights with commands of clients, ready and waiting subjects, and bytes in flight.
-    /// It is zero at rest.
-    pub(crate) fn marked(&self) -> usize {
-        self.aboard.len() + self.ready.len() + self.line.len() + self.bytes
+    /// The sum is zero when the BBS is idle.
+    pub(crate) fn bookkeeping_total(&self) -> usize {
+        self.clients_in_flight.len() + self.ready.len() + self.deferred.len() + self.bytes
     }
 
     /// Returns the number of scheduled reads.
@@ -341,24 +346,28 @@ impl Shards {
 
 #[cfg(test)]
 mod tests {
-    use schemas::names::{CellId, ClientName, Ids, ServiceId};
+    use schemas::names::{CellId, ClientName, IdGenerator, ServiceId};
 
     use super::*;
     use crate::command::AggregateCommand;
 
-    const MOST: usize = schemas::limits::BYTES_IN_FLIGHT;
+    const MAX_BYTES: usize = schemas::limits::BYTES_IN_FLIGHT;
 
     fn command(token: u64) -> QueuedCommand {
         let actor = Actor::Bbs(ServiceId::new("b1").unwrap());
         let cell = CellId::new("c1").unwrap();
-        QueuedCommand::new(Requester::Single(token), actor, AggregateCommand::Lost(cell, "silent".into()))
+        QueuedCommand::new(
+            Requester::Single(token),
+            actor,
+            AggregateCommand::DeclareLost(cell, "silent".into()),
+        )
     }
 
     fn cell(name: &str) -> Subject {
         Subject::Cell(CellId::new(name).unwrap())
     }
 
-    fn flight(ids: &mut Ids, commands: Vec<QueuedCommand>) -> Flight {
+    fn flight(ids: &mut IdGenerator, commands: Vec<QueuedCommand>) -> Flight {
         let id = EntryId(ids.next(Timestamp(1)));
         let entry = Entry { id, format: 1, decisions: vec![] };
         let decided = commands.into_iter().map(|command| (command, Ok(1))).collect();
@@ -374,23 +383,26 @@ mod tests {
     }
 
     fn tokens(shards: &mut Shards, subject: &Subject) -> Vec<Requester> {
-        std::iter::from_fn(|| shards.pop(subject, Boarding::All)).map(|command| command.requester).collect()
+        std::iter::from_fn(|| shards.pop(subject, Admission::All)).map(|command| command.requester).collect()
     }
 
     #[test]
     fn overtaken_commands_are_requeued_before_later_ones() {
-        let (mut shards, mut ids, subject) = (Shards::default(), Ids::new(1), cell("c1"));
+        let (mut shards, mut ids, subject) = (Shards::default(), IdGenerator::new(1), cell("c1"));
         shards.push(subject.clone(), command(1));
         shards.push(subject.clone(), command(2));
         assert_eq!(shards.take_ready().count(), 1);
-        let taken = std::iter::from_fn(|| shards.pop(&subject, Boarding::All)).collect();
-        shards.depart(subject.clone(), flight(&mut ids, taken));
+        let taken = std::iter::from_fn(|| shards.pop(&subject, Admission::All)).collect();
+        shards.start_flight(subject.clone(), flight(&mut ids, taken));
         shards.push(subject.clone(), command(3));
-        assert!(!shards.is_ready(&subject) && shards.take_ready().count() == 0, "one entry at a time");
+        assert!(
+            !shards.is_ready(&subject) && shards.take_ready().count() == 0,
+            "one entry in flight at a time"
+        );
         assert_eq!((shards.queued(), shards.in_flight()), (1, 1));
-        let other = Bytes::from_static(b"of somebody else");
+        let other = Bytes::from_static(b"another entry");
         let Delivered::Overtaken(flight) = shards.delivered(&subject, &other) else {
-            panic!("it is not ours");
+            panic!("the delivered entry is not the one in flight");
         };
         shards.put_back(&subject, flight.decided.into_iter().map(|(command, _)| command));
         assert!(shards.is_ready(&subject));
@@ -400,88 +412,97 @@ mod tests {
 
     #[test]
     fn flights_of_one_client_are_bounded() {
-        let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
+        let (mut shards, mut ids) = (Shards::default(), IdGenerator::new(1));
         let of = |name: &str, token: u64| QueuedCommand {
             actor: Actor::Operator(ClientName::new(name).unwrap()),
             ..command(token)
         };
         let subjects: Vec<Subject> =
-            (0..=FLIGHTS_OF_A_CLIENT).map(|number| cell(&format!("c{number}"))).collect();
+            (0..=CLIENT_ENTRIES_IN_FLIGHT).map(|number| cell(&format!("c{number}"))).collect();
         let (last, first) = subjects.split_last().unwrap();
         for subject in first {
             shards.push(subject.clone(), of("loud", 1));
-            assert_eq!(shards.boarding(subject, MOST), Some(Boarding::All));
-            let taken = std::iter::from_fn(|| shards.pop(subject, Boarding::All)).collect();
-            shards.depart(subject.clone(), flight(&mut ids, taken));
+            assert_eq!(shards.admission(subject, MAX_BYTES), Some(Admission::All));
+            let taken = std::iter::from_fn(|| shards.pop(subject, Admission::All)).collect();
+            shards.start_flight(subject.clone(), flight(&mut ids, taken));
         }
         shards.push(last.clone(), of("loud", 2));
         assert_eq!(shards.take_ready().count(), subjects.len());
-        assert_eq!(shards.boarding(last, MOST), None, "it is in as many flights as it may be in");
-        shards.keep_in_line(last.clone());
-        assert_eq!(shards.take_ready().next(), Some(last.clone()), "it is looked at again in the next turn");
+        assert_eq!(shards.admission(last, MAX_BYTES), None, "the client has reached its limit of flights");
+        shards.defer(last.clone());
+        assert_eq!(
+            shards.take_ready().next(),
+            Some(last.clone()),
+            "the subject is ready again in the next turn"
+        );
         shards.push(last.clone(), of("quiet", 3));
-        assert_eq!(shards.boarding(last, MOST), Some(Boarding::All), "somebody else waits there");
+        assert_eq!(
+            shards.admission(last, MAX_BYTES),
+            Some(Admission::All),
+            "another client waits on the subject"
+        );
         shards.withdraw(last, |queued| queued.requester == Requester::Single(3));
-        assert_eq!(shards.boarding(last, MOST), None);
+        assert_eq!(shards.admission(last, MAX_BYTES), None);
         shards.push(cell("other"), command(4));
         assert_eq!(
-            shards.boarding(&cell("other"), MOST),
-            Some(Boarding::All),
-            "what the BBS does by itself is not counted"
+            shards.admission(&cell("other"), MAX_BYTES),
+            Some(Admission::All),
+            "commands of the BBS itself are not counted"
         );
         shards.take_flight(&first[0]).unwrap();
-        assert_eq!(shards.boarding(last, MOST), Some(Boarding::All));
+        assert_eq!(shards.admission(last, MAX_BYTES), Some(Admission::All));
     }
 
     #[test]
     fn client_commands_pass_internal_ones_when_bytes_are_exhausted() {
-        let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
+        let (mut shards, mut ids) = (Shards::default(), IdGenerator::new(1));
         let [full, asked, told] = [1, 2, 3].map(Subject::Lrp);
         let client = Actor::Operator(ClientName::new("quiet").unwrap());
         let mut large = flight(&mut ids, vec![command(1)]);
-        large.bytes = Bytes::from(vec![b' '; MOST]);
-        shards.depart(full.clone(), large);
+        large.bytes = Bytes::from(vec![b' '; MAX_BYTES]);
+        shards.start_flight(full.clone(), large);
         shards.push(told.clone(), command(2));
         shards.push(asked.clone(), command(3));
         shards.push(asked.clone(), QueuedCommand { actor: client, ..command(4) });
         let all = |shards: &mut Shards| {
             let ready: Vec<Subject> = shards.take_ready().collect();
-            let boarding = |subject| (subject, shards.boarding(subject, MOST));
+            let boarding = |subject| (subject, shards.admission(subject, MAX_BYTES));
             let all: Vec<_> = ready.iter().map(boarding).map(|(one, who)| (one.clone(), who)).collect();
-            ready.into_iter().for_each(|subject| shards.keep_in_line(subject));
+            ready.into_iter().for_each(|subject| shards.defer(subject));
             all
         };
-        assert_eq!(all(&mut shards), [(asked.clone(), Some(Boarding::Asked)), (told.clone(), None)]);
-        let taken = [shards.pop(&asked, Boarding::Asked), shards.pop(&asked, Boarding::Asked)];
+        assert_eq!(all(&mut shards), [(asked.clone(), Some(Admission::ClientsOnly)), (told.clone(), None)]);
+        let taken = [shards.pop(&asked, Admission::ClientsOnly), shards.pop(&asked, Admission::ClientsOnly)];
         assert_eq!(taken.map(|one| one.map(|one| one.requester)), [Some(Requester::Single(4)), None]);
         shards.push(cell("c1"), command(5));
         shards.push(Subject::Lrp(1), command(6));
         let waits = [(asked.clone(), None), (told.clone(), None)];
-        let first = (cell("c1"), Some(Boarding::All));
-        assert_eq!(all(&mut shards), [&waits[..], &[first]].concat(), "a cell by itself is not many");
+        let first = (cell("c1"), Some(Admission::All));
+        assert_eq!(all(&mut shards), [&waits[..], &[first]].concat(), "subjects of cells are not limited");
         shards.take_flight(&full).unwrap();
         shards.push(full.clone(), command(7));
-        let next = [asked, told, cell("c1"), full].map(|subject| (subject, Some(Boarding::All)));
-        assert_eq!(all(&mut shards), next, "who waits longest goes first");
+        let next = [asked, told, cell("c1"), full].map(|subject| (subject, Some(Admission::All)));
+        assert_eq!(all(&mut shards), next, "the longest waiting subjects go first");
     }
 
     #[test]
     fn counts_return_to_zero() {
-        let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
+        let (mut shards, mut ids) = (Shards::default(), IdGenerator::new(1));
         let subjects = ["c1", "c2", "c3"].map(cell);
         for subject in &subjects {
             (0..3).for_each(|token| shards.push(subject.clone(), command(token)));
         }
         assert_eq!(shards.queued(), 9);
-        // One is decided and stored, one withdrawn, one drained.
-        let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0], Boarding::All)).collect();
+        // The commands of the first subject are decided and stored, those of the second are withdrawn, and
+        // those of the third are drained.
+        let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0], Admission::All)).collect();
         let flight = flight(&mut ids, taken);
         let (id, bytes) = (flight.entry.id, flight.bytes.clone());
-        shards.depart(subjects[0].clone(), flight);
-        assert!(shards.flies(&subjects[0], id));
-        shards.read_at(&subjects[0], Timestamp::from_millis(50));
+        shards.start_flight(subjects[0].clone(), flight);
+        assert!(shards.is_in_flight(&subjects[0], id));
+        shards.schedule_read(&subjects[0], Timestamp::from_millis(50));
         assert_eq!(shards.next_due(), Some(Timestamp::from_millis(50)));
-        assert!(matches!(shards.delivered(&subjects[0], &bytes), Delivered::Ours(_)));
+        assert!(matches!(shards.delivered(&subjects[0], &bytes), Delivered::Own(_)));
         shards.withdraw(&subjects[1], QueuedCommand::is_loss);
         assert_eq!(shards.drain().len(), 3);
         let counts = (shards.queued(), shards.in_flight(), shards.reads(), shards.take_ready().count());

@@ -1,8 +1,9 @@
 //! Subjects on which the log is ahead of the clocks: the time of their last entry is in the future.
 //!
-//! Times on a subject never go back. But time there must not stand still until the clocks reach it. So it
-//! continues from the last entry, at nine tenths of the speed of the clocks, until they have caught up. A
-//! timer of a minute takes about a minute, even if the subject is an hour ahead.
+//! Times on a subject never go back. But the time on such a subject must not stand still until the clocks
+//! reach it. So it continues from the time of the last entry, at nine tenths of the speed of the clocks,
+//! until the clocks have caught up. As a result, a timer of one minute takes about one minute, even if the
+//! subject is an hour ahead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,29 +13,30 @@ use schemas::subject::Subject;
 
 use crate::clocks::TOLERANCE;
 
-/// Deviation of a clock from the elapsed time that counts as a jump.
+/// Size of the smallest clock jump. A clock jumps if the time that it shows and the elapsed time differ by at
+/// least this much.
 const JUMP: Duration = Duration::from_secs(1);
 /// A subject's lead shrinks by the elapsed time divided by this.
-const SHRINKS: u32 = 10;
+const SHRINK_DIVISOR: u32 = 10;
 
 /// Leads of subjects over the clocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timelines {
     ahead: BTreeMap<Subject, Duration>,
-    /// Time of decisions and steady time at the last call of [`Timelines::pass`].
+    /// Time of decisions and steady time at the last call of [`Timelines::advance`].
     last: Option<(Timestamp, Timestamp)>,
 }
 
 impl Timelines {
     /// Updates the leads with the time of decisions and the steady time. Returns how far the time of
     /// decisions was set back; `None` if it was not.
-    pub(crate) fn pass(&mut self, shown: Timestamp, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn advance(&mut self, shown: Timestamp, now: Timestamp) -> Option<Duration> {
         let (shown_was, was) = self.last.replace((shown, now))?;
         let passed = now.since(was);
         let expected = shown_was + passed;
         if !self.ahead.is_empty() {
             let forward = Some(shown.since(expected)).filter(|by| *by >= JUMP).unwrap_or_default();
-            self.shrink(passed / SHRINKS + forward);
+            self.shrink(passed / SHRINK_DIVISOR + forward);
         }
         Some(expected.since(shown)).filter(|by| *by >= JUMP)
     }
@@ -48,7 +50,7 @@ impl Timelines {
 
     /// Computes the leads when this BBS becomes the leader. `ends` are the times of the subjects' last
     /// entries.
-    pub(crate) fn begin<'a>(
+    pub(crate) fn start_leading<'a>(
         &mut self,
         ends: impl Iterator<Item = (&'a Subject, Timestamp)>,
         shown: Timestamp,
@@ -81,7 +83,7 @@ impl Timelines {
     }
 
     /// Returns the greatest lead of all subjects.
-    pub(crate) fn greatest(&self) -> Duration {
+    pub(crate) fn max_lead(&self) -> Duration {
         self.ahead.values().copied().max().unwrap_or_default()
     }
 }
@@ -99,7 +101,7 @@ impl<'a> Times<'a> {
     }
 
     /// Returns the time of the clocks.
-    pub(crate) const fn of_clocks(self) -> Timestamp {
+    pub(crate) const fn clock_time(self) -> Timestamp {
         self.shown
     }
 
@@ -109,13 +111,13 @@ impl<'a> Times<'a> {
     }
 
     /// Returns the time on a subject.
-    pub(crate) fn on(self, subject: impl FnOnce() -> Subject) -> Timestamp {
+    pub(crate) fn time_on(self, subject: impl FnOnce() -> Subject) -> Timestamp {
         self.shown + self.ahead(subject)
     }
 
     /// Returns the latest time on any subject.
     pub(crate) fn latest(self) -> Timestamp {
-        self.shown + self.timelines.greatest()
+        self.shown + self.timelines.max_lead()
     }
 }
 
@@ -137,24 +139,28 @@ mod tests {
         let ends = [at(3_605), at(4), at(8)];
         let ends = || subjects.iter().zip(ends);
         let mut timelines = Timelines::default();
-        assert_eq!(timelines.pass(at(3_600), at(0)), None);
-        assert_eq!(timelines.pass(at(3_610), at(10)), None);
+        assert_eq!(timelines.advance(at(3_600), at(0)), None);
+        assert_eq!(timelines.advance(at(3_610), at(10)), None);
         // The clock is set back to the correct time.
-        let back = timelines.pass(at(20), at(20)).unwrap();
+        let back = timelines.advance(at(20), at(20)).unwrap();
         assert_eq!(back, seconds(3_600));
         timelines.set_back(back, ends(), at(20));
         let leads = |timelines: &Timelines| subjects.clone().map(|subject| timelines.ahead(&subject));
         assert_eq!(leads(&timelines), [seconds(3_600), Duration::ZERO, Duration::ZERO]);
-        assert_eq!(timelines.pass(at(120), at(120)), None);
-        assert_eq!(leads(&timelines)[0], seconds(3_590), "it runs more slowly than the clock");
-        assert_eq!(timelines.pass(at(3_120), at(120)), None, "the clock was set forward again");
-        assert_eq!(timelines.greatest(), seconds(590));
+        assert_eq!(timelines.advance(at(120), at(120)), None);
+        assert_eq!(
+            leads(&timelines)[0],
+            seconds(3_590),
+            "the subject's time runs more slowly than the clock"
+        );
+        assert_eq!(timelines.advance(at(3_120), at(120)), None, "the clock was set forward again");
+        assert_eq!(timelines.max_lead(), seconds(590));
         // Another BBS continues from the last entry.
         let mut other = Timelines::default();
-        other.begin(ends(), at(605));
+        other.start_leading(ends(), at(605));
         assert_eq!(leads(&other), [seconds(3_000), Duration::ZERO, Duration::ZERO]);
-        other.pass(at(605), at(605));
-        other.pass(at(40_000), at(40_000));
+        other.advance(at(605), at(605));
+        other.advance(at(40_000), at(40_000));
         assert!(other.is_empty());
     }
 }

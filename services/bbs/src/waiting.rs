@@ -1,4 +1,5 @@
-//! Queries that wait for a position that this BBS has not folded yet.
+//! Queries that wait until this BBS has applied the log up to a certain position to its projected state
+//! (World).
 
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use schemas::{Code, Refusal, Timestamp};
 use crate::input::Query;
 
 /// Time for which a query waits for its position.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of waiting queries. Further ones are refused with `Overloaded`.
-pub(crate) const MOST_QUERIES: usize = 100_000;
-/// Maximum distance to a position that a query may wait for.
+pub(crate) const MAX_QUERIES: usize = 100_000;
+/// Maximum number of positions by which a query may be ahead of the World.
 ///
-/// A position further ahead is not in this log: the client has it from another cluster, or from before the
+/// A position further ahead is not in this log. The client received it from another cluster, or before the
 /// log was restored to an earlier position.
 pub(crate) const MAX_POSITIONS_AHEAD: u64 = 10_000;
 
@@ -32,13 +33,13 @@ struct Waiting {
 }
 
 /// Token of a request, with its query if the position is reached, or the refusal if it has waited too long.
-pub(crate) type Ripe = (u64, Result<Query, Refusal>);
+pub(crate) type ReadyQuery = (u64, Result<Query, Refusal>);
 
 impl WaitingQueries {
     /// Stores a query until the World reaches the required position. The World is at `here` now.
     ///
     /// # Errors
-    /// [`MOST_QUERIES`] queries are already waiting, or the position is more than [`MAX_POSITIONS_AHEAD`]
+    /// [`MAX_QUERIES`] queries are already waiting, or the position is more than [`MAX_POSITIONS_AHEAD`]
     /// ahead.
     pub(crate) fn wait(
         &mut self,
@@ -49,20 +50,20 @@ impl WaitingQueries {
     ) -> Result<(), Refusal> {
         if at_least.0 > here.0.saturating_add(MAX_POSITIONS_AHEAD) {
             let why = format!(
-                "at_least {at_least} is beyond the end of the log: this BBS is at position {here}; use a position that an \
-                 answer of this cluster named"
+                "at_least {at_least} is beyond the end of the log: this BBS is at position {here}; use a position from an \
+                 answer of this cluster"
             );
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        if self.queries.len() >= MOST_QUERIES {
-            return Err(Refusal::new(Code::Overloaded, "too many queries wait: try again"));
+        if self.queries.len() >= MAX_QUERIES {
+            return Err(Refusal::new(Code::Overloaded, "too many queued queries: try again"));
         }
-        self.queries.push(Waiting { until: now + PATIENCE, token, at_least, query });
+        self.queries.push(Waiting { until: now + QUERY_TIMEOUT, token, at_least, query });
         Ok(())
     }
 
     /// Removes and returns the queries that need not wait any longer when the World is at `here`.
-    pub(crate) fn ripe(&mut self, now: Timestamp, here: Position) -> Vec<Ripe> {
+    pub(crate) fn take_ready(&mut self, now: Timestamp, here: Position) -> Vec<ReadyQuery> {
         let ripe = self.queries.extract_if(.., |one| one.at_least <= here || one.until <= now);
         let answered = |one: Waiting| {
             if one.at_least <= here {
@@ -114,12 +115,12 @@ mod tests {
         for (token, at_least) in [(1, 5), (2, 6), (3, 9)] {
             waiting.wait(now, Position(4), token, (Position(at_least), query())).unwrap();
         }
-        assert_eq!((waiting.next_due(), waiting.len()), (Some(now + PATIENCE), 3));
-        assert_eq!(waiting.ripe(now, Position(4)), []);
-        let tokens = |ripe: &[Ripe]| ripe.iter().map(|(token, _)| *token).collect::<Vec<_>>();
-        let ripe = waiting.ripe(now, Position(6));
+        assert_eq!((waiting.next_due(), waiting.len()), (Some(now + QUERY_TIMEOUT), 3));
+        assert_eq!(waiting.take_ready(now, Position(4)), []);
+        let tokens = |ripe: &[ReadyQuery]| ripe.iter().map(|(token, _)| *token).collect::<Vec<_>>();
+        let ripe = waiting.take_ready(now, Position(6));
         assert!(tokens(&ripe) == [1, 2] && ripe.iter().all(|(_, query)| query.is_ok()), "{ripe:?}");
-        let late = waiting.ripe(now + PATIENCE, Position(8));
+        let late = waiting.take_ready(now + QUERY_TIMEOUT, Position(8));
         assert_eq!(late[0].1.as_ref().unwrap_err().code, Code::Unavailable);
         assert_eq!((tokens(&late), waiting.len(), waiting.next_due()), (vec![3], 0, None));
     }

@@ -1,6 +1,6 @@
-//! `muster bench`: the whole system with containers in memory, measured.
+//! `muster bench`: measures the whole system with in-memory containers.
 //!
-//! Every figure is taken from the log as a follower sees it: a thing has happened when its event is delivered.
+//! A follower of the log takes every figure: an event counts when it is delivered.
 
 mod cpu;
 mod error;
@@ -30,71 +30,76 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::words::number;
 use crate::error::ServiceError;
-use crate::local::{Kind, Local, Own, Roles};
+use crate::local::{ContainerKind, Local, LocalConfig, RoleBus};
 use crate::serve::{Nats, parse_replicas};
-use cpu::Spent;
+use cpu::CpuTime;
 pub(crate) use error::BenchError;
 use figures::{Figures, Step};
 use load::{Annotator, Load};
-use waits::Waits;
-use watch::Watch;
+use waits::LatencyProbe;
+use watch::LogWatcher;
 
-/// Numbers of commands in flight that are measured by default.
-const WAITING: [u32; 5] = [1, 8, 32, 128, 512];
+/// Default numbers of commands in flight.
+const DEFAULT_IN_FLIGHT: [u32; 5] = [1, 8, 32, 128, 512];
 
-/// Measure the whole system: real services, a real journal, containers in memory
+/// Benchmark the whole system: real services, a real journal, containers in memory
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Cells
+    /// Number of cells
     #[arg(long, default_value_t = 100, value_parser = number(2..=10_000_u32))]
     pub(crate) cells: u32,
-    /// Processes that are desired for each number of commands in flight
+    /// Processes desired for each number of commands in flight
     #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
     pub(crate) lrps: u32,
-    /// Instances of each of them
+    /// Instances of each process
     #[arg(long, default_value_t = 1, value_parser = number(1..=10_000_u32))]
     pub(crate) instances: u32,
-    /// Tasks that are desired for each number of commands in flight
+    /// Tasks desired for each number of commands in flight
     #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
     pub(crate) tasks: u32,
-    /// Processes that are desired one at a time, and then crashed one at a time
+    /// Processes desired one at a time, and then crashed one at a time
     #[arg(long, default_value_t = 100, value_parser = number(0..=1_000_000_u32))]
     pub(crate) singles: u32,
-    /// Also kill a cell and wait until its instances run elsewhere, some 20 s
+    /// Also kill a cell and wait until its instances run elsewhere (about 20 s)
     #[arg(long)]
     pub(crate) cell_loss: bool,
-    /// Also give each of the processes a tenth more instances, list all of them page by page, and take the tenth away again
+    /// Also scale each process up by a tenth, list all instances page by page, and scale down again
     #[arg(long)]
     pub(crate) scale: bool,
-    /// Instead, flood a cluster of separate processes by one client and measure how long another one waits
+    /// Instead, flood a cluster of separate processes from one client and measure the latency of another
+    /// client
     #[arg(long)]
     pub(crate) flood: bool,
-    /// Instead, replace 20 real web servers one at a time while requests go to all of them, and then 1,000 instances in
-    /// memory. Ends with 1 if a request failed
+    /// Instead, replace 20 real web servers one at a time under load, and then 1,000 instances in memory.
+    /// Exits with status 1 if a request failed
     #[arg(long, conflicts_with = "flood")]
     pub(crate) rolling: bool,
-    /// Of --rolling: requests a second to each web server
+    /// With --rolling: requests per second to each web server
     #[arg(long, default_value_t = 20, value_parser = number(1..=1_000_u32))]
     pub(crate) rate: u32,
-    /// Of --rolling: how long a web server goes on answering once it is asked to stop, in milliseconds
+    /// With --rolling: time that a web server keeps answering after it is asked to stop, in milliseconds
     #[arg(long, default_value_t = 20, value_parser = number(0..=60_000_u32))]
     pub(crate) drain: u32,
-    /// Of --rolling: how much later than it could the router learns that an instance stops, in milliseconds
+    /// With --rolling: extra delay until the router learns that an instance is stopping, in milliseconds
     #[arg(long, default_value_t = 0, value_parser = number(0..=60_000_u32))]
     pub(crate) lag: u32,
-    /// Commands in flight, of all clients together: processes and tasks are desired with each of these numbers in turn
-    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = WAITING, value_parser = number(1..=4_096_u32))]
+    /// Commands in flight, over all clients: processes and tasks are measured with each of these numbers in
+    /// turn
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = DEFAULT_IN_FLIGHT, value_parser = number(1..=4_096_u32))]
     pub(crate) waiting: Vec<u32>,
-    /// Shards of the log
+    /// Number of shards of the log
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARDS, value_parser = number(1..=MAX_SHARDS))]
     pub(crate) shards: u16,
-    /// NATS servers that must hold every entry: 1, 3 or 5; more than 1 needs --nats with that many servers
+    /// NATS servers that must store every entry: 1, 3 or 5; more than 1 requires --nats with that many
+    /// servers
     #[arg(long, default_value_t = 1, value_parser = parse_replicas)]
     pub(crate) replicas: usize,
-    /// Monitoring addresses of the NATS servers, separated by commas: used to check that they sync every write
+    /// Monitoring addresses of the NATS servers, separated by commas: used to check that they sync every
+    /// write
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub(crate) monitoring: Vec<String>,
-    /// Processes of the NATS servers, separated by commas, if they run here: their processor time is measured, too
+    /// Process ids of NATS servers on this machine, separated by commas: their processor time is measured as
+    /// well
     #[arg(long, value_delimiter = ',', value_name = "PID")]
     pub(crate) server_pid: Vec<u32>,
     /// Print the figures as JSON
@@ -102,24 +107,24 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 }
 
-/// What a benchmark found out.
+/// Result of a benchmark.
 pub(crate) struct Outcome {
-    /// Its figures.
+    /// Figures, as a table or JSON.
     pub(crate) text: String,
-    /// What ought not to have happened.
+    /// Failure that the benchmark measured, such as failed requests. `None` if there was none.
     pub(crate) failure: Option<BenchError>,
 }
 
-/// Runs the benchmark and says its figures.
+/// Runs the benchmark and returns its figures.
 ///
 /// # Errors
-/// Why a cluster can't be had, or what did not happen in time.
+/// Returns an error if the cluster can't be started or an expected event does not occur in time.
 pub(crate) async fn run(
     nats: Option<Nats>,
     args: BenchArgs,
     stop: CancellationToken,
 ) -> Result<Outcome, ServiceError> {
-    crate::host::allow_many_files();
+    crate::host::raise_open_file_limit();
     if args.flood {
         let text = Box::pin(flood::run(nats, args.json, stop)).await?;
         return Ok(Outcome { text, failure: None });
@@ -127,11 +132,11 @@ pub(crate) async fn run(
     if args.rolling {
         return Box::pin(rolling::run(nats, &args, stop)).await;
     }
-    let folder = Scratch::new()?;
-    let place = Place::open(nats, &folder.0, &args).await?;
+    let folder = TempFolder::new()?;
+    let place = Backend::open(nats, &folder.0, &args).await?;
     let mut local = place.start(&args).await?;
     let load = Load::new(place.bus(&client_inbox()?).await?);
-    let mut watch = Watch::start(place.journal.clone());
+    let mut watch = LogWatcher::start(place.journal.clone());
     let figures = tokio::select! {
         figures = measure(&args, &mut local, &load, &mut watch, &place) => figures,
         () = stop.cancelled() => Err(BenchError::Stopped),
@@ -146,13 +151,13 @@ async fn measure(
     args: &BenchArgs,
     local: &mut Local,
     load: &Load,
-    watch: &mut Watch,
-    place: &Place,
+    watch: &mut LogWatcher,
+    place: &Backend,
 ) -> Result<Figures, BenchError> {
-    let bar = bar();
+    let bar = progress_bar();
     let mut figures = Figures::new(args, &place.name);
     bar.set_message("waiting for the cells");
-    watch.cells_present(args.cells).await?;
+    watch.wait_for_cells(args.cells).await?;
     load.lift_quotas().await?;
 
     bar.set_message("one process at a time");
@@ -172,11 +177,11 @@ async fn measure(
         let cell = local.cells.iter().find(|known| known.id == cell).ok_or_else(unknown)?;
         let crashed = Instant::now();
         cell.containers.crash(instance, "benchmark");
-        let at = watch.running_as_another(&guid, 0, instance).await?;
+        let at = watch.wait_until_replaced(&guid, 0, instance).await?;
         figures.crash.push(at.duration_since(crashed));
     }
 
-    let annotator = Annotator::start(load.bus(), load::PATIENCE).await?;
+    let annotator = Annotator::start(load.bus(), load::REQUEST_TIMEOUT).await?;
     for waiting in &args.waiting {
         let message = format!("{} processes of {} instances, {waiting} in flight", args.lrps, args.instances);
         bar.set_message(message);
@@ -184,20 +189,21 @@ async fn measure(
         figures.steps.push(step);
     }
 
-    let waits = Waits::begin(annotator);
+    let waits = LatencyProbe::begin(annotator);
     if args.scale {
-        bar.set_message("a tenth more instances, all of them listed, a tenth less");
+        bar.set_message("scaling up by a tenth, listing all instances, scaling down");
         scale(args, load, watch, &mut figures).await?;
     }
 
     if args.cell_loss {
-        bar.set_message("a cell is lost");
-        let lost = local.cells.first().cloned().ok_or_else(|| BenchError::NoHolder("anything".to_owned()))?;
+        bar.set_message("losing a cell");
+        let lost =
+            local.cells.first().cloned().ok_or_else(|| BenchError::NoHolder("the cells".to_owned()))?;
         let instances = watch.on_cell(&lost.id);
         let killed = Instant::now();
         lost.stop.cancel();
         for (guid, index, instance) in instances {
-            let at = watch.running_as_another(&guid, index, instance).await?;
+            let at = watch.wait_until_replaced(&guid, index, instance).await?;
             figures.cell_loss.push(at.duration_since(killed));
         }
     }
@@ -205,49 +211,50 @@ async fn measure(
     figures.command = waits.end().await?;
 
     bar.set_message("auctions");
-    figures.placements(args.cells);
+    figures.measure_placements(args.cells);
     figures.memory();
     bar.finish_and_clear();
     Ok(figures)
 }
 
-/// Desires processes and then tasks, with so many commands in flight, beside a client that asks for little.
+/// Desires processes and then tasks, with the given number of commands in flight. A client with little load
+/// is measured at the same time.
 async fn measure_step(
     args: &BenchArgs,
     load: &Load,
-    watch: &Watch,
+    watch: &LogWatcher,
     annotator: &Annotator,
 ) -> Result<Step, BenchError> {
     let mut step = Step::new(load.waiting());
-    let waits = Waits::begin(annotator.clone());
-    let (before, spent) = (watch.counts(), Spent::read(&args.server_pid));
+    let waits = LatencyProbe::begin(annotator.clone());
+    let (before, spent) = (watch.counts(), CpuTime::read(&args.server_pid));
     let started = Instant::now();
     let wanted = u64::from(args.lrps) * u64::from(args.instances);
     let (asked, last) =
         tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
     asked?;
     if let Some(last) = last? {
-        let spent = Spent::read(&args.server_pid).since(spent);
+        let spent = CpuTime::read(&args.server_pid).since(spent);
         step.lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
     }
-    let (before, spent) = (watch.counts(), Spent::read(&args.server_pid));
+    let (before, spent) = (watch.counts(), CpuTime::read(&args.server_pid));
     let started = Instant::now();
     let wanted = u64::from(args.tasks);
     let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(before.completed + wanted));
     asked?;
     if let Some(last) = last? {
-        let spent = Spent::read(&args.server_pid).since(spent);
+        let spent = CpuTime::read(&args.server_pid).since(spent);
         step.tasks(wanted, last.duration_since(started), spent);
     }
     step.command = waits.end().await?;
     Ok(step)
 }
 
-/// Gives each of many processes a tenth more instances, lists them, and takes the tenth away.
+/// Scales each process up by a tenth, lists all instances, and scales down again.
 async fn scale(
     args: &BenchArgs,
     load: &Load,
-    watch: &Watch,
+    watch: &LogWatcher,
     figures: &mut Figures,
 ) -> Result<(), BenchError> {
     let more = (args.instances / 10).max(1).min(limits::INSTANCES - args.instances);
@@ -255,19 +262,19 @@ async fn scale(
     let began = Instant::now();
     load.scale_many(args.lrps, args.instances + more).await?;
     watch.started(before.started + changed).await?;
-    figures.rate("scaled_up_per_second", changed, began.elapsed());
+    figures.record_rate("scaled_up_per_second", changed, began.elapsed());
     let began = Instant::now();
     let listed = load.list_instances().await?;
-    figures.rate("listed_per_second", listed, began.elapsed());
+    figures.record_rate("listed_per_second", listed, began.elapsed());
     let began = Instant::now();
     load.scale_many(args.lrps, args.instances).await?;
     watch.removed(before.removed + changed).await?;
-    figures.rate("scaled_down_per_second", changed, began.elapsed());
+    figures.record_rate("scaled_down_per_second", changed, began.elapsed());
     Ok(())
 }
 
-fn bar() -> ProgressBar {
-    // Also when it is dropped by a failure: that has the line for itself.
+fn progress_bar() -> ProgressBar {
+    // An error that drops the bar also clears it, so that the error message has the line to itself.
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
         bar.set_style(style);
@@ -276,15 +283,15 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Where the cluster is.
-struct Place {
+/// Journal and bus of the measured cluster.
+struct Backend {
     journal: Journal,
     nats: Option<Nats>,
     in_process: bus::InProcess,
     name: String,
 }
 
-impl Place {
+impl Backend {
     async fn open(nats: Option<Nats>, folder: &Path, args: &BenchArgs) -> Result<Self, ServiceError> {
         let in_process = bus::InProcess::new();
         match nats {
@@ -326,7 +333,7 @@ impl Place {
         let id = bench_id()?;
         let bbs = self.bus(&Inbox::Bbs(id.clone())).await?;
         let auctioneer = self.bus(&Inbox::Auctioneer(id)).await?;
-        let own = Own { shards: Some(args.shards), ..Own::default() };
+        let own = LocalConfig { shards: Some(args.shards), ..LocalConfig::default() };
         let mut local = Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60), own)?;
         let steps = args.waiting.len() as u64;
         let work = steps * (u64::from(args.lrps) * u64::from(args.instances) + u64::from(args.tasks))
@@ -342,7 +349,7 @@ impl Place {
             let id = CellId::new(&format!("c{number}"))?;
             let zone = Zone::new(&format!("z{}", number % 3))?;
             let bus = self.bus(&Inbox::Rep(id.clone())).await?;
-            local.add_cell(id, (zone, BTreeMap::new()), total, &Kind::Scripted, bus).await?;
+            local.add_cell(id, (zone, BTreeMap::new()), total, &ContainerKind::Scripted, bus).await?;
         }
         Ok(local)
     }
@@ -356,10 +363,10 @@ fn client_inbox() -> Result<Inbox, BadName> {
     Ok(Inbox::Client(Domain::new("bench")?, ClientName::new("bench")?))
 }
 
-/// A folder that goes with the benchmark.
-struct Scratch(PathBuf);
+/// Temporary folder that is removed when the benchmark ends.
+struct TempFolder(PathBuf);
 
-impl Scratch {
+impl TempFolder {
     fn new() -> Result<Self, BenchError> {
         let path = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
         match std::fs::create_dir_all(&path) {
@@ -369,10 +376,10 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, "the benchmark's folder is left");
+            tracing::warn!(%error, "can't remove the folder of the benchmark");
         }
     }
 }

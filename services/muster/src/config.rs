@@ -1,9 +1,9 @@
 //! Options from a file. Flags override the environment, which overrides the file.
 //!
 //! `--config FILE`, or `MUSTER_CONFIG`, names a TOML file whose keys are the long names of options: `nats =
-//! "nats://.."`. The values become clap defaults, so clap handles parsing, precedence and errors. A crate for
-//! layered configuration would need a second definition of every option as a field, and have error messages
-//! of its own.
+//! "nats://.."`. The values become clap defaults, so clap handles parsing, precedence and errors. With a
+//! crate for layered configuration, every option would have to be defined a second time as a field, and its
+//! errors would differ from those of clap.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,7 +14,7 @@ use clap::builder::Resettable;
 use toml::{Table, Value};
 
 /// Returns the path of the configuration file from the command line or the environment.
-pub(crate) fn file(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
+pub(crate) fn config_path(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
@@ -28,17 +28,18 @@ pub(crate) fn file(arguments: &[OsString], environment: Option<OsString>) -> Opt
     environment.filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Makes the values of a configuration file the defaults of a command.
+/// Reads a configuration file, and sets its values as defaults of the options of a command.
 ///
 /// # Errors
 /// The file cannot be read, or contains an unknown option.
-pub(crate) fn defaults(mut command: Command, path: &Path) -> Result<Command, ConfigError> {
+pub(crate) fn with_file_defaults(mut command: Command, path: &Path) -> Result<Command, ConfigError> {
     let file = || path.to_owned();
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: file(), source })?;
     let table: Table = text.parse().map_err(|source| ConfigError::Syntax { path: file(), source })?;
     let mut names = vec![];
     for (name, value) in &table {
-        let text = word(value).ok_or_else(|| ConfigError::Value { path: file(), name: name.clone() })?;
+        let text =
+            value_text(value).ok_or_else(|| ConfigError::Value { path: file(), name: name.clone() })?;
         let (changed, known) = set_default(command, name, &text);
         command = changed;
         if !known {
@@ -53,25 +54,26 @@ pub(crate) fn defaults(mut command: Command, path: &Path) -> Result<Command, Con
 pub(crate) enum ConfigError {
     #[error("can't read the configuration file {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("the configuration file {} is not valid TOML", path.display())]
+    #[error("configuration file {}: invalid TOML", path.display())]
     Syntax { path: PathBuf, source: toml::de::Error },
     /// The value of an option has an unsupported type.
     #[error(
-        "the configuration file {}: invalid value of {name}: expected a text, a number, true or false, or a list of them",
+        "configuration file {}: invalid value for {name}: expected a string, a number, true or false, \
+         or a list of them",
         path.display()
     )]
     Value { path: PathBuf, name: String },
     /// No command has options of these names.
     #[error(
-        "the configuration file {}: unknown option {}: expected long names of options, as nats or cell",
+        "configuration file {}: unknown option {}: expected the long name of an option, such as nats or cell",
         path.display(),
         names.join(", ")
     )]
     Unknown { path: PathBuf, names: Vec<String> },
 }
 
-/// Prepares a command for the environment: variables that are set to the empty string are ignored. The help
-/// shows the names of variables but not their values, which may be passwords.
+/// Changes how the options of a command use environment variables. Variables that are set to the empty string
+/// are ignored. The help shows the names of variables but not their values, which may be passwords.
 pub(crate) fn with_environment(command: Command) -> Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
@@ -82,7 +84,8 @@ pub(crate) fn with_environment(command: Command) -> Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_environment))
 }
 
-/// Sets the default of an option in all subcommands that have it. Returns `true` if there is at least one.
+/// Sets the default of an option in all subcommands that have this option. Returns `true` if at least one
+/// subcommand has it.
 fn set_default(command: Command, name: &str, text: &str) -> (Command, bool) {
     let id = command.get_arguments().find(|arg| arg.get_long() == Some(name)).map(|arg| arg.get_id().clone());
     let known = id.is_some();
@@ -102,13 +105,13 @@ fn set_default(command: Command, name: &str, text: &str) -> (Command, bool) {
     (command, any)
 }
 
-fn word(value: &Value) -> Option<String> {
+fn value_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Integer(number) => Some(number.to_string()),
         Value::Boolean(so) => Some(so.to_string()),
         Value::Array(values) => {
-            let words: Option<Vec<String>> = values.iter().map(word).collect();
+            let words: Option<Vec<String>> = values.iter().map(value_text).collect();
             words.map(|words| words.join(","))
         }
         Value::Float(_) | Value::Datetime(_) | Value::Table(_) => None,
@@ -133,7 +136,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster.toml");
         std::fs::write(&path, "nats = \"nats://x\"\ncell = \"c1\"\nzone = \"z1\"\n").unwrap();
-        let matches = defaults(command(), &path).unwrap().get_matches_from(["muster", "rep", "--zone", "z2"]);
+        let matches =
+            with_file_defaults(command(), &path).unwrap().get_matches_from(["muster", "rep", "--zone", "z2"]);
         let (_, rep) = matches.subcommand().unwrap();
         let get = |name| rep.get_one::<String>(name).map(String::as_str);
         assert_eq!([get("nats"), get("cell"), get("zone")], [Some("nats://x"), Some("c1"), Some("z2")]);
@@ -144,15 +148,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster.toml");
         std::fs::write(&path, "zoen = \"z1\"\n").unwrap();
-        assert!(defaults(command(), &path).unwrap_err().to_string().contains("unknown option zoen"));
+        assert!(
+            with_file_defaults(command(), &path).unwrap_err().to_string().contains("unknown option zoen")
+        );
     }
 
     #[test]
     fn configuration_file_is_named_by_flag_or_environment() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(file(&words("rep --config a.toml"), Some("b".into())), Some("a.toml".into()));
-        assert_eq!(file(&words("rep --config=a.toml"), None), Some("a.toml".into()));
-        assert_eq!(file(&words("rep"), Some("b".into())), Some("b".into()));
-        assert_eq!(file(&words("rep"), None), None);
+        assert_eq!(config_path(&words("rep --config a.toml"), Some("b".into())), Some("a.toml".into()));
+        assert_eq!(config_path(&words("rep --config=a.toml"), None), Some("a.toml".into()));
+        assert_eq!(config_path(&words("rep"), Some("b".into())), Some("b".into()));
+        assert_eq!(config_path(&words("rep"), None), None);
     }
 }

@@ -18,7 +18,7 @@ use runtime::folder::Folder;
 use rustix::process::geteuid;
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::{CellId, ClientName, ServiceId, TaskGuid, Zone};
 use schemas::query::CellState;
 use schemas::resources::Resources;
@@ -31,33 +31,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{Output, note};
-use crate::cli::words::{Invalid, count, number};
+use crate::cli::words::{InvalidValue, count, number};
 use crate::cli::{diff, file, watch};
 use crate::error::{ServiceError, chain};
 use crate::host;
-use crate::local::{Kind, Local, Own, Roles, end_leftovers};
+use crate::local::{ContainerKind, Local, LocalConfig, RoleBus, end_leftovers};
 use crate::serve::{self, GivenAttributes, IsolationArg};
 use crate::watched::{MetricsArgs, TracesArgs};
 use crate::wire;
-use crate::wire::ended::Ended;
+use crate::wire::ended::RunError;
 use crate::wire::past::Cache;
-use crate::wire::watching::Watching;
-use crate::wire::watching::projector::ProjectorWatch;
+use crate::wire::watching::MetricsRegistry;
+use crate::wire::watching::projector::ProjectorMetrics;
 
 /// Maximum number of containers on a cell of a local cluster.
-const CONTAINERS: u32 = 100;
+const CONTAINERS_PER_CELL: u32 = 100;
 
 /// Folder of the cells, in the data folder.
-const CELLS: &str = "cells";
+const CELLS_FOLDER: &str = "cells";
 /// Folder of the past snapshots, in the data folder.
-const PAST: &str = "past";
+const SNAPSHOTS_FOLDER: &str = "past";
 
 /// Polling interval and timeout of the start of the cluster.
-const READY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
+const READY_POLL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 /// Maximum time to wait for all cells before work is desired.
-const CELLS_APPEAR: Duration = Duration::from_secs(5);
+const CELLS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Run a whole cluster here: cells with real processes, and the work described in a file
+/// Run a whole cluster on this machine: cells with real processes, and the work described in a file
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DevArgs {
     /// File with the work to desire at startup, TOML or JSON
@@ -72,13 +72,13 @@ pub(crate) struct DevArgs {
     /// Isolation of containers from this host and from each other, as in a cluster
     #[arg(long, value_enum, default_value_t = IsolationArg::None, env = "MUSTER_ISOLATION")]
     pub(crate) isolation: IsolationArg,
-    /// Run tasks of the file again that ran at an earlier start
+    /// Run the tasks of the file even if they already ran at an earlier start
     #[arg(long, requires = "file")]
     pub(crate) rerun: bool,
     /// Show events line by line, even on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Show the content of this export instead, a file written by muster export
+    /// Show the content of this file, which muster export wrote, instead of running a cluster of its own
     #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "attributes"])]
     pub(crate) from_export: Option<PathBuf>,
     /// With --from-export: decide, place and run nothing
@@ -93,13 +93,13 @@ pub(crate) struct DevArgs {
 /// Attributes of one cell, or of all cells if the id is `None`.
 type CellAttributes = (Option<CellId>, GivenAttributes);
 
-fn parse_attributes(text: &str) -> Result<CellAttributes, Invalid> {
+fn parse_attributes(text: &str) -> Result<CellAttributes, InvalidValue> {
     let (cell, rest) = match text.split_once(':') {
         // The value of an attribute may contain a colon, too.
         Some((cell, rest)) if !cell.contains('=') => (Some(cell), rest),
         Some(_) | None => (None, text),
     };
-    let wrong = || Invalid::new("attribute", text, "[CELL:]NAME=VALUE, as rack=r1 or c1:rack=r1");
+    let wrong = || InvalidValue::new("attribute", text, "[CELL:]NAME=VALUE, such as rack=r1 or c1:rack=r1");
     let cell = cell.map(CellId::new).transpose().map_err(|_| wrong())?;
     Ok((cell, serve::parse_attributes(rest).map_err(|_| wrong())?))
 }
@@ -114,7 +114,7 @@ pub(crate) enum Data {
 }
 
 impl Data {
-    fn own(&self) -> Result<Folder, Failure> {
+    fn open(&self) -> Result<Folder, Failure> {
         let owned = match self {
             Self::Kept(path) => Folder::own(path),
             Self::Scratch(path) => Folder::scratch(path),
@@ -141,22 +141,22 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     if let Some(file) = &args.from_export {
         if !args.paused {
-            let why = "an export is only shown, and never goes on: the cells of its cluster are not here, and whoever \
-                       decided would take them for lost";
-            return Err(Failure::usage(why).advise("show it as it was: --paused"));
+            let why = "an export can only be shown read-only: the cells of its cluster do not exist here, \
+                       so a leader would declare them lost";
+            return Err(Failure::usage(why).advise("show the export: --paused"));
         }
         let watching = args.metrics.open(None).await?;
         return Box::pin(replay::run(file, data, socket, watching, stop)).await;
     }
     // An invalid file is reported before anything is started.
     let items = match &args.file {
-        Some(path) => file::items(path, Some(&default_domain()))?,
+        Some(path) => file::read_items(path, Some(&default_domain()))?,
         None => vec![],
     };
     let watching = args.metrics.open(None).await?;
-    host::allow_many_files();
-    let folder = data.own()?;
-    let cells = folder.path().join(CELLS);
+    host::raise_open_file_limit();
+    let folder = data.open()?;
+    let cells = folder.path().join(CELLS_FOLDER);
     if matches!(data, Data::Scratch(_)) {
         end_leftovers(&cells).await?;
         clear(&folder)?;
@@ -164,25 +164,27 @@ pub(crate) async fn run(
     let journal = Sqlite::open_in(folder.clone()).await.map_err(|error| failed(chain(&error)))?;
     let journal = Journal::Sqlite(journal);
     let bus = InProcess::new();
-    let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET)))?;
+    let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET_FILE)))?;
     let client = client(&bus)?;
-    let heading = heading(args.cells, socket.path(), &cells);
+    let heading = startup_lines(args.cells, socket.path(), &cells);
     heading.iter().for_each(|line| note(line));
     if geteuid().is_root() && args.isolation == IsolationArg::None {
         note(
-            "warning: containers are not isolated and run as root: whatever they run may do anything on this host; use --isolation full",
+            "warning: containers run as root without isolation and can do anything on this host; \
+             use --isolation full",
         );
     }
     let live = !args.plain && std::io::stdout().is_terminal();
-    let shown = Shown { heading, file: args.file.clone(), rerun: args.rerun, live };
+    let shown = Display { heading, file: args.file.clone(), rerun: args.rerun, live };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
     let mut local = start(&journal, &bus, &folder, (&watching, &args.traces))?;
-    let tables = Projected::start(&journal, &folder, &watching);
-    // A cell that starts before its BBS listens would announce itself only after the next interval.
+    let tables = TableProjector::start(&journal, &folder, &watching);
+    // The cells start after the BBS. A cell that started earlier would announce itself to the BBS only after
+    // its next announcement interval.
     let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
         why = local.failed() => Err(why.into()),
-        why = ready(&client) => why,
+        why = wait_until_ready(&client) => why,
     };
     if result.is_ok() && !stop.is_cancelled() {
         result = add_cells(&mut local, &bus, &cells, &args).await.map_err(Failure::from);
@@ -191,7 +193,7 @@ pub(crate) async fn run(
         result = tokio::select! {
             () = stop.cancelled() => Ok(()),
             why = local.failed() => Err(why.into()),
-            why = all_present(&client, args.cells) => why,
+            why = wait_for_cells(&client, args.cells) => why,
         };
     }
     if result.is_ok() {
@@ -201,7 +203,7 @@ pub(crate) async fn run(
             why = show(&client, begin, items, output, shown) => why,
         };
     }
-    note("stopping: ending every container");
+    note("stopping all containers");
     drop(socket);
     local.end().await;
     tables.end().await;
@@ -211,7 +213,7 @@ pub(crate) async fn run(
 }
 
 /// Returns lines that show the socket and the location of logs.
-fn heading(cells: u32, socket: &Path, folder: &Path) -> Vec<String> {
+fn startup_lines(cells: u32, socket: &Path, folder: &Path) -> Vec<String> {
     vec![
         format!("cluster: {}, socket {}", count(cells.into(), "cell"), socket.display()),
         format!("logs: muster instance logs ID, or {}/CELL/containers/ID/log", folder.display()),
@@ -219,29 +221,29 @@ fn heading(cells: u32, socket: &Path, folder: &Path) -> Vec<String> {
 }
 
 fn clear(folder: &Folder) -> Result<(), Failure> {
-    folder.clear().map_err(|error| {
-        failed(format!("the data folder {} can't be cleared: {error}", folder.path().display()))
-    })
+    folder
+        .clear()
+        .map_err(|error| failed(format!("can't clear the data folder {}: {error}", folder.path().display())))
 }
 
 /// Projector of the cluster's tables, in a file of its data folder. Its errors are logged and stop nothing
 /// else.
-struct Projected {
+struct TableProjector {
     running: JoinHandle<()>,
     stop: CancellationToken,
 }
 
-impl Projected {
-    fn start(journal: &Journal, folder: &Folder, watching: &Watching) -> Self {
+impl TableProjector {
+    fn start(journal: &Journal, folder: &Folder, watching: &MetricsRegistry) -> Self {
         let (journal, stop) = (journal.clone(), CancellationToken::new());
-        let watch = ProjectorWatch::begin(watching, journal.clone(), Arc::default(), stop.clone());
-        let (ends, file) = (stop.clone(), folder.path().join(projector::FILE));
-        let private = folder.private_file(projector::FILE);
+        let watch = ProjectorMetrics::begin(watching, journal.clone(), Arc::default(), stop.clone());
+        let (ends, file) = (stop.clone(), folder.path().join(projector::FILE_NAME));
+        let private = folder.private_file(projector::FILE_NAME);
         let running = tokio::spawn(async move {
             if let Err(error) = private {
-                tracing::warn!("there are no tables: {}", chain(&error));
-            } else if let Err(why) = project(journal, &file, &watch, ends).await {
-                tracing::warn!("the tables of {} stay behind: {}", file.display(), chain(&why));
+                tracing::warn!("tables are disabled: {}", chain(&error));
+            } else if let Err(why) = run_projector(journal, &file, &watch, ends).await {
+                tracing::warn!("the tables in {} are no longer updated: {}", file.display(), chain(&why));
             }
         });
         Self { running, stop }
@@ -250,31 +252,33 @@ impl Projected {
     async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.running.await {
-            tracing::warn!(%error, "the tables may be behind");
+            tracing::warn!(%error, "the tables may be out of date");
         }
     }
 }
 
-/// Keeps the tables up to date. Tables of another journal are replaced at once. Tables of another program
-/// version, or with entries that were quarantined later, stay readable until the new ones are built.
-async fn project(
+/// Keeps the tables up to date. Tables of another journal are replaced at once. Tables that another program
+/// version wrote, or that contain entries quarantined later, stay readable until the new tables are built.
+async fn run_projector(
     journal: Journal,
     file: &Path,
-    watch: &ProjectorWatch,
+    watch: &ProjectorMetrics,
     stop: CancellationToken,
-) -> Result<(), Ended> {
-    use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherHistory, OtherShape, SetAsideLater};
+) -> Result<(), RunError> {
+    use projector::Error::{
+        AheadOfJournal, OtherCluster, OtherHistory, OtherMetadata, OtherShape, QuarantinedLater,
+    };
     let url = projector::Url::Sqlite(file.to_owned());
     let mut ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
-    if let Err(Ended::Projector(OtherShape | SetAsideLater { .. })) = &ended {
+    if let Err(RunError::Projector(OtherShape | QuarantinedLater { .. })) = &ended {
         ended = wire::projector::rebuild(&journal, &url, &stop).await;
         if ended.is_ok() {
             ended = wire::projector::run(journal.clone(), url.clone(), watch, stop.clone()).await;
         }
     }
     match ended {
-        Err(Ended::Projector(
-            OtherBooks { .. } | OtherCluster { .. } | OtherHistory { .. } | Ahead { .. },
+        Err(RunError::Projector(
+            OtherMetadata { .. } | OtherCluster { .. } | OtherHistory { .. } | AheadOfJournal { .. },
         )) => {
             projector::remove(file)?;
             wire::projector::run(journal, url, watch, stop).await
@@ -284,13 +288,13 @@ async fn project(
 }
 
 /// Returns the keys for secrets of a local cluster. Creates the key file in its data folder if there is none.
-fn keys(folder: &Folder) -> Result<Keys, ServiceError> {
-    let file = folder.path().join(secrets::FILE);
+fn open_keys(folder: &Folder) -> Result<Keys, ServiceError> {
+    let file = folder.path().join(secrets::KEY_FILE_NAME);
     if !file.exists() {
         let key = Key::new(clock::key().map_err(ServiceError::Randomness)?, clock::now());
-        Ring::of(key).create(&file)?;
+        Ring::from_key(key).create(&file)?;
     }
-    Ok(Keys::of_file(&file)?)
+    Ok(Keys::from_file(&file)?)
 }
 
 /// Starts a BBS and an auctioneer.
@@ -298,13 +302,14 @@ fn start(
     journal: &Journal,
     bus: &InProcess,
     folder: &Folder,
-    (watching, traces): (&Watching, &TracesArgs),
+    (watching, traces): (&MetricsRegistry, &TracesArgs),
 ) -> Result<Local, ServiceError> {
     let service = ServiceId::new("local")?;
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
-    let cache = Some(Cache::usual(folder.path().join(PAST)));
+    let cache = Some(Cache::with_default_spacing(folder.path().join(SNAPSHOTS_FOLDER)));
     let traces = traces.otlp.clone();
-    let own = Own { keys: keys(folder)?, cache, watching: watching.clone(), traces, shards: None };
+    let own =
+        LocalConfig { keys: open_keys(folder)?, cache, watching: watching.clone(), traces, shards: None };
     Local::start(journal, bbs, auctioneer, Duration::ZERO, own)
 }
 
@@ -318,16 +323,17 @@ async fn add_cells(
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
     // The cells share one range of ports.
-    let ports = host::ports(&executor::process::HOST_PORTS) / cells;
+    let ports = host::port_count(&executor::process::DEFAULT_HOST_PORTS) / cells;
     let (memory_mb, disk_mb) = (share(host.memory_mb), share(host.disk_mb));
-    let total = Resources { memory_mb, disk_mb, containers: CONTAINERS, ports };
+    let total = Resources { memory_mb, disk_mb, containers: CONTAINERS_PER_CELL, ports };
     for number in 1..=cells {
         let id = CellId::new(&format!("c{number}"))?;
         let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" })?;
         let bus = bus.bus(&Inbox::Rep(id.clone()))?;
         let of_cell = args.attributes.iter().filter(|(cell, _)| cell.as_ref().is_none_or(|cell| *cell == id));
         let given = of_cell.flat_map(|(_, given)| given.iter().cloned()).collect();
-        let kind = Kind::Process(folder.to_owned(), args.isolation.isolate(executor::process::FIRST_ID));
+        let kind =
+            ContainerKind::Process(folder.to_owned(), args.isolation.isolate(executor::process::FIRST_ID));
         local.add_cell(id, (zone, given), total, &kind, bus).await?;
     }
     Ok(())
@@ -344,10 +350,10 @@ fn client(bus: &InProcess) -> Result<Client, Failure> {
 }
 
 /// Options of the display.
-struct Shown {
+struct Display {
     heading: Vec<String>,
     file: Option<PathBuf>,
-    /// `true` to run tasks of the file again that are in the log already.
+    /// `true` to run tasks of the file even if the log already contains them.
     rerun: bool,
     live: bool,
 }
@@ -358,7 +364,7 @@ async fn show(
     begin: Position,
     items: Vec<Item>,
     output: Output,
-    mut shown: Shown,
+    mut shown: Display,
 ) -> Result<(), Failure> {
     let file = shown.file.take().unwrap_or_default();
     for item in items {
@@ -370,62 +376,63 @@ async fn show(
 }
 
 /// Waits until the cluster answers, because the services of this process are still starting.
-async fn ready(client: &Client) -> Result<(), Failure> {
+async fn wait_until_ready(client: &Client) -> Result<(), Failure> {
     let begin = Instant::now();
-    let impatient = client.clone().patience(READY.0);
+    let impatient = client.clone().patience(READY_POLL.0);
     loop {
         match impatient.cluster().await {
             Ok(_) => return Ok(()),
-            Err(error) if error.is_passing() && begin.elapsed() < READY.1 => sleep(READY.0).await,
-            Err(error) => return Err(Failure::from(error).doing("start the cluster")),
+            Err(error) if error.is_transient() && begin.elapsed() < READY_POLL.1 => sleep(READY_POLL.0).await,
+            Err(error) => return Err(Failure::from(error).while_doing("start the cluster")),
         }
     }
 }
 
 /// Waits until all cells are present, so that the first one does not get all the work. Gives up after a
-/// timeout, because a cell that cannot start reports that itself.
-async fn all_present(client: &Client, cells: u32) -> Result<(), Failure> {
+/// timeout: a cell that cannot start logs the reason itself.
+async fn wait_for_cells(client: &Client, cells: u32) -> Result<(), Failure> {
     let begin = Instant::now();
     loop {
-        let rows = client.cells().await.map_err(|error| Failure::from(error).doing("see the cells"))?.rows;
+        let rows =
+            client.cells().await.map_err(|error| Failure::from(error).while_doing("list the cells"))?.rows;
         let present = rows.iter().filter(|row| row.state == CellState::Present).count();
-        if present >= usize::try_from(cells).unwrap_or(usize::MAX) || begin.elapsed() >= CELLS_APPEAR {
+        if present >= usize::try_from(cells).unwrap_or(usize::MAX) || begin.elapsed() >= CELLS_TIMEOUT {
             return Ok(());
         }
-        sleep(READY.0).await;
+        sleep(READY_POLL.0).await;
     }
 }
 
 /// Desires an item. Existing objects are left unchanged, so a second start with the same file continues with
-/// the running work. Returns lines about differences from the file.
+/// the running work. Returns lines that describe how an existing object differs from the file.
 async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result<Vec<String>, Failure> {
     let (what, done) = match item {
         Item::Lrp(lrp) => {
             let done = client.in_domain(lrp.domain.clone()).desire_lrp((*lrp).clone()).await;
-            if exists(&done) {
+            if already_exists(&done) {
                 return differences(client, &lrp, file).await;
             }
             (format!("process {}", lrp.process_guid), done)
         }
         Item::Task(task) => {
             let what = format!("task {}", task.task_guid);
-            if !rerun && ran_before(client, &task.task_guid).await? {
+            if !rerun && is_in_log(client, &task.task_guid).await? {
                 return Ok(vec![format!(
                     "{what} ran at an earlier start and is not run again (see --rerun)"
                 )]);
             }
             let done = client.in_domain(task.domain.clone()).desire_task(*task).await;
-            if exists(&done) {
-                return Ok(vec![format!("{what} exists already, and is left as it is")]);
+            if already_exists(&done) {
+                return Ok(vec![format!("{what} already exists and was not changed")]);
             }
             (what, done)
         }
         Item::Periodic(periodic) => {
             let what = format!("periodic task {}", periodic.periodic_guid);
             let done = client.in_domain(periodic.domain.clone()).desire_periodic(*periodic).await;
-            if exists(&done) {
+            if already_exists(&done) {
                 return Ok(vec![format!(
-                    "{what} exists already and is left as it is: muster periodic apply {}",
+                    "{what} already exists and was not changed; to update it: muster periodic apply {}",
                     file.display()
                 )]);
             }
@@ -434,9 +441,9 @@ async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result
         Item::Parameterised(desired) => {
             let what = format!("parameterised task {}", desired.parameterised_guid);
             let done = client.in_domain(desired.domain.clone()).desire_parameterised(*desired).await;
-            if exists(&done) {
+            if already_exists(&done) {
                 return Ok(vec![format!(
-                    "{what} exists already and is left as it is: muster parameterised apply {}",
+                    "{what} already exists and was not changed; to update it: muster parameterised apply {}",
                     file.display()
                 )]);
             }
@@ -447,17 +454,17 @@ async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result
             (format!("domain {domain}"), client.in_domain(domain).refresh_domain(ttl).await)
         }
     };
-    done.map(|_| vec![]).map_err(|error| Failure::from(error).doing(format!("desire {what}")))
+    done.map(|_| vec![]).map_err(|error| Failure::from(error).while_doing(format!("desire {what}")))
 }
 
 /// Returns `true` if the log contains a task with this guid. Tasks are deleted soon after they end, so the
-/// existing tasks are not sufficient.
-async fn ran_before(client: &Client, guid: &TaskGuid) -> Result<bool, Failure> {
+/// list of existing tasks is not sufficient.
+async fn is_in_log(client: &Client, guid: &TaskGuid) -> Result<bool, Failure> {
     let (entries, _) = client.history(Position(0), Some(&format!("task:{guid}"))).await?;
     Ok(!entries.is_empty())
 }
 
-fn exists(done: &Result<Done, client::Error>) -> bool {
+fn already_exists(done: &Result<Ack, client::Error>) -> bool {
     done.as_ref().is_err_and(|error| error.code() == Some(Code::ResourceExists))
 }
 
@@ -465,9 +472,9 @@ async fn differences(client: &Client, lrp: &DesiredLrp, file: &Path) -> Result<V
     let compared = diff::compare(client, lrp, false).await?;
     let guid = &lrp.process_guid;
     Ok(match compared.differences.len() {
-        0 => vec![format!("process {guid} exists already")],
+        0 => vec![format!("process {guid} already matches the file")],
         some => vec![format!(
-            "process {guid} exists already and is left as it is; {} from the file: muster lrp diff {}",
+            "process {guid} already exists and was not changed; {} from the file: muster lrp diff {}",
             if some == 1 { "1 field differs".to_owned() } else { format!("{some} fields differ") },
             file.display()
         )],

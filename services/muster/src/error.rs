@@ -12,14 +12,14 @@ use tokio::task::JoinError;
 
 use crate::bench::BenchError;
 use crate::home::HomeError;
-use crate::wire::ended::Ended;
+use crate::wire::ended::RunError;
 
 /// Error that prevents a service, or a whole cluster in this process, from starting, or that ends it
 /// unexpectedly.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     /// A cluster is required, but no server is named.
-    #[error("no NATS server is named: give --nats URL or set MUSTER_NATS_URL")]
+    #[error("no NATS server given: set --nats URL or MUSTER_NATS_URL")]
     NoServer,
     /// No connection to the NATS server could be made.
     #[error(transparent)]
@@ -37,17 +37,17 @@ pub(crate) enum ServiceError {
     #[error(transparent)]
     Containers(#[from] OpenError),
     #[error(transparent)]
-    Ended(#[from] Ended),
+    Ended(#[from] RunError),
     #[error("a service panicked")]
     Panicked(#[source] JoinError),
-    /// No service is running.
-    #[error("every service has ended")]
+    /// All services have exited.
+    #[error("all services have exited")]
     AllEnded,
     /// The system provides no randomness for the seed of ids.
-    #[error("the system gives no randomness")]
+    #[error("the system provides no randomness")]
     Randomness(#[source] io::Error),
     /// The path of this program, which is needed to start shims, is unknown.
-    #[error("can't find out where this program is")]
+    #[error("can't determine the path of this program")]
     Program(#[source] io::Error),
     /// The key file for secrets cannot be used.
     #[error(transparent)]
@@ -66,8 +66,8 @@ pub(crate) enum ServiceError {
     Bench(#[from] BenchError),
 }
 
-/// Formats an error with its causes on one line. A cause that the message above it already ends with is
-/// omitted.
+/// Formats an error with its causes on one line. A cause is omitted if the message before it already ends
+/// with the text of the cause.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -104,12 +104,12 @@ mod tests {
                 JournalError::Unavailable { what: "reading".into(), source: Some(denied().into()) }.into(),
                 "the journal is unavailable: reading: permission denied",
             ),
-            (Ended::Journal(JournalError::Closed).into(), "the journal is closed"),
+            (RunError::Journal(JournalError::Closed).into(), "the journal is closed"),
             (
-                Ended::from(BusError::Disconnected("gone".into())).into(),
-                "can't listen to the bus: the bus is disconnected: gone",
+                RunError::from(BusError::Disconnected("gone".into())).into(),
+                "can't subscribe to the bus: the bus is disconnected: gone",
             ),
-            (ServiceError::Randomness(denied()), "the system gives no randomness: permission denied"),
+            (ServiceError::Randomness(denied()), "the system provides no randomness: permission denied"),
         ];
         for (error, told) in errors {
             assert_eq!(chain(&error), told);

@@ -1,9 +1,9 @@
-//! Small web server for the examples and for `muster bench --rolling`. It answers with its instance, and
-//! needs only this program.
+//! Small web server for the examples and for `muster bench --rolling`. Each answer names the instance that
+//! sent it. The server needs no program except muster.
 //!
 //! It stops as a service behind a router should. After SIGTERM it continues to answer for a moment, because
-//! the router learns of the stop later. It then accepts no more connections, answers the open ones, and
-//! exits.
+//! the router is notified of the stop later. It then accepts no more connections, answers the open
+//! connections, and exits.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -18,18 +18,18 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// Timeout of a whole connection, from the request to the end of the response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes read from the head of a request.
-const HEAD_BYTES: u64 = 16 * 1024;
+const MAX_HEAD_BYTES: u64 = 16 * 1024;
 /// Maximum number of concurrent connections. Further ones wait in the accept queue.
-const CONNECTIONS: usize = 512;
+const MAX_CONNECTIONS: usize = 512;
 /// Default time for which the server continues to answer after SIGTERM.
-const DRAIN: Duration = Duration::from_millis(100);
+const DEFAULT_DRAIN: Duration = Duration::from_millis(100);
 /// Environment variable that overrides the default drain time, in milliseconds.
 pub(crate) const DRAIN_MS: &str = "DRAIN_MS";
 
 /// Listen address, from the environment of a container.
-struct Place {
+struct ListenAddress {
     address: String,
     port: u16,
 }
@@ -37,53 +37,60 @@ struct Place {
 /// Serves requests on `PORT` until SIGTERM. With `check`, sends one request to a running server instead and
 /// reports the result.
 pub(crate) fn run(check: bool) -> ExitCode {
-    match Place::from_environment().and_then(|place| if check { look(&place) } else { serve(&place) }) {
+    match ListenAddress::from_environment()
+        .and_then(|place| if check { check_server(&place) } else { serve(&place) })
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&mut io::stderr(), &format!("example-server: {error}"));
+            write_line(&mut io::stderr(), &format!("example-server: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-impl Place {
+impl ListenAddress {
     fn from_environment() -> io::Result<Self> {
         let port = std::env::var("PORT").ok().and_then(|port| port.parse().ok());
-        let port = port.ok_or_else(|| io::Error::other("PORT is not set to a number"))?;
-        Ok(Self { address: variable("CF_INSTANCE_IP", "127.0.0.1"), port })
+        let port = port.ok_or_else(|| io::Error::other("missing or invalid PORT: expected a port number"))?;
+        Ok(Self { address: variable_or("CF_INSTANCE_IP", "127.0.0.1"), port })
     }
 }
 
-fn variable(name: &str, usual: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| usual.to_owned())
+fn variable_or(name: &str, default_value: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| default_value.to_owned())
 }
 
 /// Sends a request to the server. Returns an error unless the response has status 200.
-fn look(place: &Place) -> io::Result<()> {
+fn check_server(place: &ListenAddress) -> io::Result<()> {
     let mut connection = TcpStream::connect((place.address.as_str(), place.port))?;
-    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_read_timeout(Some(CONNECTION_TIMEOUT))?;
     connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut status = String::new();
-    BufReader::new(io::Read::take(&connection, HEAD_BYTES)).read_line(&mut status)?;
+    BufReader::new(io::Read::take(&connection, MAX_HEAD_BYTES)).read_line(&mut status)?;
     if status.starts_with("HTTP/1.1 200 ") {
         return Ok(());
     }
-    Err(io::Error::other(format!("answered {:?}", status.trim_end())))
+    Err(io::Error::other(format!("unexpected response {:?}", status.trim_end())))
 }
 
-fn serve(place: &Place) -> io::Result<()> {
+fn serve(place: &ListenAddress) -> io::Result<()> {
     let drain = match std::env::var(DRAIN_MS) {
         Ok(text) => Duration::from_millis(text.parse().map_err(|_| {
-            io::Error::other(format!("{DRAIN_MS} is {text:?}: use a number of milliseconds, as 100"))
+            io::Error::other(format!(
+                "invalid {DRAIN_MS} {text:?}: expected a number of milliseconds, such as 100"
+            ))
         })?),
-        Err(_) => DRAIN,
+        Err(_) => DEFAULT_DRAIN,
     };
-    let index = variable("INSTANCE_INDEX", "0");
-    let body = format!("hello from instance {index} on cell {}\n", variable("MUSTER_CELL_ID", "nowhere"));
+    let index = variable_or("INSTANCE_INDEX", "0");
+    let body = format!("hello from instance {index} on cell {}\n", variable_or("MUSTER_CELL_ID", "nowhere"));
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut end = signal(SignalKind::terminate())?;
         let listener = TcpListener::bind((place.address.as_str(), place.port)).await?;
-        say(&mut io::stdout(), &format!("instance {index} listens on {}:{}", place.address, place.port));
+        write_line(
+            &mut io::stdout(),
+            &format!("instance {index} listens on {}:{}", place.address, place.port),
+        );
         let asked = async {
             end.recv().await;
         };
@@ -100,9 +107,9 @@ async fn serve_until(listener: TcpListener, asked: impl Future<Output = ()>, dra
     let serve = |open: &mut JoinSet<()>, connection: io::Result<tokio::net::TcpStream>| match connection {
         Ok(connection) => {
             let body = body.clone();
-            open.spawn(async move { drop(timeout(PATIENCE, answer(connection, &body)).await) });
+            open.spawn(async move { drop(timeout(CONNECTION_TIMEOUT, answer(connection, &body)).await) });
         }
-        Err(error) => say(&mut io::stderr(), &format!("example-server: {error}")),
+        Err(error) => write_line(&mut io::stderr(), &format!("example-server: {error}")),
     };
     let ended = async {
         asked.await;
@@ -112,7 +119,7 @@ async fn serve_until(listener: TcpListener, asked: impl Future<Output = ()>, dra
     loop {
         tokio::select! {
             () = &mut ended => break,
-            connection = listener.accept(), if open.len() < CONNECTIONS => {
+            connection = listener.accept(), if open.len() < MAX_CONNECTIONS => {
                 serve(&mut open, connection.map(|(connection, _)| connection));
             }
             Some(_) = open.join_next() => {}
@@ -128,21 +135,21 @@ async fn serve_until(listener: TcpListener, asked: impl Future<Output = ()>, dra
 /// Reads the head of one request, and answers it.
 async fn answer(mut connection: tokio::net::TcpStream, body: &str) -> io::Result<()> {
     let (reader, mut writer) = connection.split();
-    let mut reader = tokio::io::BufReader::new(reader.take(HEAD_BYTES));
+    let mut reader = tokio::io::BufReader::new(reader.take(MAX_HEAD_BYTES));
     let mut request = String::new();
     reader.read_line(&mut request).await?;
     let mut header = String::new();
     while reader.read_line(&mut header).await? > 2 {
         header.clear();
     }
-    say(&mut io::stdout(), request.trim_end());
+    write_line(&mut io::stdout(), request.trim_end());
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n";
     writer.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await?;
     writer.shutdown().await
 }
 
 /// Writes a line. Errors are ignored because the log of an example may have no reader.
-fn say(to: &mut impl Write, line: &str) {
+fn write_line(to: &mut impl Write, line: &str) {
     drop(writeln!(to, "{line}"));
 }
 
@@ -170,16 +177,16 @@ mod tests {
         let server = tokio::spawn(serve_until(listener, asked, drain, "hello\n".into()));
         let text = ask(port).await.unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nhello\n"), "{text:?}");
-        let place = Place { address: "127.0.0.1".into(), port };
-        tokio::task::spawn_blocking(move || look(&place)).await.unwrap().unwrap();
+        let place = ListenAddress { address: "127.0.0.1".into(), port };
+        tokio::task::spawn_blocking(move || check_server(&place)).await.unwrap().unwrap();
 
         end.send(()).unwrap();
-        assert!(ask(port).await.unwrap().ends_with("hello\n"), "a router doesn't know yet");
+        assert!(ask(port).await.unwrap().ends_with("hello\n"), "requests are answered during the drain time");
         // A client that connected in time gets an answer even if its request arrives late.
         let mut slow = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let ask_late = async {
             sleep(drain + Duration::from_millis(200)).await;
-            assert!(ask(port).await.is_err(), "nobody listens any more");
+            assert!(ask(port).await.is_err(), "the listener is closed");
             slow.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
             let mut text = String::new();
             slow.read_to_string(&mut text).await.unwrap();

@@ -1,15 +1,15 @@
 //! `muster cluster found`: the only way in which a log on NATS gets its first entry.
 //!
 //! A stream that is missing or empty may be new, or its log may have been lost. A program cannot distinguish
-//! these cases, so no service founds a cluster. An operator does, once. If the step runs unattended, a file
-//! apart from the log records it.
+//! these cases, so no service founds a cluster. An operator does, once. If a script runs this command, a file
+//! that is stored apart from the log (`--mark`) records that the cluster was founded.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bus::{AskError, Bus};
+use bus::{Bus, RequestError};
 use bytes::Bytes;
 use clap::Args;
 use journal::{Append, AppendError, JetStream, Journal, JournalError, STREAM, StreamSettings};
@@ -18,7 +18,7 @@ use schemas::bus::{BusSubject, Inbox};
 use schemas::codec;
 use schemas::entry::Actor;
 use schemas::message::KnownCluster;
-use schemas::names::{ClientName, ClusterId, Ids};
+use schemas::names::{ClientName, ClusterId, IdGenerator};
 use schemas::subject::{DEFAULT_SHARDS, MAX_SHARDS};
 use schemas::{Position, Subject};
 use serde::Serialize;
@@ -32,12 +32,13 @@ use crate::home;
 use crate::serve::{Nats, identity, parse_replicas};
 
 /// Maximum time to wait for services to name their cluster.
-const ANSWERS: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time to wait for NATS servers that are starting.
-const SERVERS: Duration = Duration::from_secs(30);
-/// Pause between two attempts to reach them.
-const AGAIN: Duration = Duration::from_millis(500);
-/// Name of the operator in the founding entry. The credentials of a BBS writer contain no personal name.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two attempts to reach the servers.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Name of the operator in the founding entry. It is constant because the credentials of a BBS writer contain
+/// no personal name.
 const FOUNDER: &str = "founder";
 
 /// Advice in every message about a missing log.
@@ -53,8 +54,9 @@ pub(crate) struct FoundArgs {
     /// Shards of the log, 1 to 1024; `muster cluster shards` changes the number later
     #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
     shards: u16,
-    /// File that records the founding, stored apart from the log: succeeds if the cluster that it names
-    /// exists, and refuses to found another one if that cluster is gone
+    /// File that records the founding; store it apart from the log. If the file names a cluster that exists,
+    /// the command succeeds and changes nothing. If the log of that cluster is gone, the command fails and
+    /// founds no other cluster
     #[arg(long, value_name = "FILE", env = "MUSTER_FOUNDED")]
     mark: Option<PathBuf>,
 }
@@ -69,7 +71,7 @@ pub(crate) struct Founded {
     pub(crate) new: bool,
 }
 
-/// Founds a cluster, unless there is or was one.
+/// Founds a cluster, unless one exists or existed.
 ///
 /// # Errors
 /// `Exists` if the stream holds a log, a service belongs to a cluster, or the mark names a cluster that is
@@ -80,7 +82,7 @@ pub(crate) async fn found(nats: &Nats, args: &FoundArgs) -> Result<Founded, Fail
     let (id, seed) = identity("found")?;
     let connection = nats.connect(id.as_str(), &Inbox::BbsWriter(id.clone())).await?;
     let settings = |create| StreamSettings { replicas: args.replicas, create, ..StreamSettings::default() };
-    let there = reach(&connection, &settings(false)).await?;
+    let there = open_journal(&connection, &settings(false)).await?;
     let held = match &there {
         Some(journal) if journal.end().await.map_err(unreadable)? > Position(0) => {
             Some(cluster(journal).await?)
@@ -93,16 +95,18 @@ pub(crate) async fn found(nats: &Nats, args: &FoundArgs) -> Result<Founded, Fail
         }
         return Ok(Founded { cluster_id, position: Position(1), new: false });
     }
-    if let Some(known) = known(&Bus::from(connection.clone())).await? {
+    if let Some(known) = query_cluster(&Bus::from(connection.clone())).await? {
         let why = format!("{} belongs to cluster {}", known.service, known.cluster_id);
-        return Err(exists(why).advise(
-            "restore the log of that cluster (docs/operations.md, \"Back up and restore\"); to give it up, stop its \
+        return Err(already_exists(why).advise(
+            "restore the log of that cluster (docs/guides/back-up-and-restore.md); to abandon it, stop its \
              services and remove the data folders of its reps first",
         ));
     }
     let journal = match there {
         Some(journal) => journal,
-        None => reach(&connection, &settings(true)).await?.ok_or_else(|| unreadable(JournalError::Absent))?,
+        None => open_journal(&connection, &settings(true))
+            .await?
+            .ok_or_else(|| unreadable(JournalError::Absent))?,
     };
     let founded = append(&journal, seed, args.shards).await?;
     if let Some(mark) = mark {
@@ -121,25 +125,26 @@ fn decide(
     match (held, marked) {
         (Some(held), Some(marked)) if held != marked => {
             let why = format!("the stream {STREAM} holds cluster {held}, and {file} names cluster {marked}");
-            Err(exists(why)
+            Err(already_exists(why)
                 .advise(format!("restore the log of that cluster, or remove {file} if this one replaces it")))
         }
         (Some(held), _) if mark.is_some() => Ok(Some(held)),
-        (Some(held), _) => Err(exists(format!("the stream {STREAM} holds cluster {held} already"))),
+        (Some(held), _) => Err(already_exists(format!("the stream {STREAM} already holds cluster {held}"))),
         (None, Some(marked)) => {
             let why = format!(
-                "the log of cluster {marked} is gone: {file} records its founding, and the stream {STREAM} is missing or empty"
+                "the log of cluster {marked} is gone: {file} records its founding, \
+                 and the stream {STREAM} is missing or empty"
             );
-            Err(exists(why)
-                .advise("restore a backup first: muster import (docs/operations.md, \"Back up and restore\")")
-                .advise(format!("to give that cluster up: remove {file}, and found another one")))
+            Err(already_exists(why)
+                .advise("restore a backup first: muster import (docs/guides/back-up-and-restore.md)")
+                .advise(format!("to abandon that cluster: remove {file} and found another cluster")))
         }
         (None, None) => Ok(None),
     }
 }
 
 /// Opens the journal, and waits for servers that are starting. Returns `None` if the stream does not exist.
-async fn reach(
+async fn open_journal(
     connection: &bus::nats::Connection,
     settings: &StreamSettings,
 ) -> Result<Option<Journal>, Failure> {
@@ -148,7 +153,9 @@ async fn reach(
         match JetStream::open(connection.clone(), settings).await {
             Ok(stream) => return Ok(Some(Journal::JetStream(stream))),
             Err(JournalError::Absent) => return Ok(None),
-            Err(JournalError::Unavailable { .. }) if began.elapsed() < SERVERS => sleep(AGAIN).await,
+            Err(JournalError::Unavailable { .. }) if began.elapsed() < SERVER_TIMEOUT => {
+                sleep(RETRY_PAUSE).await
+            }
             Err(
                 error @ (JournalError::Unavailable { .. }
                 | JournalError::Refused(_)
@@ -162,20 +169,20 @@ async fn reach(
 /// Returns the cluster of a log that is not empty.
 async fn cluster(journal: &Journal) -> Result<ClusterId, Failure> {
     known_cluster(journal).await?.ok_or_else(|| {
-        exists(format!("the stream {STREAM} holds entries, but none that founds a cluster"))
+        already_exists(format!("the stream {STREAM} holds entries, but no founding entry"))
             .advise("list them: nats stream view MUSTER")
     })
 }
 
 /// Queries all services for their cluster. Returns `None` if no service belongs to one.
-async fn known(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
-    let failed = |error: AskError| Failure::new(Exit::Failed, "Bus", chain(&error));
-    let subject = BusSubject::FoundingKnown.to_string();
+async fn query_cluster(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
+    let failed = |error: RequestError| Failure::new(Exit::Failed, "Bus", chain(&error));
+    let subject = BusSubject::FoundingReply.to_string();
     let mut answers = bus.subscribe(&subject, None).await.map_err(|error| failed(error.into()))?;
-    let asked = BusSubject::FoundingAsked.to_string();
-    // Services publish their answers, because reps and auctioneers may not write to the inbox of a BBS
-    // writer.
-    let silence = bus.ask(&asked, Bytes::new(), ANSWERS);
+    let asked = BusSubject::FoundingQuery.to_string();
+    // Services publish their answers on a shared subject, because reps and auctioneers may not write to the
+    // inbox of a BBS writer.
+    let silence = bus.ask(&asked, Bytes::new(), ANSWER_TIMEOUT);
     let named = async {
         loop {
             let incoming = answers.next().await?;
@@ -188,21 +195,23 @@ async fn known(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
         biased;
         known = named => Ok(known),
         silence = silence => match silence {
-            Ok(_) | Err(AskError::NoResponder(_) | AskError::TimedOut(_)) => Ok(None),
-            Err(error @ (AskError::Disconnected(_) | AskError::Refused(_))) => Err(failed(error)),
+            Ok(_) | Err(RequestError::NoResponder(_) | RequestError::TimedOut(_)) => Ok(None),
+            Err(error @ (RequestError::Disconnected(_) | RequestError::Refused(_))) => Err(failed(error)),
         },
     }
 }
 
 async fn append(journal: &Journal, seed: u64, shards: u16) -> Result<Founded, Failure> {
-    let actor = Actor::Operator(ClientName::new(FOUNDER).map_err(|error| exists(error.to_string()))?);
-    let found = ClusterLog::default().found(&mut Ids::new(seed), clock::now(), actor, shards);
+    let actor = Actor::Operator(ClientName::new(FOUNDER).map_err(|error| already_exists(error.to_string()))?);
+    let found = ClusterLog::default().found(&mut IdGenerator::new(seed), clock::now(), actor, shards);
     let (cluster_id, entry) = found.map_err(Failure::from)?;
     let bytes = entry.encode().into();
     let append = Append { subject: Subject::Cluster, expected: Position(0), entry: entry.id, bytes };
     match journal.append(append).await {
         Ok(position) => Ok(Founded { cluster_id, position, new: true }),
-        Err(AppendError::Conflict) => Err(exists("another founding was first".to_owned())),
+        Err(AppendError::Conflict) => {
+            Err(already_exists("another process founded a cluster first".to_owned()))
+        }
         Err(error @ (AppendError::Unknown(_) | AppendError::NotStored(_) | AppendError::Refused(_))) => {
             Err(Failure::new(Exit::Failed, "Journal", chain(&error))
                 .advise("try again: a cluster is founded at most once"))
@@ -214,7 +223,7 @@ fn read_mark(file: &Path) -> Result<Option<ClusterId>, Failure> {
     match fs::read_to_string(file) {
         Ok(text) => match text.trim().parse() {
             Ok(id) => Ok(Some(ClusterId(id))),
-            Err(_) => Err(mark_failed(file, "expected the id of a cluster in it")),
+            Err(_) => Err(mark_failed(file, "expected the id of a cluster")),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(mark_failed(file, &error.to_string())),
@@ -231,10 +240,10 @@ fn write_mark(file: &Path, cluster: ClusterId) -> Result<(), Failure> {
 }
 
 fn mark_failed(file: &Path, why: &str) -> Failure {
-    Failure::new(Exit::Failed, "Mark", format!("the mark of the founding {}: {why}", file.display()))
+    Failure::new(Exit::Failed, "Mark", format!("can't use the founding record {}: {why}", file.display()))
 }
 
-fn exists(why: String) -> Failure {
+fn already_exists(why: String) -> Failure {
     Failure::new(Exit::Conflict, "Exists", why)
 }
 
@@ -256,7 +265,7 @@ mod tests {
         assert_eq!(decided(None, None, None), Ok(None));
         assert_eq!(decided(None, None, Some(file)), Ok(None));
         assert_eq!(decided(Some(one), Some(one), Some(file)), Ok(Some(one)));
-        assert_eq!(decided(Some(one), None, Some(file)), Ok(Some(one)), "an imported log is remembered");
+        assert_eq!(decided(Some(one), None, Some(file)), Ok(Some(one)), "an imported log counts as founded");
         for (held, marked, mark, word) in [
             (Some(one), None, None, "holds cluster"),
             (Some(other), Some(one), Some(file), "names cluster"),

@@ -1,5 +1,5 @@
 //! Identity of a rep's data folder: the id of the folder, and the cluster that it belongs to. They prevent
-//! containers of one cluster from being taken for those of another.
+//! containers of one cluster from being mistaken for those of another.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -13,16 +13,16 @@ use schemas::bus::QueryVerb;
 use schemas::caller::Caller;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
-use schemas::names::{CellId, ClusterId, FolderId, Ids};
-use schemas::query::{ClusterRow, Filter, One};
+use schemas::names::{CellId, ClusterId, FolderId, IdGenerator};
+use schemas::query::{ClusterRow, Filter, ShowAnswer};
 
 /// File in a data folder with the id of its cluster.
-const FILE: &str = "cluster";
+const CLUSTER_FILE: &str = "cluster";
 /// File in a data folder with the id of the folder.
 const ID_FILE: &str = "rep-id";
 /// Timeout of a query, and the pause before the next one.
-const PATIENCE: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(200);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+const QUERY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Reason why a data folder cannot be used by this rep.
 #[derive(Debug, thiserror::Error)]
@@ -31,12 +31,12 @@ pub(crate) enum HomeError {
     #[error("the data folder {} can't be used", path.display())]
     Unusable { path: PathBuf, source: io::Error },
     /// The file with the folder's id contains no valid id.
-    #[error("the data folder {}: the file {ID_FILE} holds no id", path.display())]
+    #[error("the data folder {}: the file {ID_FILE} contains no valid id", path.display())]
     NoId { path: PathBuf, source: <FolderId as FromStr>::Err },
     /// The folder belongs to another cluster.
     #[error(
-        "the data folder {} belongs to cluster {known}, and this is cluster {here}: choose another folder, or the NATS \
-         server of that cluster",
+        "the data folder {} belongs to cluster {known}, and this is cluster {here}: choose another folder, \
+         or the NATS server of that cluster",
         path.display()
     )]
     OtherCluster {
@@ -47,7 +47,7 @@ pub(crate) enum HomeError {
         here: String,
     },
     /// The system provides no randomness for the folder's id.
-    #[error("the system gives no randomness")]
+    #[error("the system provides no randomness")]
     Randomness(#[source] io::Error),
 }
 
@@ -57,7 +57,7 @@ fn unusable(data: &Path) -> impl FnOnce(io::Error) -> HomeError {
 
 /// Returns the default cache folder for snapshots of the past: `$XDG_CACHE_HOME/muster`, else
 /// `~/.cache/muster`. `None` if neither variable is set, or if the path is not absolute.
-pub(crate) fn cache() -> Option<PathBuf> {
+pub(crate) fn default_cache_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
     caches.is_absolute().then(|| caches.join("muster"))
@@ -68,10 +68,10 @@ pub(crate) fn cache() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The folder belongs to another cluster, or cannot be used.
-pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<ClusterId, HomeError> {
-    let id = cluster(bus, cell).await;
+pub(crate) async fn check_cluster(bus: &Bus, cell: &CellId, data: &Path) -> Result<ClusterId, HomeError> {
+    let id = wait_for_cluster(bus, cell).await;
     let here = id.to_string();
-    let known = known(data, &here).map_err(unusable(data))?;
+    let known = recorded_or_assigned_cluster(data, &here).map_err(unusable(data))?;
     if known == here {
         return Ok(id);
     }
@@ -79,18 +79,18 @@ pub(crate) async fn check(bus: &Bus, cell: &CellId, data: &Path) -> Result<Clust
 }
 
 /// Returns the cluster of a folder. `None` if the folder has not been assigned to one.
-pub(crate) fn cluster_of(data: &Path) -> Option<ClusterId> {
-    let text = fs::read_to_string(data.join(FILE)).ok()?;
+pub(crate) fn recorded_cluster(data: &Path) -> Option<ClusterId> {
+    let text = fs::read_to_string(data.join(CLUSTER_FILE)).ok()?;
     text.trim().parse().ok().map(ClusterId)
 }
 
 /// Returns the cluster of a folder. A folder without a cluster is assigned to `id`.
-fn known(data: &Path, id: &str) -> io::Result<String> {
-    let path = data.join(FILE);
+fn recorded_or_assigned_cluster(data: &Path, id: &str) -> io::Result<String> {
+    let path = data.join(CLUSTER_FILE);
     match fs::read_to_string(&path) {
         Ok(known) => Ok(known.trim().to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            write_new(data, FILE, id)?;
+            write_new(data, CLUSTER_FILE, id)?;
             Ok(id.to_owned())
         }
         Err(error) => Err(error),
@@ -120,7 +120,7 @@ pub(crate) fn folder_id(data: &Path) -> Result<FolderId, HomeError> {
 /// The system provides no randomness.
 pub(crate) fn new_folder_id() -> Result<FolderId, HomeError> {
     let seed = clock::seed().map_err(HomeError::Randomness)?;
-    Ok(FolderId(Ids::new(seed).next(clock::now())))
+    Ok(FolderId(IdGenerator::new(seed).next(clock::now())))
 }
 
 /// Writes a file with one line atomically, and creates its folder if necessary.
@@ -138,28 +138,28 @@ pub(crate) fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
 }
 
 /// Queries the state of the cluster from a BBS. Returns `None` if no BBS answers.
-pub(crate) async fn shown(bus: &Bus, cell: &CellId) -> Option<One<ClusterRow>> {
+pub(crate) async fn query_cluster(bus: &Bus, cell: &CellId) -> Option<ShowAnswer<ClusterRow>> {
     let subject = Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow);
     let question = codec::encode(Form::Json, &Filter::default());
-    let answer = bus.ask(&subject, question.into(), PATIENCE).await;
-    match codec::decode::<Answer<One<ClusterRow>>>(&answer.ok()?).ok()? {
+    let answer = bus.ask(&subject, question.into(), QUERY_TIMEOUT).await;
+    match codec::decode::<Answer<ShowAnswer<ClusterRow>>>(&answer.ok()?).ok()? {
         (Answer::Ok(cluster), _) => Some(cluster),
         (Answer::Refused(_), _) => None,
     }
 }
 
 /// Queries the cluster until a BBS answers.
-async fn cluster(bus: &Bus, cell: &CellId) -> ClusterId {
+async fn wait_for_cluster(bus: &Bus, cell: &CellId) -> ClusterId {
     let mut told = false;
     loop {
-        if let Some(cluster) = shown(bus, cell).await {
+        if let Some(cluster) = query_cluster(bus, cell).await {
             return cluster.row.cluster_id;
         }
         if !told {
-            tracing::info!("waiting for a BBS to say which cluster this is");
+            tracing::info!("waiting for a BBS to report its cluster");
             told = true;
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(QUERY_PAUSE).await;
     }
 }
 
@@ -175,14 +175,14 @@ mod tests {
         assert_eq!(folder_id(&one).unwrap(), id);
         assert_ne!(folder_id(&two).unwrap(), id);
         fs::write(two.join(ID_FILE), "nonsense").unwrap();
-        assert!(folder_id(&two).unwrap_err().to_string().contains("rep-id holds no id"));
+        assert!(folder_id(&two).unwrap_err().to_string().contains("rep-id contains no valid id"));
     }
 
     #[test]
     fn folder_belongs_to_the_first_cluster() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("a/b");
-        assert_eq!(known(&data, "one").unwrap(), "one");
-        assert_eq!(known(&data, "two").unwrap(), "one");
+        assert_eq!(recorded_or_assigned_cluster(&data, "one").unwrap(), "one");
+        assert_eq!(recorded_or_assigned_cluster(&data, "two").unwrap(), "one");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn resources(data: &Path) -> Resources {
 /// Returns the host, process id and version of this program, for operators.
 pub(crate) fn program() -> Program {
     Program {
-        host: line_of("/proc/sys/kernel/hostname"),
+        host: first_line("/proc/sys/kernel/hostname"),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
@@ -50,7 +50,7 @@ pub(crate) fn attributes(
     isolation: Isolation,
 ) -> Result<Attributes, BadAttribute> {
     if given.contains_key(ISOLATION) {
-        return Err(BadAttribute::Given(ISOLATION.to_owned()));
+        return Err(BadAttribute::Reserved(ISOLATION.to_owned()));
     }
     let mut all = fingerprint();
     all.extend(given);
@@ -64,13 +64,13 @@ fn fingerprint() -> BTreeMap<AttributeName, String> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_kib(&text));
     let found = [
         ("os.name", Some(std::env::consts::OS.to_owned())),
-        ("os.distribution", of_release(&release, "ID")),
-        ("os.version", of_release(&release, "VERSION_ID")),
-        ("kernel.version", Some(line_of("/proc/sys/kernel/osrelease"))),
+        ("os.distribution", os_release_value(&release, "ID")),
+        ("os.version", os_release_value(&release, "VERSION_ID")),
+        ("kernel.version", Some(first_line("/proc/sys/kernel/osrelease"))),
         ("cpu.arch", Some(std::env::consts::ARCH.to_owned())),
         ("cpu.count", std::thread::available_parallelism().ok().map(|count| count.to_string())),
         ("memory.mb", memory.map(|kib| (kib / 1024).to_string())),
-        ("unique.hostname", Some(line_of("/proc/sys/kernel/hostname"))),
+        ("unique.hostname", Some(first_line("/proc/sys/kernel/hostname"))),
         ("muster.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
     ];
     let known = |(name, value): (&str, Option<String>)| {
@@ -81,19 +81,19 @@ fn fingerprint() -> BTreeMap<AttributeName, String> {
 }
 
 /// Returns the first line of a kernel file. Empty if it cannot be read.
-fn line_of(path: &str) -> String {
+fn first_line(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 /// Returns a value from `/etc/os-release` without its quotes.
-fn of_release(text: &str, name: &str) -> Option<String> {
+fn os_release_value(text: &str, name: &str) -> Option<String> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
 /// Returns the number of ports in a range.
-pub(crate) fn ports(range: &std::ops::RangeInclusive<u16>) -> u32 {
+pub(crate) fn port_count(range: &std::ops::RangeInclusive<u16>) -> u32 {
     u32::from(range.end().saturating_sub(*range.start())) + 1
 }
 
@@ -104,12 +104,12 @@ fn total_kib(meminfo: &str) -> Option<u64> {
 
 /// Raises the soft limit on open files to the hard limit. Each container needs an open file of its rep, and
 /// the default limit is 1,024.
-pub(crate) fn allow_many_files() {
+pub(crate) fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "can't raise the open-file limit");
     }
 }
 
@@ -128,16 +128,16 @@ mod tests {
         assert_eq!(attributes.get("isolation"), Some("full"));
         for taken in ["zone", "isolation"] {
             let refused = super::attributes(BTreeMap::from([(name(taken), "z1".into())]), Isolation::NONE);
-            assert_eq!(refused, Err(BadAttribute::Given(taken.into())));
+            assert_eq!(refused, Err(BadAttribute::Reserved(taken.into())));
         }
     }
 
     #[test]
     fn os_release_value_may_be_quoted() {
         let text = "NAME=\"Ubuntu\"\nVERSION_ID=\"24.04\"\nID=ubuntu\nID_LIKE=debian\n";
-        assert_eq!(of_release(text, "VERSION_ID").as_deref(), Some("24.04"));
-        assert_eq!(of_release(text, "ID").as_deref(), Some("ubuntu"));
-        assert_eq!(of_release(text, "VARIANT"), None);
+        assert_eq!(os_release_value(text, "VERSION_ID").as_deref(), Some("24.04"));
+        assert_eq!(os_release_value(text, "ID").as_deref(), Some("ubuntu"));
+        assert_eq!(os_release_value(text, "VARIANT"), None);
     }
 
     #[test]

@@ -18,12 +18,12 @@ use crate::dev::{self, Data, DevArgs};
 use crate::error::{ServiceError, chain};
 use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, ProjectorArgs, RepArgs};
 use crate::supervised::Supervised;
-use crate::wire::rep::End;
+use crate::wire::rep::RunOutcome;
 
 /// Commands that start services.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Service {
-    /// Run a whole cluster here, without other software
+    /// Run a whole cluster on this machine, without other software
     Dev(DevArgs),
     /// Run a BBS, which decides and writes the log
     Bbs(BbsArgs),
@@ -60,13 +60,13 @@ pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
     }
 }
 
-/// Logs the reason for which a service exits, if the log format is JSON. Returns `false` for other formats.
+/// Logs the reason why a service exits, if the log format is JSON. Returns `false` for other formats.
 fn logged_as_json(failure: &Failure, global: &Global) -> bool {
     let is_json = matches!(global.log_format, LogFormat::Json) && tracing::enabled!(tracing::Level::ERROR);
     if is_json {
         let Failure { exit, code, message, advice, .. } = failure;
         let (status, advice) = (*exit as u8, advice.join("; "));
-        tracing::error!(status, code, advice, "the program ends: {message}");
+        tracing::error!(status, code, advice, "the program exits: {message}");
     }
     is_json
 }
@@ -99,7 +99,7 @@ impl From<ServiceError> for Failure {
                 why,
             )
             .advise(
-                "start a NATS server (nats-server -c deploy/nats.conf), or run everything here: muster dev",
+                "start a NATS server (nats-server -c deploy/nats.conf), or run a local cluster: muster dev",
             ),
             ServiceError::Connect(
                 ConnectError::Refused { .. } | ConnectError::File { .. } | ConnectError::Settings(_),
@@ -125,37 +125,38 @@ impl From<ServiceError> for Failure {
 async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     let hangup = match service {
         // The containers must not outlive the cluster, even if its terminal closes.
-        Service::Dev(_) => Hangup::Ends,
+        Service::Dev(_) => Hangup::Stop,
         Service::Bench(_)
         | Service::Bbs(_)
         | Service::Auctioneer(_)
         | Service::Rep(_)
-        | Service::Projector(_) => Hangup::Left,
+        | Service::Projector(_) => Hangup::Default,
     };
-    let stop = stop::on_signal(hangup)
-        .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
+    let stop = stop::on_signal(hangup).map_err(|error| {
+        Failure::new(Exit::Failed, "Signal", format!("can't install signal handlers: {error}"))
+    })?;
     let supervised = match service {
         // These commands run several services, none of which represents the whole program.
         Service::Dev(_) | Service::Bench(_) => None,
         Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) | Service::Projector(_) => {
-            Supervised::of_environment(stop.clone())
+            Supervised::from_environment(stop.clone())
         }
     };
-    let done = Box::pin(perform(service, global, stop, supervised.clone())).await;
+    let done = Box::pin(run_service(service, global, stop, supervised.clone())).await;
     if let Some(supervised) = supervised {
-        supervised.ends();
+        supervised.report_stopping();
     }
     done
 }
 
-async fn perform(
+async fn run_service(
     service: Service,
     global: &Global,
     stop: CancellationToken,
     supervised: Option<Supervised>,
 ) -> Result<Exit, Failure> {
     match service {
-        Service::Dev(args) => local(args, global, stop).await?,
+        Service::Dev(args) => run_dev(args, global, stop).await?,
         Service::Bench(args) => {
             let outcome = bench::run(nats(global), args, stop).await?;
             output::line(&outcome.text)?;
@@ -164,29 +165,30 @@ async fn perform(
             }
         }
         Service::Bbs(args) => {
-            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
-            if let Some(nats) = server(global, &stop).await? {
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.with_supervisor(supervised);
+            if let Some(nats) = wait_for_server(global, &stop).await? {
                 Box::pin(serve::run_bbs(&nats, &args, watching, stop)).await?;
             }
         }
         Service::Auctioneer(args) => {
-            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
-            if let Some(nats) = server(global, &stop).await? {
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.with_supervisor(supervised);
+            if let Some(nats) = wait_for_server(global, &stop).await? {
                 serve::run_auctioneer(&nats, &args, watching, stop).await?;
             }
         }
         Service::Projector(args) => {
-            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
-            if let Some(nats) = server(global, &stop).await? {
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.with_supervisor(supervised);
+            if let Some(nats) = wait_for_server(global, &stop).await? {
                 serve::run_projector(&nats, args, watching, stop).await?;
             }
         }
         Service::Rep(args) => {
             let data = global.data.clone();
-            let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
-            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.supervised(supervised);
-            if let Some(nats) = server(global, &stop).await?
-                && serve::run_rep(&nats, data, &args, watching, stop).await? == End::Evacuated
+            let data =
+                data.ok_or_else(|| Failure::usage("no data folder given: a rep requires --data DIR"))?;
+            let watching = args.metrics.open(global.tls.tls_cert.clone()).await?.with_supervisor(supervised);
+            if let Some(nats) = wait_for_server(global, &stop).await?
+                && serve::run_rep(&nats, data, &args, watching, stop).await? == RunOutcome::Evacuated
             {
                 return Ok(Exit::Evacuated);
             }
@@ -195,7 +197,7 @@ async fn perform(
     Ok(Exit::Done)
 }
 
-async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Failure> {
+async fn run_dev(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Failure> {
     let data = match global.data.clone() {
         Some(folder) => Data::Kept(folder),
         None => Data::Scratch(client::default_folder()),
@@ -208,11 +210,11 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     let urls = global.nats.as_ref()?;
     let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
     let login = global.creds.clone().map_or(Login::Anonymous, Login::Credentials);
-    Some(Nats { urls, login, tls: global.tls.of_nats(), refused: Arc::default() })
+    Some(Nats { urls, login, tls: global.tls.nats_tls(), refused: Arc::default() })
 }
 
 /// Returns the NATS servers once one of them can be reached. `None` if the service was stopped first.
-async fn server(global: &Global, stop: &CancellationToken) -> Result<Option<Nats>, ServiceError> {
+async fn wait_for_server(global: &Global, stop: &CancellationToken) -> Result<Option<Nats>, ServiceError> {
     let nats = nats(global).ok_or(ServiceError::NoServer)?;
     Ok(nats.wait_for_server(stop).await?.then_some(nats))
 }

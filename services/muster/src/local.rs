@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError};
-use executor::process::Isolate;
+use executor::process::IsolationPolicy;
 use journal::Journal;
 use schemas::attributes::{AttributeName, Attributes};
 use schemas::bus::Inbox;
-use schemas::limits::HISTORY_SHOWN;
+use schemas::limits::DEFAULT_HISTORY_SHOWN;
 use schemas::names::{CellId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -25,36 +25,36 @@ use crate::error::{ServiceError, chain};
 use crate::otlp::Collector;
 use crate::serve::{identity, shim_command};
 use crate::wire::containers::Containers;
-use crate::wire::drive::INPUTS;
-use crate::wire::ended::Ended;
+use crate::wire::drive::INPUT_CAPACITY;
+use crate::wire::ended::RunError;
 use crate::wire::past::Cache;
-use crate::wire::watching::Watching;
-use crate::wire::watching::auctioneer::AuctioneerWatch;
-use crate::wire::watching::bbs::BbsWatch;
-use crate::wire::watching::rep::RepWatch;
+use crate::wire::watching::MetricsRegistry;
+use crate::wire::watching::auctioneer::AuctioneerMetrics;
+use crate::wire::watching::bbs::BbsMetrics;
+use crate::wire::watching::rep::RepMetrics;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host, transfers};
 
 /// Interval of health checks until a container of a local cluster is healthy. It is short because a user is
 /// waiting and there are few containers.
-const PROBE: Duration = Duration::from_millis(100);
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Kind of containers on the cells.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// Real processes, in a folder for each cell below this one, with their isolation.
-    Process(PathBuf, Isolate),
+pub(crate) enum ContainerKind {
+    /// Real processes with this isolation. Each cell has its own subfolder of this folder.
+    Process(PathBuf, IsolationPolicy),
     /// Simulated containers in memory, which behave as their recipes specify.
     Scripted,
 }
 
 /// Source of bus connections for the roles. The replies to each role arrive at its own inbox.
-pub(crate) trait Roles {
+pub(crate) trait RoleBus {
     /// Returns a bus connection whose replies arrive at this inbox.
     fn bus(&self, inbox: &Inbox) -> Result<Bus, BusError>;
 }
 
-impl Roles for bus::InProcess {
+impl RoleBus for bus::InProcess {
     fn bus(&self, inbox: &Inbox) -> Result<Bus, BusError> {
         Ok(Bus::InProcess(self.with_inbox(&inbox.to_string())?))
     }
@@ -62,13 +62,13 @@ impl Roles for bus::InProcess {
 
 /// Settings of a local cluster, in addition to its journal and bus.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct LocalConfig {
     /// Keys that seal and open secrets.
     pub(crate) keys: Keys,
     /// Cache for snapshots of the past. `None` disables queries about the past.
     pub(crate) cache: Option<Cache>,
     /// Metrics and monitoring of the services.
-    pub(crate) watching: Watching,
+    pub(crate) watching: MetricsRegistry,
     /// Collector for the spans of decisions, if there is one.
     pub(crate) traces: Option<Collector>,
     /// Number of shards of a newly founded cluster. `None` selects the default.
@@ -77,12 +77,12 @@ pub(crate) struct Own {
 
 /// Running local cluster.
 pub(crate) struct Local {
-    services: JoinSet<Result<(), Ended>>,
+    services: JoinSet<Result<(), RunError>>,
     stop: CancellationToken,
     reps: CancellationToken,
     /// Keys that seal and open secrets.
     keys: Keys,
-    watching: Watching,
+    watching: MetricsRegistry,
     pub(crate) cells: Vec<Cell>,
 }
 
@@ -105,16 +105,16 @@ impl Local {
         bbs_bus: Bus,
         auctioneer_bus: Bus,
         mass_loss_wait: Duration,
-        own: Own,
+        own: LocalConfig,
     ) -> Result<Self, ServiceError> {
-        let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
+        let presence = ::bbs::presence::Config { mass_loss_wait, ..::bbs::presence::Config::default() };
         let (cache, watching) = (own.cache.clone(), own.watching.clone());
-        let mut local = Self::of_bbs(journal, bbs_bus, presence, true, own)?;
+        let mut local = Self::with_bbs(journal, bbs_bus, presence, true, own)?;
         let (id, _) = identity("auctioneer")?;
         let stop = local.stop.clone();
         let lines = (journal.clone(), auctioneer_bus);
         let watched = (lines.1.clone(), lines.0.clone());
-        let watch = AuctioneerWatch::begin(&watching, watched, Arc::default(), stop.clone());
+        let watch = AuctioneerMetrics::begin(&watching, watched, Arc::default(), stop.clone());
         local.services.spawn(auctioneer::run((id, host::program()), lines, cache, watch, stop));
         Ok(local)
     }
@@ -123,39 +123,44 @@ impl Local {
     ///
     /// # Errors
     /// The system provides no randomness for the name of the BBS.
-    pub(crate) fn show(journal: &Journal, bus: Bus, own: Own) -> Result<Self, ServiceError> {
-        Self::of_bbs(journal, bus, ::bbs::presence::Settings::default(), false, own)
-    }
-
-    fn of_bbs(
+    pub(crate) fn start_read_only(
         journal: &Journal,
         bus: Bus,
-        presence: ::bbs::presence::Settings,
-        may_lead: bool,
-        own: Own,
+        own: LocalConfig,
     ) -> Result<Self, ServiceError> {
-        let Own { keys, cache, watching, traces, shards } = own;
+        Self::with_bbs(journal, bus, ::bbs::presence::Config::default(), false, own)
+    }
+
+    fn with_bbs(
+        journal: &Journal,
+        bus: Bus,
+        presence: ::bbs::presence::Config,
+        may_lead: bool,
+        own: LocalConfig,
+    ) -> Result<Self, ServiceError> {
+        let LocalConfig { keys, cache, watching, traces, shards } = own;
         let stop = CancellationToken::new();
         let reps = stop.child_token();
         let mut services = JoinSet::new();
         let (id, seed) = identity("bbs")?;
-        let settings = ::bbs::Settings {
+        let settings = ::bbs::Config {
             id,
-            // The journal and the cells have the same lifetime, so an empty journal is a new cluster.
-            founds: may_lead.then_some(shards.unwrap_or(DEFAULT_SHARDS)),
+            // The journal and the cells have the same lifetime, so an empty journal means that the cluster is
+            // new.
+            founding_shards: may_lead.then_some(shards.unwrap_or(DEFAULT_SHARDS)),
             presence,
             durability: journal.durability().to_string(),
-            history_limit: HISTORY_SHOWN,
+            history_limit: DEFAULT_HISTORY_SHOWN,
             program: host::program(),
-            sweep: ::bbs::SWEEP,
+            slice_len: ::bbs::SLICE_LEN,
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let lines = bbs::Lines { traces, ..bbs::Lines::within(journal.clone(), bus, cache) };
+        let lines = bbs::Connections { traces, ..bbs::Connections::within(journal.clone(), bus, cache) };
         // Callbacks to this host are allowed, because the whole cluster and its clients are on it.
-        let own = bbs::Own::new(keys.clone(), Allowed::with_loopback())?;
+        let own = bbs::SharedResources::new(keys.clone(), Allowed::with_loopback())?;
         let watched = (lines.bus.clone(), journal.clone());
-        let watch = BbsWatch::begin(&watching, watched, Arc::default(), stop.clone());
+        let watch = BbsMetrics::begin(&watching, watched, Arc::default(), stop.clone());
         services.spawn(bbs::run(settings, seed, (lines, own), watch, stop.clone()));
         Ok(Self { services, stop, reps, keys, watching, cells: vec![] })
     }
@@ -169,20 +174,20 @@ impl Local {
         id: CellId,
         (zone, given): (Zone, BTreeMap<AttributeName, String>),
         total: Resources,
-        kind: &Kind,
+        kind: &ContainerKind,
         bus: Bus,
     ) -> Result<(), ServiceError> {
-        let (inputs, receiver) = mpsc::channel(INPUTS);
+        let (inputs, receiver) = mpsc::channel(INPUT_CAPACITY);
         let containers = match kind {
-            Kind::Scripted => Containers::scripted(inputs.clone()),
-            Kind::Process(folder, isolate) => {
+            ContainerKind::Scripted => Containers::scripted(inputs.clone()),
+            ContainerKind::Process(folder, isolate) => {
                 let mut settings = executor::process::Settings::new(
                     folder.join(id.as_str()),
                     id.clone(),
                     "127.0.0.1",
                     shim_command()?,
                 );
-                settings.unhealthy_monitoring_interval = PROBE;
+                settings.unhealthy_monitoring_interval = PROBE_INTERVAL;
                 settings.keys = self.keys.clone();
                 settings.isolate = *isolate;
                 // Hides the folder of the cluster, which contains its keys and its socket.
@@ -194,20 +199,20 @@ impl Local {
         let stack = Stack::new("linux")?;
         let (_, seed) = identity("rep")?;
         let folder = match kind {
-            Kind::Process(folder, _) => home::folder_id(&folder.join(id.as_str()))?,
-            Kind::Scripted => home::new_folder_id()?,
+            ContainerKind::Process(folder, _) => home::folder_id(&folder.join(id.as_str()))?,
+            ContainerKind::Scripted => home::new_folder_id()?,
         };
         let mut settings = ::rep::Settings::new(id.clone(), folder, zone, stack, total);
         settings.attributes = match kind {
-            Kind::Process(..) => host::attributes(given, containers.isolation())?,
-            Kind::Scripted => Attributes::new(given)?,
+            ContainerKind::Process(..) => host::attributes(given, containers.isolation())?,
+            ContainerKind::Scripted => Attributes::new(given)?,
         };
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
-        let watch = RepWatch::begin(&self.watching, id.clone(), bus.clone(), Arc::default());
-        watch.watch_containers(&containers);
+        let watch = RepMetrics::begin(&self.watching, id.clone(), bus.clone(), Arc::default());
+        watch.set_backend(&containers);
         let running = rep::run(settings, seed, (bus, containers.clone(), None), channel, watch, stop.clone());
-        self.services.spawn(async move { running.await.map(drop).map_err(Ended::from) });
+        self.services.spawn(async move { running.await.map(drop).map_err(RunError::from) });
         self.cells.push(Cell { id, containers, stop });
         Ok(())
     }
@@ -238,19 +243,19 @@ impl Local {
             .collect();
         for end in ends {
             if let Err(error) = end.await {
-                tracing::warn!(%error, "containers of a cell may be left");
+                tracing::warn!(%error, "some containers of a cell may still be running");
             }
         }
         self.stop.cancel();
         while let Some(ended) = self.services.join_next().await {
             if let Ok(Err(why)) = ended {
-                tracing::warn!("a service ended badly: {}", chain(&why));
+                tracing::warn!("a service failed while stopping: {}", chain(&why));
             }
         }
     }
 }
 
-/// Stops the containers that an earlier run left in a folder because it was killed.
+/// Stops the containers that an earlier run left running in a folder because the run was killed.
 ///
 /// # Errors
 /// The folder of a cell cannot be opened.
@@ -261,7 +266,7 @@ pub(crate) async fn end_leftovers(folder: &Path) -> Result<(), ServiceError> {
         let Some(id) = name.to_str().and_then(|name| CellId::new(name).ok()) else { continue };
         let settings = executor::process::Settings::new(cell.path(), id, "127.0.0.1", shim_command()?);
         let (executor, _changes) = executor::process::Executor::open(settings).await?;
-        Arc::new(executor).end_all().await;
+        Arc::new(executor).delete_all().await;
     }
     Ok(())
 }

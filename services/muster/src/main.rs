@@ -32,13 +32,13 @@ use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Messages are short-lived, and are often allocated on one thread and dropped on another. This allocator
-/// makes that about a fifth cheaper.
+/// reduces the cost of such allocations by about a fifth.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Run long-running processes and tasks on a fleet of cells, and record every change in one ordered log
 #[derive(Debug, Parser)]
-#[command(name = "muster", version, arg_required_else_help = true, after_help = cli::failure::exits())]
+#[command(name = "muster", version, arg_required_else_help = true, after_help = cli::failure::exit_status_help())]
 struct Muster {
     #[command(flatten)]
     global: cli::Global,
@@ -57,7 +57,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Each container has a shim that runs as long as the container, so nothing else is initialised for it.
+    // This process may be the shim of a container. Each container has a shim that runs as long as the
+    // container, so a shim initialises nothing else.
     let arguments: Vec<_> = std::env::args_os().skip(1).take(3).collect();
     match arguments.iter().map(|argument| argument.as_os_str()).collect::<Vec<&OsStr>>()[..] {
         [verb, folder] if verb == "shim" => return executor::shim::run(Path::new(folder), None),
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     }
     let Muster { global, command } = match parse() {
         Ok(muster) => muster,
-        Err(error) => return refused(&error),
+        Err(error) => return report_parse_error(&error),
     };
     match command {
         Command::Service(service) => launch::run(service, &global),
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints a command line error, or the requested help.
-fn refused(error: &clap::Error) -> ExitCode {
+fn report_parse_error(error: &clap::Error) -> ExitCode {
     // The message cannot be printed if the terminal is gone.
     drop(error.print());
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -96,16 +97,16 @@ fn refused(error: &clap::Error) -> ExitCode {
 /// Parses the command line, with the environment and the configuration file as defaults.
 fn parse() -> Result<Muster, clap::Error> {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let file = config::file(&arguments, std::env::var_os("MUSTER_CONFIG"));
-    read(arguments, file.as_deref())
+    let file = config::config_path(&arguments, std::env::var_os("MUSTER_CONFIG"));
+    parse_from(arguments, file.as_deref())
 }
 
 /// Parses a given command line and configuration file. Global options are hidden in the help of commands
 /// unless `--help-all` is given.
-fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
+fn parse_from(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
     let mut command = config::with_environment(Muster::command());
     if let Some(path) = file {
-        command = config::defaults(command, path).map_err(|why| {
+        command = config::with_file_defaults(command, path).map_err(|why| {
             Muster::command().error(ErrorKind::ValueValidation, error::chain(&why).trim_end())
         })?;
     }
@@ -115,13 +116,13 @@ fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::E
     }
     let matches = command.try_get_matches_from(arguments)?;
     let mut muster = Muster::from_arg_matches(&matches)?;
-    let named = cli::Named::of(&matches);
-    if named.nats == cli::Strength::Flag && named.socket == cli::Strength::Flag {
-        let why = "--nats and --socket name two clusters: give one of them";
+    let named = cli::OptionSources::from_matches(&matches);
+    if named.nats == cli::OptionSource::Flag && named.socket == cli::OptionSource::Flag {
+        let why = "--nats and --socket are mutually exclusive: set one of them";
         return Err(Muster::command().error(ErrorKind::ArgumentConflict, why));
     }
-    if muster.global.tls.is_half() {
-        let why = "a certificate and its key belong together: give --tls-cert and --tls-key";
+    if muster.global.tls.is_incomplete() {
+        let why = "incomplete client certificate: set both --tls-cert and --tls-key";
         return Err(Muster::command().error(ErrorKind::ArgumentConflict, why));
     }
     muster.global.named = named;
@@ -131,7 +132,7 @@ fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cli::DomainUse::{Checks, Fills, Filters, None as Nothing};
+    use cli::DomainUse::{Checks, Filters, None as Nothing, SetsDefault};
 
     fn words(line: &str) -> Vec<OsString> {
         std::iter::once("muster").chain(line.split(' ')).map(OsString::from).collect()
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn command_help_hides_global_options() {
-        let help = |line: &str| read(words(line), None).unwrap_err().to_string();
+        let help = |line: &str| parse_from(words(line), None).unwrap_err().to_string();
         for line in ["lrp scale --help", "lrp scale -h"] {
             let own = help(line);
             assert!(own.contains("--detach") && own.contains("--help-all"), "{own}");
@@ -207,9 +208,9 @@ mod tests {
             let [low, high] = values(&name);
             std::fs::write(&file, format!("{name} = {low:?}\n")).unwrap();
             let of = |line: &str| {
-                let command = config::defaults(Muster::command(), &file).unwrap();
+                let command = config::with_file_defaults(Muster::command(), &file).unwrap();
                 let words = words(line.trim());
-                let matches = unrequired(command)
+                let matches = without_required(command)
                     .try_get_matches_from(words)
                     .unwrap_or_else(|error| panic!("{line}: {error}"));
                 let mut last = &matches;
@@ -220,16 +221,16 @@ mod tests {
                 raw.map(|value| value.to_string_lossy().into_owned()).collect::<Vec<_>>()
             };
             let path = if path.is_empty() { "cell list".to_owned() } else { path };
-            assert_eq!(of(&path), [low], "{path} --{name} by the file");
-            assert_eq!(of(&format!("{path} --{name} {high}")), [high], "{path} --{name} by a flag");
+            assert_eq!(of(&path), [low], "{path} --{name} from the file");
+            assert_eq!(of(&format!("{path} --{name} {high}")), [high], "{path} --{name} from the flag");
         }
     }
 
     /// Returns the command without required arguments.
-    fn unrequired(command: clap::Command) -> clap::Command {
+    fn without_required(command: clap::Command) -> clap::Command {
         let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
         let command = command.mut_args(|arg| arg.required(false));
-        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, unrequired))
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_required))
     }
 
     #[test]
@@ -237,7 +238,7 @@ mod tests {
         Muster::command().debug_assert();
     }
 
-    const OF_PERIODIC_TASKS: [&str; 8] = [
+    const PERIODIC_LINES: [&str; 8] = [
         "periodic apply p.toml",
         "periodic list",
         "periodic show p",
@@ -248,7 +249,7 @@ mod tests {
         "history periodic p",
     ];
 
-    const OF_PARAMETERISED_TASKS: [&str; 8] = [
+    const PARAMETERISED_LINES: [&str; 8] = [
         "parameterised apply p.toml",
         "parameterised list",
         "parameterised show p",
@@ -259,9 +260,9 @@ mod tests {
         "history parameterised p",
     ];
 
-    const OF_SCHEMAS: [&str; 2] = ["schema list -o json", "schema show actual.claimed.v1"];
+    const SCHEMA_LINES: [&str; 2] = ["schema list -o json", "schema show actual.claimed.v1"];
 
-    const OF_THE_PAST: [&str; 9] = [
+    const PAST_LINES: [&str; 9] = [
         "trace 0193f4a2-7c1e-7d2a-8000-0000deadbeef",
         "trace deadbeef -o jsonl --otlp http://127.0.0.1:4318",
         "sql SELECT --database sqlite:a.db --as-of 7 -o csv",
@@ -273,7 +274,7 @@ mod tests {
         "diff --from 41 --to 2026-10-02T14:00:00Z --about lrp:web -o json",
     ];
 
-    const OF_SECRETS: [&str; 9] = [
+    const SECRETS_LINES: [&str; 9] = [
         "secrets init muster.keys",
         "secrets rotate muster.keys",
         "secrets rotate --seal 3f9a2c1d muster.keys",
@@ -285,7 +286,7 @@ mod tests {
         "probe --metrics 0.0.0.0:9464 --live -o json",
     ];
 
-    const OF_USERS: [&str; 13] = [
+    const AUTH_LINES: [&str; 13] = [
         "auth init auth",
         "auth init auth --host nats.example --host 10.0.0.7 --listen 0.0.0.0:4222 --seen-at /etc/nats",
         "auth init auth --cluster --host n1 --host n2 --host n3",
@@ -301,7 +302,7 @@ mod tests {
         "cluster show --creds ops.nk --tls-ca ca.crt --tls-cert ops.crt --tls-key ops.key",
     ];
 
-    const OF_PROOF: [&str; 8] = [
+    const ARCHIVE_LINES: [&str; 8] = [
         "export log.jsonl",
         "export - --from 7 --to 2026-11-24T07:05:38Z --format cloudevents",
         "export events.parquet --from -10m --format parquet",
@@ -312,7 +313,7 @@ mod tests {
         "bundle --around 41 --minutes 5 incident",
     ];
 
-    const OF_TABLES: [&str; 8] = [
+    const PROJECTION_LINES: [&str; 8] = [
         "projection list",
         "projection verify --database postgres://a@b/c -o json",
         "projection rebuild",
@@ -323,7 +324,7 @@ mod tests {
         "dead-letters skip 7 --reason because",
     ];
 
-    const OF_WHAT_IF: [&str; 6] = [
+    const WHAT_IF_LINES: [&str; 6] = [
         "replay --policy new.toml --from 7 --to -1m --check",
         "what-if wait --as-of -10m --for 1h -o json",
         "what-if remove -f changes.txt --mass-loss-wait 0s",
@@ -332,7 +333,7 @@ mod tests {
         "reconcile case.json",
     ];
 
-    const OF_PLANS: [&str; 5] = [
+    const PLAN_LINES: [&str; 5] = [
         "lrp plan web.toml",
         "lrp plan - -o json",
         "lrp apply web.toml --if-position 41",
@@ -340,7 +341,7 @@ mod tests {
         "task run t.json --if-position #41",
     ];
 
-    const OF_NOUNS: [&str; 67] = [
+    const NOUN_LINES: [&str; 67] = [
         "lrp desire web.toml",
         "lrp desire - --detach",
         "lrp diff web.toml",
@@ -413,21 +414,21 @@ mod tests {
     #[test]
     fn documented_commands_are_parsed() {
         let lines = [
-            &OF_NOUNS[..],
-            &OF_PERIODIC_TASKS,
-            &OF_PARAMETERISED_TASKS,
-            &OF_PLANS,
-            &OF_THE_PAST,
-            &OF_WHAT_IF,
-            &OF_SCHEMAS,
-            &OF_TABLES,
-            &OF_PROOF,
-            &OF_SECRETS,
-            &OF_USERS,
+            &NOUN_LINES[..],
+            &PERIODIC_LINES,
+            &PARAMETERISED_LINES,
+            &PLAN_LINES,
+            &PAST_LINES,
+            &WHAT_IF_LINES,
+            &SCHEMA_LINES,
+            &PROJECTION_LINES,
+            &ARCHIVE_LINES,
+            &SECRETS_LINES,
+            &AUTH_LINES,
         ]
         .concat();
         for line in lines {
-            assert!(read(words(line), None).is_ok(), "{line}");
+            assert!(parse_from(words(line), None).is_ok(), "{line}");
         }
     }
 
@@ -449,10 +450,10 @@ mod tests {
 
     /// Effect of `--domain` on each command.
     const DOMAIN_USES: &[(&str, cli::DomainUse)] = &[
-        ("lrp desire f", Fills),
-        ("lrp apply f", Fills),
-        ("lrp diff f", Fills),
-        ("lrp plan f", Fills),
+        ("lrp desire f", SetsDefault),
+        ("lrp apply f", SetsDefault),
+        ("lrp diff f", SetsDefault),
+        ("lrp plan f", SetsDefault),
         ("lrp list", Filters),
         ("lrp show web", Checks),
         ("lrp scale web=1", Checks),
@@ -474,21 +475,21 @@ mod tests {
         ("instance files web/0", Checks),
         ("instance exec web/0 -- true", Checks),
         ("instance stop web/0", Checks),
-        ("task run f", Fills),
-        ("task plan f", Fills),
+        ("task run f", SetsDefault),
+        ("task plan f", SetsDefault),
         ("task list", Filters),
         ("task show t", Checks),
         ("task cancel t", Checks),
         ("task resolve t", Checks),
         ("task logs t", Checks),
-        ("periodic apply f", Fills),
+        ("periodic apply f", SetsDefault),
         ("periodic list", Filters),
         ("periodic show p", Checks),
         ("periodic pause p", Checks),
         ("periodic resume p", Checks),
         ("periodic launch p", Checks),
         ("periodic remove p", Checks),
-        ("parameterised apply f", Fills),
+        ("parameterised apply f", SetsDefault),
         ("parameterised list", Filters),
         ("parameterised show p", Checks),
         ("parameterised dispatch p", Checks),
@@ -508,8 +509,8 @@ mod tests {
         ("cluster preemption on", Nothing),
         ("cluster shards 8", Nothing),
         ("status", Nothing),
-        ("what-if wait", Fills),
-        ("decide wait", Fills),
+        ("what-if wait", SetsDefault),
+        ("decide wait", SetsDefault),
         ("reconcile f", Nothing),
         ("replay", Nothing),
         ("evaluation list", Filters),
@@ -571,19 +572,19 @@ mod tests {
     fn domain_option_has_an_effect_or_is_refused() {
         let mut left = commands_to_a_cluster();
         for &(line, meant) in DOMAIN_USES {
-            let read = read(words(&format!("{line} --domain shop")), None).unwrap();
-            let Command::Cli(command) = read.command else { panic!("{line} asks no cluster") };
+            let read = parse_from(words(&format!("{line} --domain shop")), None).unwrap();
+            let Command::Cli(command) = read.command else { panic!("{line} is not a client command") };
             assert_eq!(cli::domain_use(&command), meant, "{line}");
             let refused = cli::check(&command, &read.global).is_err();
             assert_eq!(refused, meant == Nothing, "{line}");
             let mut by_environment = read.global;
-            by_environment.named.domain = cli::Strength::Environment;
+            by_environment.named.domain = cli::OptionSource::Environment;
             assert!(cli::check(&command, &by_environment).is_ok(), "{line}");
             left.retain(|known| !line.starts_with(known.as_str()));
         }
-        assert!(left.is_empty(), "not in the table: {left:?}");
+        assert!(left.is_empty(), "missing in DOMAIN_USES: {left:?}");
         for line in ["lrp list --cell c1", "cell list --cell c1", "domain list --lrp web"] {
-            assert_eq!(read(words(line), None).unwrap_err().exit_code(), 2, "{line}");
+            assert_eq!(parse_from(words(line), None).unwrap_err().exit_code(), 2, "{line}");
         }
     }
 
@@ -615,7 +616,7 @@ mod tests {
             "simulate story.txt --seed 3",
         ];
         for line in lines {
-            let refused = read(words(line), None).unwrap_err();
+            let refused = parse_from(words(line), None).unwrap_err();
             assert_eq!(refused.exit_code(), 2, "{line}");
         }
     }

@@ -10,13 +10,13 @@ use bus::Bus;
 use bus::nats::{ConnectError, Settings};
 use clap::Args;
 use client::{Login, Tls};
-use executor::process::Isolate;
+use executor::process::IsolationPolicy;
 use journal::Journal;
 use journal::{Durability, JetStream, JournalError, STREAM, StreamSettings};
 use schemas::attributes::{AttributeName, check_value};
 use schemas::bus::Inbox;
-use schemas::limits::{HISTORY_KEPT, HISTORY_SHOWN, RESOURCE_MB};
-use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
+use schemas::limits::{DEFAULT_HISTORY_KEPT, DEFAULT_HISTORY_SHOWN, RESOURCE_MB};
+use schemas::names::{CellId, IdGenerator, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 use secrets::Keys;
@@ -25,22 +25,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::callback::allow::Rule;
 use crate::cli::failure::Exit;
-use crate::cli::words::{Invalid, number};
+use crate::cli::words::{InvalidValue, number};
 use crate::error::{ServiceError, chain};
 use crate::transfers::ArtifactsArgs;
 use crate::watched::{MetricsArgs, TracesArgs};
 use crate::wire::containers::Containers;
-use crate::wire::drive::INPUTS;
-use crate::wire::ended::Ended;
+use crate::wire::drive::INPUT_CAPACITY;
+use crate::wire::ended::RunError;
 use crate::wire::founding::report;
-use crate::wire::inbox::waiting::Waiting;
+use crate::wire::inbox::waiting::NoJournalResponder;
 use crate::wire::past::{Cache, keep_newest};
-use crate::wire::rep::{self, End};
-use crate::wire::watching::Watching;
-use crate::wire::watching::auctioneer::AuctioneerWatch;
-use crate::wire::watching::bbs::BbsWatch;
-use crate::wire::watching::projector::ProjectorWatch;
-use crate::wire::watching::rep::RepWatch;
+use crate::wire::rep::{self, RunOutcome};
+use crate::wire::watching::MetricsRegistry;
+use crate::wire::watching::auctioneer::AuctioneerMetrics;
+use crate::wire::watching::bbs::BbsMetrics;
+use crate::wire::watching::projector::ProjectorMetrics;
+use crate::wire::watching::rep::RepMetrics;
 use crate::wire::{auctioneer, bbs};
 use crate::{founding, home, host};
 
@@ -63,20 +63,21 @@ pub(crate) struct BbsArgs {
     /// Monitoring addresses of the NATS servers, separated by commas: used to check that they sync every write
     #[arg(long, value_delimiter = ',', value_name = "URL", env = "MUSTER_NATS_MONITORING")]
     pub(crate) monitoring: Vec<String>,
-    /// Seconds for which the simultaneous silence of most cells counts as a network fault
-    #[arg(long, default_value_t = 60, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
+    /// Additional seconds before silent cells count as lost while most cells are silent, which indicates a
+    /// network fault
+    #[arg(long, default_value_t = 60, value_parser = number(0..=MAX_SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
     pub(crate) mass_loss_wait: u64,
-    /// Number of newest ended containers per index that queries show, for processes without a setting of
-    /// their own
-    #[arg(long, default_value_t = HISTORY_SHOWN, value_parser = number(0..=HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
+    /// Number of ended containers that queries show per index, the newest ones; a process may have a setting
+    /// of its own
+    #[arg(long, default_value_t = DEFAULT_HISTORY_SHOWN, value_parser = number(0..=DEFAULT_HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
     pub(crate) history_limit: u32,
-    /// Credentials for appends to the journal, if the user differs from the one that takes commands [default:
-    /// --creds]
+    /// Credentials of a separate user that appends to the journal [default: the user of --creds, which also
+    /// takes commands]
     #[arg(long, value_name = "FILE", env = "MUSTER_NATS_WRITER_CREDS")]
     pub(crate) writer_creds: Option<PathBuf>,
-    /// Allowed targets of completion callbacks: HOST, *.HOST, an address, a network such as 10.0.0.0/8, or *
-    /// for every public address, with a prefix http:// or https:// to allow only that scheme; may be
-    /// repeated. An address that is not public is allowed only by an address or a network [default: *]
+    /// Allowed target of completion callbacks; may be repeated. HOST, *.HOST, an address, a network such as
+    /// 10.0.0.0/8, or * for every public address; a prefix http:// or https:// allows only that scheme. An
+    /// address that is not public is allowed only by a rule with an address or a network [default: *]
     #[arg(long, value_name = "WHERE", value_delimiter = ',', env = "MUSTER_CALLBACK_ALLOW")]
     pub(crate) callback_allow: Vec<Rule>,
     #[command(flatten)]
@@ -99,15 +100,15 @@ pub(crate) struct CacheArgs {
         env = "MUSTER_CACHE"
     )]
     pub(crate) cache: Option<PathBuf>,
-    /// Log entries between two such snapshots; more if the log is long
-    #[arg(long, default_value_t = past::limits::SPACING, value_parser = number(1..=u64::MAX), allow_negative_numbers = true, value_name = "ENTRIES", env = "MUSTER_SNAPSHOT_EVERY")]
+    /// Minimum number of log entries between two snapshots; the number increases with the length of the log
+    #[arg(long, default_value_t = past::limits::MIN_SPACING, value_parser = number(1..=u64::MAX), allow_negative_numbers = true, value_name = "ENTRIES", env = "MUSTER_SNAPSHOT_EVERY")]
     pub(crate) snapshot_every: u64,
 }
 
 impl CacheArgs {
     /// Returns the cache, or `None` if there is no folder for one.
     fn open(&self) -> Option<Cache> {
-        let folder = self.cache.clone().or_else(home::cache)?;
+        let folder = self.cache.clone().or_else(home::default_cache_folder)?;
         Some(Cache { folder, every: self.snapshot_every })
     }
 }
@@ -115,14 +116,14 @@ impl CacheArgs {
 /// Option for the keys of secrets.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeysArgs {
-    /// Key file for secrets, created by muster secrets [default: none, and specs with secrets are refused]
+    /// Key file for secrets, created by muster secrets [default: no key file; specs with secrets are refused]
     #[arg(long = "secrets", value_name = "FILE", env = "MUSTER_SECRETS")]
     file: Option<PathBuf>,
 }
 
 impl KeysArgs {
     fn open(&self) -> Result<Keys, ServiceError> {
-        Ok(self.file.as_deref().map(Keys::of_file).transpose()?.unwrap_or_default())
+        Ok(self.file.as_deref().map(Keys::from_file).transpose()?.unwrap_or_default())
     }
 }
 
@@ -153,8 +154,8 @@ pub(crate) struct RepArgs {
     /// Placement tag, which work must name to be placed here; may be repeated
     #[arg(long = "tag", value_name = "TAG", env = "MUSTER_TAGS", value_delimiter = ',')]
     pub(crate) tags: Vec<PlacementTag>,
-    /// Attribute of the cell, for placement constraints, such as rack=r1; may be repeated, and overrides
-    /// attributes that the rep detects
+    /// Attribute of the cell for placement constraints, such as rack=r1. May be repeated; overrides an
+    /// attribute that the rep detects
     #[arg(long = "attribute", value_name = "NAME=VALUE", env = "MUSTER_ATTRIBUTES", value_parser = parse_attributes)]
     pub(crate) attributes: Vec<GivenAttributes>,
     /// Memory for containers, in MiB [default: the host's memory]
@@ -166,7 +167,7 @@ pub(crate) struct RepArgs {
     /// Maximum number of containers
     #[arg(long, default_value_t = 250, value_parser = number(0..=u32::MAX), allow_negative_numbers = true, env = "MUSTER_CONTAINERS")]
     pub(crate) containers: u32,
-    /// Address of this host for other hosts
+    /// Address at which other hosts reach this host
     #[arg(long, default_value = "127.0.0.1", env = "MUSTER_ADDRESS")]
     pub(crate) address: String,
     /// Host ports for containers, such as 20000-29999
@@ -179,21 +180,22 @@ pub(crate) struct RepArgs {
     /// folder [default: the parts of the host's file system that programs need]
     #[arg(long, value_name = "ROOT", default_value = "", hide_default_value = true, env = "MUSTER_ROOT_FS")]
     pub(crate) root_fs: String,
-    /// Folder of file systems that definitions may name as oci:FOLDER or a path; may be repeated [default:
-    /// none]
+    /// Folder with file systems that definitions may use, named as oci:FOLDER or by path; may be repeated
+    /// [default: none]
     #[arg(long, value_name = "DIR", value_delimiter = ',', env = "MUSTER_IMAGES")]
     pub(crate) images: Vec<PathBuf>,
-    /// First host user id for containers, if the rep is root: each container gets 65536 ids
-    #[arg(long, default_value_t = executor::process::FIRST_ID, value_parser = number(100_000..=LAST_FIRST_ID), allow_negative_numbers = true, value_name = "ID", env = "MUSTER_FIRST_ID")]
+    /// First user id on the host for containers, used if the rep runs as root: each container gets 65536 ids
+    #[arg(long, default_value_t = executor::process::FIRST_ID, value_parser = number(100_000..=MAX_FIRST_ID), allow_negative_numbers = true, value_name = "ID", env = "MUSTER_FIRST_ID")]
     pub(crate) first_id: u32,
     /// Maximum duration of an evacuation, in seconds
-    #[arg(long, default_value_t = 600, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
+    #[arg(long, default_value_t = 600, value_parser = number(0..=MAX_SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
     pub(crate) evacuation_timeout: u64,
-    /// Exit status after the cell is evacuated: 0 for a supervisor that restarts the rep only after a failure
+    /// Exit status after the cell is evacuated. Set 0 if the supervisor restarts a program after any failure,
+    /// so that it does not restart an evacuated rep
     #[arg(long, default_value_t = Exit::Evacuated as u8, value_name = "STATUS", env = "MUSTER_EVACUATED_STATUS")]
     pub(crate) evacuated_status: u8,
-    /// Exit status after a signal stops the rep, for a supervisor that restarts only what failed, such as
-    /// Docker's on-failure
+    /// Exit status after a signal stops the rep. Set a status other than 0 if the supervisor restarts only
+    /// failed programs, such as Docker's on-failure, so that it restarts a stopped rep
     #[arg(long, default_value_t = Exit::Done as u8, value_name = "STATUS", env = "MUSTER_STOPPED_STATUS")]
     pub(crate) stopped_status: u8,
     #[command(flatten)]
@@ -215,27 +217,27 @@ pub(crate) enum IsolationArg {
 
 impl IsolationArg {
     /// Returns the corresponding setting of the executor.
-    pub(crate) const fn isolate(self, first_id: u32) -> Isolate {
+    pub(crate) const fn isolate(self, first_id: u32) -> IsolationPolicy {
         match self {
-            Self::Full => Isolate::WhereItCan { first_id },
-            Self::None => Isolate::Never,
+            Self::Full => IsolationPolicy::BestEffort { first_id },
+            Self::None => IsolationPolicy::Never,
         }
     }
 }
 
-/// Maximum first id of a range: user ids are below 2^31 - 1 on nearly all systems.
-const LAST_FIRST_ID: u32 = i32::MAX as u32 - executor::process::IDS;
+/// Maximum first user id for containers. On nearly all systems, user ids must be below 2^31 - 1.
+const MAX_FIRST_ID: u32 = i32::MAX as u32 - executor::process::RANGE_LEN;
 
 /// Maximum value of options in seconds: ten years.
-const SECONDS: u64 = 10 * 365 * 86_400;
+const MAX_SECONDS: u64 = 10 * 365 * 86_400;
 
 /// Attributes from one `--attribute` option.
 pub(crate) type GivenAttributes = Vec<(AttributeName, String)>;
 
 /// Parses `rack=r1`, or several attributes such as `rack=r1,class=a` from a variable or a configuration file.
-/// A part without `=` belongs to the previous value, which may be a list.
-pub(crate) fn parse_attributes(text: &str) -> Result<GivenAttributes, Invalid> {
-    let wrong = || Invalid::new("attribute", text, "NAME=VALUE, as rack=r1");
+/// A part without `=` continues the value before it, because a value may be a list such as `a,b`.
+pub(crate) fn parse_attributes(text: &str) -> Result<GivenAttributes, InvalidValue> {
+    let wrong = || InvalidValue::new("attribute", text, "NAME=VALUE, such as rack=r1");
     let mut given = GivenAttributes::new();
     for piece in text.split(',') {
         match (piece.split_once('='), given.last_mut()) {
@@ -248,15 +250,15 @@ pub(crate) fn parse_attributes(text: &str) -> Result<GivenAttributes, Invalid> {
     if valid { Ok(given) } else { Err(wrong()) }
 }
 
-pub(crate) fn parse_replicas(text: &str) -> Result<usize, Invalid> {
+pub(crate) fn parse_replicas(text: &str) -> Result<usize, InvalidValue> {
     match text.parse() {
         Ok(replicas @ (1 | 3 | 5)) => Ok(replicas),
-        Ok(_) | Err(_) => Err(Invalid::new("number of replicas", text, "1, 3 or 5")),
+        Ok(_) | Err(_) => Err(InvalidValue::new("number of replicas", text, "1, 3 or 5")),
     }
 }
 
-fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, Invalid> {
-    let wrong = || Invalid::new("range of ports", text, "FROM-TO, as 20000-29999");
+fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, InvalidValue> {
+    let wrong = || InvalidValue::new("port range", text, "FROM-TO, such as 20000-29999");
     let (from, to) = text.split_once('-').ok_or_else(wrong)?;
     let (from, to): (u16, u16) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
     if from == 0 || from > to { Err(wrong()) } else { Ok(from..=to) }
@@ -272,7 +274,7 @@ impl Nats {
     pub(crate) async fn wait_for_server(&self, stop: &CancellationToken) -> Result<bool, ServiceError> {
         let mut told = false;
         loop {
-            let error = match self.settings("muster", FIRST_INBOX).connect().await {
+            let error = match self.settings("muster", PROBE_INBOX).connect().await {
                 Ok(_) => return Ok(true),
                 Err(error @ ConnectError::Unreachable { .. }) => error,
                 Err(
@@ -282,17 +284,17 @@ impl Nats {
                 ) => return Err(error.into()),
             };
             if !std::mem::replace(&mut told, true) {
-                tracing::warn!("{}; waiting for it", chain(&error));
+                tracing::warn!("{}; retrying", chain(&error));
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(false),
-                () = tokio::time::sleep(SERVER_AGAIN) => {}
+                () = tokio::time::sleep(SERVER_RETRY_PAUSE) => {}
             }
         }
     }
 
-    /// Returns the same servers with other credentials, if any are given.
-    fn logged_in_by(&self, credentials: Option<&Path>) -> Self {
+    /// Returns the same servers with these credentials. `None` keeps the current credentials.
+    fn with_credentials(&self, credentials: Option<&Path>) -> Self {
         let login =
             credentials.map_or_else(|| self.login.clone(), |file| Login::Credentials(file.to_owned()));
         Self { login, ..self.clone() }
@@ -328,8 +330,12 @@ impl Nats {
     ///
     /// # Errors
     /// The connection cannot be made.
-    pub(crate) async fn reach(&self, name: &str, inbox: &str) -> Result<bus::nats::Connection, ConnectError> {
-        Settings { tries_rights: true, ..self.settings(name, inbox) }.connect().await
+    pub(crate) async fn connect_for_diagnosis(
+        &self,
+        name: &str,
+        inbox: &str,
+    ) -> Result<bus::nats::Connection, ConnectError> {
+        Settings { probes_permissions: true, ..self.settings(name, inbox) }.connect().await
     }
 
     /// Opens a bus connection whose replies arrive at this inbox.
@@ -337,7 +343,7 @@ impl Nats {
         Ok(Bus::from(self.connect(name, inbox).await?))
     }
 
-    /// Opens the journal over a connection of its own, so that queries do not delay appends.
+    /// Opens the journal over a separate connection, so that queries do not delay appends.
     ///
     /// # Errors
     /// There is no server or no stream, or access is denied.
@@ -351,11 +357,11 @@ impl Nats {
         Ok(Journal::JetStream(JetStream::open(connection, settings).await?))
     }
 
-    /// Opens the journal for a service once it holds a cluster. The service waits while the servers are still
-    /// connecting to each other, the stream is missing or empty, or a log is being imported. Each of these
-    /// may mean that the log was lost, so no service founds a new cluster. `waits` is called with each new
-    /// reason. Returns `None` if the service was stopped first.
-    async fn awaited_journal(
+    /// Opens the journal for a service once the journal contains a cluster. The service waits while the NATS
+    /// servers are still connecting to each other, while the stream is missing or empty, and while a log is
+    /// being imported. A missing or empty stream may mean that the log was lost, so a service never founds a
+    /// new cluster. `waits` is called with each new reason. Returns `None` if the service was stopped first.
+    async fn wait_for_journal(
         &self,
         name: &str,
         inbox: &Inbox,
@@ -379,7 +385,7 @@ impl Nats {
             let why = match opened {
                 Ok((journal, false)) => return Ok(Some(journal)),
                 Ok((_, true)) => {
-                    format!("no cluster: the stream {STREAM} holds no entry: {}", founding::ADVICE)
+                    format!("no cluster: the stream {STREAM} is empty: {}", founding::ADVICE)
                 }
                 Err(JournalError::Absent) => {
                     format!("no cluster: {}: {}", JournalError::Absent, founding::ADVICE)
@@ -396,7 +402,7 @@ impl Nats {
             }
             tokio::select! {
                 () = stop.cancelled() => return Ok(None),
-                () = tokio::time::sleep(SERVER_AGAIN) => {}
+                () = tokio::time::sleep(SERVER_RETRY_PAUSE) => {}
             }
         }
     }
@@ -405,7 +411,7 @@ impl Nats {
 /// Creates a unique name for a program, and the seed of its ids.
 pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
     let seed = clock::seed().map_err(ServiceError::Randomness)?;
-    let id = Ids::new(seed).next(Timestamp(0)).simple().to_string();
+    let id = IdGenerator::new(seed).next(Timestamp(0)).simple().to_string();
     let name = format!("{role}-{}", &id[20..]);
     Ok((ServiceId::new(&name)?, seed))
 }
@@ -417,11 +423,11 @@ pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
 pub(crate) async fn run_bbs(
     nats: &Nats,
     args: &BbsArgs,
-    watching: Watching,
+    watching: MetricsRegistry,
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, seed) = identity("bbs")?;
-    let own = bbs::Own::new(args.keys.open()?, args.callback_allow.iter().cloned().collect())?;
+    let own = bbs::SharedResources::new(args.keys.open()?, args.callback_allow.iter().cloned().collect())?;
     let stream = StreamSettings {
         replicas: args.replicas,
         monitoring: args.monitoring.clone(),
@@ -429,50 +435,53 @@ pub(crate) async fn run_bbs(
     };
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
-    let watch = BbsWatch::before_journal(&watching, bus.clone(), Arc::clone(&nats.refused));
-    let writer = nats.logged_in_by(args.writer_creds.as_deref());
+    let watch = BbsMetrics::register_before_journal(&watching, bus.clone(), Arc::clone(&nats.refused));
+    let writer = nats.with_credentials(args.writer_creds.as_deref());
     let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id.clone()));
-    let waiting = Waiting::new(Bus::from(queries.clone()), bus.clone());
+    let waiting = NoJournalResponder::new(Bus::from(queries.clone()), bus.clone());
     let waits = |why: &str| {
         watch.waits(why);
         waiting.refuse(why);
     };
-    let opened = writer.awaited_journal(&name, &inbox, &stream, &stop, waits).await?;
+    let opened = writer.wait_for_journal(&name, &inbox, &stream, &stop, waits).await?;
     drop(waiting);
     let Some(journal) = opened else { return Ok(()) };
-    let history = journal.over(queries.clone()).await?;
+    let history = journal.with_connection(queries.clone()).await?;
     let cache = args.cache.open();
     match &cache {
         Some(cache) => {
             tracing::info!(%id, cache = %cache.folder.display(), "snapshots of the past are cached");
         }
-        None => tracing::warn!(%id, "nobody can ask about the past: no HOME is set, and --cache isn't given"),
+        None => tracing::warn!(
+            %id,
+            "queries about the past are disabled: HOME is not set, and --cache is not given"
+        ),
     }
     let traces = args.traces.otlp.clone();
-    let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history, cache, traces };
-    watch.follows(&watching, lines.history.clone(), stop.child_token());
+    let lines = bbs::Connections { journal, bus, queries: Bus::from(queries), history, cache, traces };
+    watch.set_journal(&watching, lines.history.clone(), stop.child_token());
     let durability = lines.journal.durability();
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
         Durability::Unverified(why) => tracing::warn!(%id, why, "durability is unverified"),
         Durability::Volatile => {
-            tracing::warn!(%id, "the journal is in memory: nothing of it survives this process");
+            tracing::warn!(%id, "the journal is in memory: it is lost when this process exits");
         }
     }
-    let presence = ::bbs::presence::Settings {
+    let presence = ::bbs::presence::Config {
         mass_loss_wait: std::time::Duration::from_secs(args.mass_loss_wait),
-        ..::bbs::presence::Settings::default()
+        ..::bbs::presence::Config::default()
     };
     let (durability, program) = (durability.to_string(), host::program());
     let history_limit = args.history_limit;
-    let settings = ::bbs::Settings {
+    let settings = ::bbs::Config {
         id,
-        founds: None,
+        founding_shards: None,
         presence,
         durability,
         history_limit,
         program,
-        sweep: ::bbs::SWEEP,
+        slice_len: ::bbs::SLICE_LEN,
         bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
         may_lead: true,
     };
@@ -480,9 +489,9 @@ pub(crate) async fn run_bbs(
 }
 
 /// Pause between attempts to reach a server.
-const SERVER_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
+const SERVER_RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
 /// Inbox of a connection that sends no requests.
-const FIRST_INBOX: &str = "muster.inbox.start";
+const PROBE_INBOX: &str = "muster.inbox.start";
 
 /// Runs an auctioneer.
 ///
@@ -491,13 +500,13 @@ const FIRST_INBOX: &str = "muster.inbox.start";
 pub(crate) async fn run_auctioneer(
     nats: &Nats,
     args: &AuctioneerArgs,
-    watching: Watching,
+    watching: MetricsRegistry,
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, _) = identity("auctioneer")?;
     let stream = StreamSettings { replicas: args.replicas, ..StreamSettings::default() };
     let (name, inbox) = (format!("{id} reader"), Inbox::AuctioneerReader(id.clone()));
-    let opened = nats.awaited_journal(&name, &inbox, &stream, &stop, |_| {}).await?;
+    let opened = nats.wait_for_journal(&name, &inbox, &stream, &stop, |_| {}).await?;
     let Some(journal) = opened else { return Ok(()) };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
     let cache = args.cache.open();
@@ -505,7 +514,7 @@ pub(crate) async fn run_auctioneer(
         tokio::spawn(keep_newest(journal.clone(), cache, stop.child_token()));
     }
     let watched = (bus.clone(), journal.clone());
-    let watch = AuctioneerWatch::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
+    let watch = AuctioneerMetrics::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
     Ok(auctioneer::run((id, host::program()), (journal, bus), cache, watch, stop).await?)
 }
 
@@ -527,17 +536,17 @@ pub(crate) struct ProjectorArgs {
 pub(crate) async fn run_projector(
     nats: &Nats,
     args: ProjectorArgs,
-    watching: Watching,
+    watching: MetricsRegistry,
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, _) = identity("projector")?;
     let inbox = Inbox::Projector(id.clone());
     let stream = StreamSettings::default();
-    let opened = nats.awaited_journal(id.as_str(), &inbox, &stream, &stop, |_| {}).await?;
+    let opened = nats.wait_for_journal(id.as_str(), &inbox, &stream, &stop, |_| {}).await?;
     let Some(journal) = opened else { return Ok(()) };
-    tracing::info!(%id, database = %args.database, "a projector starts");
+    tracing::info!(%id, database = %args.database, "starting the projector");
     let refused = Arc::clone(&nats.refused);
-    let watch = ProjectorWatch::begin(&watching, journal.clone(), refused, stop.child_token());
+    let watch = ProjectorMetrics::begin(&watching, journal.clone(), refused, stop.child_token());
     Ok(crate::wire::projector::run(journal, args.database, &watch, stop).await?)
 }
 
@@ -549,34 +558,34 @@ pub(crate) async fn run_rep(
     nats: &Nats,
     data: PathBuf,
     args: &RepArgs,
-    watching: Watching,
+    watching: MetricsRegistry,
     stop: CancellationToken,
-) -> Result<End, ServiceError> {
+) -> Result<RunOutcome, ServiceError> {
     let keys = args.keys.open()?;
     let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
-    let watch = RepWatch::begin(&watching, args.cell.clone(), bus.clone(), Arc::clone(&nats.refused));
+    let watch = RepMetrics::begin(&watching, args.cell.clone(), bus.clone(), Arc::clone(&nats.refused));
     let folder = data.clone();
-    let known = move || home::cluster_of(&folder);
-    let _named = report(&bus, format!("rep {}", args.cell), known).await.map_err(Ended::from)?;
+    let known = move || home::recorded_cluster(&folder);
+    let _named = report(&bus, format!("rep {}", args.cell), known).await.map_err(RunError::from)?;
     let cluster_id = tokio::select! {
-        () = stop.cancelled() => return Ok(End::Stopped),
-        checked = home::check(&bus, &args.cell, &data) => checked?,
+        () = stop.cancelled() => return Ok(RunOutcome::Stopped),
+        checked = home::check_cluster(&bus, &args.cell, &data) => checked?,
     };
-    host::allow_many_files();
+    host::raise_open_file_limit();
     let host = host::resources(&data);
     let total = Resources {
         memory_mb: args.memory_mb.unwrap_or(host.memory_mb),
         disk_mb: args.disk_mb.unwrap_or(host.disk_mb),
         containers: args.containers,
-        ports: host::ports(&args.ports),
+        ports: host::port_count(&args.ports),
     };
     let folder = home::folder_id(&data)?;
-    tracing::info!(cell = %args.cell, %folder, data = %data.display(), "a rep starts");
+    tracing::info!(cell = %args.cell, %folder, data = %data.display(), "starting the rep");
     let (zone, stack) = (args.zone.clone(), args.stack.clone());
     let mut settings = ::rep::Settings::new(args.cell.clone(), folder, zone, stack, total);
     settings.placement_tags = args.tags.iter().cloned().collect::<BTreeSet<_>>();
     settings.evacuation_timeout = std::time::Duration::from_secs(args.evacuation_timeout);
-    let (inputs, receiver) = mpsc::channel(INPUTS);
+    let (inputs, receiver) = mpsc::channel(INPUT_CAPACITY);
     let mut executor =
         executor::process::Settings::new(data, args.cell.clone(), &args.address, shim_command()?);
     executor.ports = args.ports.clone();
@@ -587,13 +596,13 @@ pub(crate) async fn run_rep(
     executor.artifacts = args.artifacts.settings();
     executor.masked = nats.key_files().chain(args.keys.file.clone()).collect();
     let containers = Containers::process(executor, inputs.clone()).await?;
-    watch.watch_containers(&containers);
+    watch.set_backend(&containers);
     let given = args.attributes.iter().flatten().cloned().collect();
     settings.attributes = host::attributes(given, containers.isolation())?;
     let (_, seed) = identity("rep")?;
     let channel = (inputs, receiver);
     let running = rep::run(settings, seed, (bus, containers, Some(cluster_id)), channel, watch, stop);
-    Ok(running.await.map_err(Ended::from)?)
+    Ok(running.await.map_err(RunError::from)?)
 }
 
 /// Returns the command that starts a shim, which is this program.
@@ -617,7 +626,7 @@ mod tests {
         assert_eq!(read("note=a=b").unwrap(), ["note is a=b"]);
         for bad in ["rack", "rack=", "=r1", "ra ck=1", ".rack=1", "rack=\n"] {
             let said = parse_attributes(bad).unwrap_err().to_string();
-            assert!(said.contains("NAME=VALUE, as rack=r1"), "{said}");
+            assert!(said.contains("NAME=VALUE, such as rack=r1"), "{said}");
         }
     }
 }

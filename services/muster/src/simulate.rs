@@ -1,5 +1,5 @@
-//! `muster simulate`: runs a story, or one generated from a seed, on the simulator and prints its events. It
-//! uses virtual time and needs no server.
+//! `muster simulate`: runs a story from a file, or a story generated from a seed, on the simulator and prints
+//! its events. It uses virtual time and needs no server.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use simulation::{Outcome, Plan, run_told};
 
 use crate::cli::describe::sentence;
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::output::{self, Look, Output};
+use crate::cli::output::{self, Output, RenderOptions};
 use crate::cli::table::Table;
 use crate::cli::words::{number, one_line};
 use crate::cli::{Global, file, rows};
 
-/// Simulate a whole cluster: run a story, or one generated from a seed, and show what happens
+/// Simulate a whole cluster: run a story from a file, or a story generated from a seed, and print its events
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("plan").required(true))]
 pub(crate) struct SimulateArgs {
@@ -54,38 +54,38 @@ pub(crate) fn run(args: &SimulateArgs, global: &Global) -> ExitCode {
 
 fn simulate(args: &SimulateArgs, output: Output) -> Result<bool, Failure> {
     let story = match (&args.story, args.seed) {
-        (Some(path), _) => read(path)?,
+        (Some(path), _) => read_story(path)?,
         (None, seed) => {
             let seed = seed.unwrap_or_default();
-            let about = vec![format!("What seed {seed} draws")];
+            let about = vec![format!("Generated from seed {seed}")];
             Story { about, only_simulated: None, plan: Plan::drawn(seed) }
         }
     };
     if args.print {
-        return output::text_as_it_is(&story.to_string()).map(|()| true);
+        return output::write_text(&story.to_string()).map(|()| true);
     }
-    if output.is_for_people() {
+    if output.is_human_readable() {
         output::line(&story.about.join("\n"))?;
     }
-    let mut shown = Shown { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
-    let outcome = run_told(&story.plan, &mut |at, seen| shown.see(at, seen));
-    shown.ends(&story.plan, &outcome)?;
+    let mut shown = Display { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
+    let outcome = run_told(&story.plan, &mut |at, seen| shown.observe(at, seen));
+    shown.finish(&story.plan, &outcome)?;
     Ok(outcome.broken.is_empty())
 }
 
-fn read(path: &Path) -> Result<Story, Failure> {
-    let text = file::read(path).map_err(|failure| Failure { exit: Exit::Usage, ..failure })?;
+fn read_story(path: &Path) -> Result<Story, Failure> {
+    let text = file::read_text(path).map_err(|failure| Failure { exit: Exit::Usage, ..failure })?;
     text.parse().map_err(|bad| {
         Failure::usage(format!("{}, {bad}", path.display()))
-            .advise("how a story is written: tests/stories/README.md; how one looks: muster simulate --seed 1 --print")
+            .advise("format: tests/stories/README.md; example: muster simulate --seed 1 --print")
     })
 }
 
 /// Output of a simulation so far.
-struct Shown {
+struct Display {
     output: Output,
     last: Option<usize>,
-    /// Last lines, if only those are shown.
+    /// Last lines of the output, if only these are shown.
     lines: VecDeque<String>,
     /// Reason why no more output can be written.
     trouble: Option<Failure>,
@@ -93,15 +93,15 @@ struct Shown {
     end: Option<Facts>,
 }
 
-impl Shown {
-    fn see(&mut self, at: Duration, seen: Seen<'_>) {
+impl Display {
+    fn observe(&mut self, at: Duration, seen: Seen<'_>) {
         if let Seen::Peace(facts) = seen {
             self.end = Some(facts.clone());
         }
-        let lines = if self.output.is_for_people() {
-            words(seen).into_iter().map(|line| format!("{:>9.3}s  {line}", at.as_secs_f64())).collect()
+        let lines = if self.output.is_human_readable() {
+            text_lines(seen).into_iter().map(|line| format!("{:>9.3}s  {line}", at.as_secs_f64())).collect()
         } else {
-            values(at, seen).iter().map(Value::to_string).collect::<Vec<_>>()
+            json_values(at, seen).iter().map(Value::to_string).collect::<Vec<_>>()
         };
         for line in lines {
             self.show(line);
@@ -120,17 +120,17 @@ impl Shown {
     }
 
     /// Prints the final state and the result of the simulation.
-    fn ends(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
+    fn finish(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
         self.trouble.map_or(Ok(()), Err)?;
         self.lines.iter().try_for_each(|line| output::line(line))?;
         let broken = outcome.broken.iter().map(|broken| format!("BROKEN  {broken}"));
         let broken: Vec<String> = broken.map(|line| one_line(&line)).collect();
-        if !self.output.is_for_people() {
+        if !self.output.is_human_readable() {
             let how = outcome.broken.iter().map(ToString::to_string).collect::<Vec<_>>();
             let end = json!({"broken": how, "steps": outcome.steps, "entries": outcome.entries});
             return output::line(&json!({ "end": end }).to_string());
         }
-        let look = Look { now: START + plan.peace_at, ..self.output.look() };
+        let look = RenderOptions { now: START + plan.peace_at, ..self.output.look() };
         let facts = self.end.unwrap_or_default();
         let render = |title: &str, table: Table, empty: bool| {
             if empty { String::new() } else { format!("\n{title}\n{}", table.render(look.colour)) }
@@ -144,39 +144,41 @@ impl Shown {
         output::line(&render("Cells", rows::cells(&facts.cells, look), facts.cells.is_empty()))?;
         let (steps, entries) = (outcome.steps, outcome.entries);
         let whole = Time(Duration::from_secs(outcome.simulated.as_secs()));
-        output::line(&format!("\n{steps} steps, {entries} entries, {whole} with the peace behind it"))?;
-        let end = if broken.is_empty() { "No promise was broken.".to_owned() } else { broken.join("\n") };
+        output::line(&format!(
+            "\n{steps} steps, {entries} entries, {whole} including the final period without faults"
+        ))?;
+        let end = if broken.is_empty() { "All invariants held.".to_owned() } else { broken.join("\n") };
         output::line(&end)
     }
 }
 
 /// Formats an observation as text.
-fn words(seen: Seen<'_>) -> Vec<String> {
+fn text_lines(seen: Seen<'_>) -> Vec<String> {
     match seen {
         Seen::Act(act) => vec![format!("-- {act}")],
         Seen::Answered(act, Response::Refused(code)) => vec![format!("   {act}: refused: {code}")],
         Seen::Answered(_, Response::Done(_) | Response::Nothing) => vec![],
         Seen::Stored(position, bytes) => match Entry::decode(bytes) {
             Ok(entry) => {
-                let told = entry.decisions.iter().flat_map(told);
+                let told = entry.decisions.iter().flat_map(describe_decision);
                 told.map(|what| format!("{position:>5}  {what}")).collect()
             }
             Err(error) => vec![format!("{position:>5}  unknown entry: {}", one_line(&error.to_string()))],
         },
         Seen::Kept(expect) => vec![format!("ok {expect}")],
         Seen::Broken(broken) => vec![format!("BROKEN {}", one_line(&broken.how))],
-        Seen::Peace(_) => vec!["-- peace".into()],
+        Seen::Peace(_) => vec!["-- faults end".into()],
     }
 }
 
 /// Formats the events of a decision, except those of evaluations.
-fn told(decision: &Decision) -> Vec<String> {
+fn describe_decision(decision: &Decision) -> Vec<String> {
     let matters = |event: &&Event| !matches!(event, Event::Evaluation(_));
     decision.events.iter().filter(matters).map(|event| sentence(decision, event, false)).collect()
 }
 
 /// Formats an observation as JSON.
-fn values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
+fn json_values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
     let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
     let value = match seen {
         Seen::Act(act) => json!({"at_ms": at, "act": act.to_string()}),

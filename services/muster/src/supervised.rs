@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use supervisor::Supervisor;
 
 /// Maximum interval between inspections of the service.
-const LOOK: Duration = Duration::from_secs(1);
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of keep-alives per watchdog timeout.
-const SIGNS: u32 = 4;
+const KEEP_ALIVES_PER_TIMEOUT: u32 = 4;
 
 /// Connection to the supervisor of this program's service, and the token that ends its reports.
 #[derive(Clone, Debug)]
@@ -25,21 +25,23 @@ pub(crate) struct Supervised {
 
 impl Supervised {
     /// Creates the connection from the environment. `None` if the program has no supervisor.
-    pub(crate) fn of_environment(stop: CancellationToken) -> Option<Self> {
-        let supervisor = Arc::new(Supervisor::of_environment()?);
-        supervisor.status("waits for a NATS server");
+    pub(crate) fn from_environment(stop: CancellationToken) -> Option<Self> {
+        let supervisor = Arc::new(Supervisor::from_environment()?);
+        supervisor.status("waiting for a NATS server");
         Some(Self { supervisor, stop })
     }
 
     /// Reports that the program is about to exit.
-    pub(crate) fn ends(&self) {
+    pub(crate) fn report_stopping(&self) {
         self.supervisor.stopping();
     }
 
     /// Starts reports about a service. A keep-alive is sent only while the service's own loop makes progress.
-    pub(crate) fn of(&self, source: Arc<dyn Source>) {
+    pub(crate) fn report_on(&self, source: Arc<dyn Source>) {
         let Self { supervisor, stop } = self.clone();
-        let pause = supervisor.watchdog().map_or(LOOK, |within| (within / SIGNS).min(LOOK));
+        let pause = supervisor
+            .watchdog()
+            .map_or(MAX_INTERVAL, |within| (within / KEEP_ALIVES_PER_TIMEOUT).min(MAX_INTERVAL));
         let mut looks = interval(pause.max(Duration::from_millis(1)));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::spawn(async move {
@@ -49,10 +51,10 @@ impl Supervised {
                     () = stop.cancelled() => break,
                     _ = looks.tick() => {}
                 }
-                if source.hangs().is_none() && supervisor.watchdog().is_some() {
-                    supervisor.alive();
+                if source.hang_reason().is_none() && supervisor.watchdog().is_some() {
+                    supervisor.keep_alive();
                 }
-                let lacks = source.lacks().await;
+                let lacks = source.unready_reasons().await;
                 if lacks.is_empty() {
                     if !std::mem::replace(&mut ready, true) {
                         supervisor.ready();

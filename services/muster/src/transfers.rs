@@ -12,24 +12,25 @@ use outbound::Target;
 use schemas::limits::RESOURCE_MB;
 
 use crate::callback::allow::{Allowed, Rule};
-use crate::callback::kinds::{kind, meant};
+use crate::callback::kinds::{effective_address, special_kind};
 use crate::cli::words::number;
 
 /// Addresses of cloud metadata services, in addition to the link-local addresses.
-const OF_CLOUDS: [&str; 3] = ["fd00:ec2::254", "100.100.100.200", "168.63.129.16"];
+const METADATA_ADDRESSES: [&str; 3] = ["fd00:ec2::254", "100.100.100.200", "168.63.129.16"];
 const MIB: u64 = 1024 * 1024;
 
 /// Options for downloads and uploads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ArtifactsArgs {
-    /// Allowed targets of downloads and uploads for containers: HOST, *.HOST, an address, a network such as
-    /// 10.0.0.0/8, or * for every public address, with a prefix http:// or https:// to allow only that
-    /// scheme; may be repeated. All other targets are then refused [default: every public and private
+    /// Allowed target of downloads and uploads for containers; may be repeated. HOST, *.HOST, an address, a
+    /// network such as 10.0.0.0/8, or * for every public address; a prefix http:// or https:// allows only
+    /// that scheme. If this option is set, all other targets are refused [default: every public and private
     /// address, except cloud metadata services]
     #[arg(long, value_name = "WHERE", value_delimiter = ',', env = "MUSTER_DOWNLOAD_ALLOW")]
     download_allow: Vec<Rule>,
-    /// Size of the cache for downloaded archives, in MiB; a download with the same key is served from it
-    #[arg(long, default_value_t = limits::CACHE_BYTES / MIB, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_DOWNLOAD_CACHE")]
+    /// Size of the cache for downloaded archives, in MiB; a download with the same key is served from the
+    /// cache
+    #[arg(long, default_value_t = limits::DEFAULT_CACHE_BYTES / MIB, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_DOWNLOAD_CACHE")]
     download_cache: u64,
 }
 
@@ -61,61 +62,63 @@ pub(crate) enum Reach {
 /// Returns the judge that allows or refuses each request.
 pub(crate) fn judge(reach: Reach) -> Judge {
     Judge::new(move |target| match &reach {
-        Reach::Usual => usual(&target, false),
-        Reach::AlsoThisHost => usual(&target, true),
-        Reach::Only(allowed) => only(allowed, &target),
+        Reach::Usual => check_default(&target, false),
+        Reach::AlsoThisHost => check_default(&target, true),
+        Reach::Only(allowed) => check_rules(allowed, &target),
     })
 }
 
-fn usual(target: &Target<'_>, also_this_host: bool) -> Result<(), String> {
+fn check_default(target: &Target<'_>, also_this_host: bool) -> Result<(), String> {
     let Some(address) = target.address else { return Ok(()) };
-    let kind = if is_of_cloud(address) { Some("for machines of a cloud alone") } else { kind(address) };
+    let kind = if is_metadata_service(address) { Some("cloud metadata") } else { special_kind(address) };
     match kind {
         None | Some("private") => Ok(()),
         Some("loopback") if also_this_host => Ok(()),
-        Some(kind) => Err(refused(target.host, address, &format!(", which is {kind}"))),
+        Some(kind) => Err(refused(target.host, address, &format!(" ({kind})"))),
     }
 }
 
-fn only(allowed: &Allowed, target: &Target<'_>) -> Result<(), String> {
-    allowed.judge(target).map_err(|_| match target.address {
+fn check_rules(allowed: &Allowed, target: &Target<'_>) -> Result<(), String> {
+    allowed.check(target).map_err(|_| match target.address {
         Some(address) => refused(target.host, address, ""),
         None => {
-            format!("{} is reached only if --download-allow names it", target.host.unwrap_or_default())
+            format!("{} is not allowed by --download-allow of the cell", target.host.unwrap_or_default())
         }
     })
 }
 
 fn refused(host: Option<&str>, address: IpAddr, which: &str) -> String {
-    let leads = host.map_or_else(String::new, |host| format!("{host} leads to "));
-    format!("{leads}{address}{which}: it is reached only if --download-allow of the cell names it")
+    let leads = host.map_or_else(String::new, |host| format!("{host} resolves to "));
+    format!("{leads}{address}{which}: not allowed by --download-allow of the cell")
 }
 
-fn is_of_cloud(address: IpAddr) -> bool {
-    OF_CLOUDS.iter().any(|known| known.parse::<IpAddr>().is_ok_and(|known| known == meant(address)))
+fn is_metadata_service(address: IpAddr) -> bool {
+    METADATA_ADDRESSES
+        .iter()
+        .any(|known| known.parse::<IpAddr>().is_ok_and(|known| known == effective_address(address)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(reach: &Reach, address: &str) -> Result<(), String> {
+    fn check(reach: &Reach, address: &str) -> Result<(), String> {
         let target = Target {
             scheme: outbound::Scheme::Http,
             host: Some("blobs"),
             address: Some(address.parse().unwrap()),
         };
         match reach {
-            Reach::Usual => usual(&target, false),
-            Reach::AlsoThisHost => usual(&target, true),
-            Reach::Only(allowed) => only(allowed, &target),
+            Reach::Usual => check_default(&target, false),
+            Reach::AlsoThisHost => check_default(&target, true),
+            Reach::Only(allowed) => check_rules(allowed, &target),
         }
     }
 
     #[test]
     fn private_addresses_are_allowed_and_host_and_metadata_are_refused() {
         for fine in ["1.1.1.1", "10.0.0.7", "192.168.1.1", "fd00::1", "2606:4700::1111"] {
-            assert_eq!(asked(&Reach::Usual, fine), Ok(()), "{fine}");
+            assert_eq!(check(&Reach::Usual, fine), Ok(()), "{fine}");
         }
         for (address, kind) in [
             ("127.0.0.1", "loopback"),
@@ -125,20 +128,18 @@ mod tests {
             ("::ffff:169.254.169.254", "link-local"),
             ("fe80::1", "link-local"),
             ("0.0.0.0", "unspecified"),
-            ("fd00:ec2::254", "for machines of a cloud alone"),
-            ("100.100.100.200", "for machines of a cloud alone"),
+            ("fd00:ec2::254", "cloud metadata"),
+            ("100.100.100.200", "cloud metadata"),
         ] {
-            let said = asked(&Reach::Usual, address).unwrap_err();
+            let said = check(&Reach::Usual, address).unwrap_err();
             let parsed: IpAddr = address.parse().unwrap();
             assert_eq!(
                 said,
-                format!(
-                    "blobs leads to {parsed}, which is {kind}: it is reached only if --download-allow of the cell names it"
-                )
+                format!("blobs resolves to {parsed} ({kind}): not allowed by --download-allow of the cell")
             );
         }
-        assert_eq!(asked(&Reach::AlsoThisHost, "127.0.0.1"), Ok(()));
-        assert!(asked(&Reach::AlsoThisHost, "169.254.169.254").is_err());
+        assert_eq!(check(&Reach::AlsoThisHost, "127.0.0.1"), Ok(()));
+        assert!(check(&Reach::AlsoThisHost, "169.254.169.254").is_err());
     }
 
     #[test]
@@ -147,10 +148,10 @@ mod tests {
             ["10.0.0.0/8", "169.254.169.254"].map(|rule| rule.parse().unwrap()).into_iter().collect(),
         );
         for fine in ["10.1.2.3", "169.254.169.254"] {
-            assert_eq!(asked(&only, fine), Ok(()));
+            assert_eq!(check(&only, fine), Ok(()));
         }
         for other in ["1.1.1.1", "192.168.1.1", "127.0.0.1"] {
-            assert!(asked(&only, other).unwrap_err().contains("--download-allow"));
+            assert!(check(&only, other).unwrap_err().contains("--download-allow"));
         }
     }
 }

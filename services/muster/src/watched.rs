@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use metrics::catalogue::CERTIFICATE;
+use metrics::catalogue::CERTIFICATE_EXPIRY;
 use metrics::page::Page;
 use metrics::server;
 
-use crate::cli::words::Invalid;
+use crate::cli::words::InvalidValue;
 use crate::error::ServiceError;
 use crate::otlp::Collector;
-use crate::wire::watching::Watching;
+use crate::wire::watching::MetricsRegistry;
 
 /// Option for the metrics endpoint.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MetricsArgs {
     /// Address to serve /metrics, /livez and /readyz at, such as 127.0.0.1:9464
-    #[arg(long = "metrics", value_name = "ADDR", value_parser = parse, env = "MUSTER_METRICS")]
+    #[arg(long = "metrics", value_name = "ADDR", value_parser = parse_address, env = "MUSTER_METRICS")]
     metrics: Option<SocketAddr>,
 }
 
@@ -25,18 +25,18 @@ pub(crate) struct MetricsArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TracesArgs {
     #[arg(
-        help = "While it leads, send a span of each decision to this collector of OpenTelemetry traces, as http://127.0.0.1:4318",
+        help = "Send a span of each decision to this OpenTelemetry trace collector while leading, such as http://127.0.0.1:4318",
         long, value_name = "URL", value_parser = Collector::parse, env = "MUSTER_OTLP")]
     pub(crate) otlp: Option<Collector>,
 }
 
 /// Parses the address of the metrics endpoint.
-pub(crate) fn parse(text: &str) -> Result<SocketAddr, Invalid> {
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, InvalidValue> {
     text.parse().map_err(|_| {
-        Invalid::new(
+        InvalidValue::new(
             "address",
             text,
-            "IP:PORT, as 127.0.0.1:9464, [::1]:9464, or 0.0.0.0:9464 for all of this host",
+            "IP:PORT, such as 127.0.0.1:9464, [::1]:9464, or 0.0.0.0:9464 for all interfaces",
         )
     })
 }
@@ -47,18 +47,18 @@ impl MetricsArgs {
     ///
     /// # Errors
     /// The address cannot be bound.
-    pub(crate) async fn open(&self, certificate: Option<PathBuf>) -> Result<Watching, ServiceError> {
-        let Some(address) = self.metrics else { return Ok(Watching::default()) };
+    pub(crate) async fn open(&self, certificate: Option<PathBuf>) -> Result<MetricsRegistry, ServiceError> {
+        let Some(address) = self.metrics else { return Ok(MetricsRegistry::default()) };
         // The file is read for each request, because a certificate may be renewed while the program runs.
         let expires_in = move || {
             let pem = std::fs::read(certificate.as_ref()?).ok()?;
             let left = access::certificates::expiry(&pem).ok()?.since(clock::now());
-            Some(CERTIFICATE.says(left.as_secs_f64()))
+            Some(CERTIFICATE_EXPIRY.says(left.as_secs_f64()))
         };
         let page = Page::new(env!("CARGO_PKG_VERSION")).with(move || expires_in().into_iter().collect());
         let bound = server::serve(page.clone(), address).await?;
-        tracing::info!("metrics are served at http://{bound}/metrics");
-        Ok(Watching::by(page))
+        tracing::info!("serving metrics at http://{bound}/metrics");
+        Ok(MetricsRegistry::by(page))
     }
 }
 
@@ -69,11 +69,11 @@ mod tests {
     #[test]
     fn metrics_address_is_an_ip_and_a_port() {
         for fine in ["127.0.0.1:9464", "[::1]:9464", "0.0.0.0:0"] {
-            assert!(parse(fine).is_ok(), "{fine}");
+            assert!(parse_address(fine).is_ok(), "{fine}");
         }
         for bad in ["9464", ":9464", "localhost:9464", "127.0.0.1", "127.0.0.1:99999", ""] {
-            let said = parse(bad).unwrap_err().to_string();
-            assert!(said.contains("IP:PORT, as 127.0.0.1:9464"), "{said}");
+            let said = parse_address(bad).unwrap_err().to_string();
+            assert!(said.contains("IP:PORT, such as 127.0.0.1:9464"), "{said}");
         }
     }
 }

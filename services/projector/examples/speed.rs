@@ -1,45 +1,48 @@
-//! How fast a projector catches up: folds a log of so many entries into a file of `SQLite` and into PostgreSQL, and says how
-//! many entries each took in a second; then how long after an entry was written it is in the tables, at 100 entries/s.
+//! Measures how fast a projector catches up. Folds a log with the given number of entries into a file of
+//! `SQLite` and into PostgreSQL, and prints the entries per second of each. Then writes 100 entries/s, and
+//! prints the delay until each entry is in the tables.
 //!
 //! ```sh
-//! cargo run --release -p projector --example speed -- 200000                  # both, on a server of its own
-//! cargo run --release -p projector --example speed -- 200000 postgres://...   # there
+//! cargo run --release -p projector --example speed -- 200000                  # a new file and a new server
+//! cargo run --release -p projector --example speed -- 200000 postgres://...   # only this database
 //! ```
-//! The log comes from the real machines: processes of four instances that are desired, claimed, started, crash, start
-//! again, are scaled and removed, and tasks beside them, some 200 lives at a time. Each entry is one decision, the least
-//! that an entry can be.
+//!
+//! The log comes from the real machines. Processes of four instances are desired, claimed, started, crash,
+//! restart, are scaled and removed. Tasks run beside them. About 200 lifecycles run at a time. Each entry has
+//! only one decision, which is the minimum.
 
-#![expect(clippy::print_stdout, reason = "this is what it is for")]
+#![expect(clippy::print_stdout, reason = "the benchmark prints its measurements")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use journal::{Append, Journal, Memory};
 use projections::World;
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projector::{Projector, Url, run};
 use schemas::container::{Epoch, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::isolation::Isolation;
-use schemas::names::{ClientName, ClusterId, Ids};
+use schemas::names::{ClientName, ClusterId, IdGenerator};
 use schemas::{Decision, Place, Position, Subject, Timestamp, actual, cluster, process, task};
 use support::postgres::Postgres;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const SHARDS: u16 = 32;
-/// Lives that go on side by side.
-const SIDE_BY_SIDE: u64 = 200;
+/// Number of concurrent lifecycles.
+const CONCURRENT_LIFECYCLES: u64 = 200;
 const INSTANCES: u32 = 4;
 
-/// Entries that are written one by one when the tables have caught up, and the time between two of them.
-const LATER: usize = 1_000;
-const PACE: Duration = Duration::from_millis(10);
+/// Number of entries that are written one by one after the tables have caught up, and the interval between
+/// them.
+const PACED_ENTRIES: usize = 1_000;
+const PACED_INTERVAL: Duration = Duration::from_millis(10);
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// What happens to a process or to its task, in this order.
+/// Step in the lifecycle of a process or its task, in this order.
 #[derive(Clone, Copy)]
 enum Step {
     Desire,
@@ -59,7 +62,7 @@ enum Reported {
     Gone,
 }
 
-/// A life: 24 entries.
+/// Returns the steps of one lifecycle: 24 entries.
 fn life() -> Vec<Step> {
     use Reported::{Claimed, Crashed, Gone, Started};
     let mut steps = vec![Step::Desire, Step::DesireTask];
@@ -79,44 +82,44 @@ fn life() -> Vec<Step> {
     steps
 }
 
-/// A log that is being written.
+/// Log under construction.
 struct Log {
     world: World,
-    ids: Ids,
+    ids: IdGenerator,
     now: Timestamp,
     journal: Journal,
     last: BTreeMap<Subject, Position>,
-    /// Steps that were taken so far.
+    /// Number of steps taken so far.
     taken: u64,
 }
 
 impl Log {
-    async fn founded() -> Result<Self, Failed> {
+    async fn new() -> Result<Self, Failed> {
         let now = Timestamp::from_seconds(1_800_000_000);
         let journal = Journal::Memory(Memory::new());
         let (world, last) = (World::new(), BTreeMap::new());
-        let mut log = Self { world, ids: Ids::new(1), now, journal, last, taken: 0 };
+        let mut log = Self { world, ids: IdGenerator::new(1), now, journal, last, taken: 0 };
         let id = ClusterId(log.ids.next(now));
         let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
         log.append(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]).await?;
         Ok(log)
     }
 
-    /// So many entries.
-    async fn of(entries: u64) -> Result<Self, Failed> {
-        let (mut log, steps) = (Self::founded().await?, life());
+    /// Writes a log with this many entries.
+    async fn with_entries(entries: u64) -> Result<Self, Failed> {
+        let (mut log, steps) = (Self::new().await?, life());
         while log.world.position().0 < entries {
-            log.go_on(&steps).await?;
+            log.next_step(&steps).await?;
         }
         Ok(log)
     }
 
-    /// Takes the next step: the same one of each life of a round, then the next one.
-    async fn go_on(&mut self, steps: &[Step]) -> Result<(), Failed> {
-        let (turn, life) = (self.taken / SIDE_BY_SIDE, self.taken % SIDE_BY_SIDE);
+    /// Takes the next step. All lifecycles of a round take the same step before any takes the next one.
+    async fn next_step(&mut self, steps: &[Step]) -> Result<(), Failed> {
+        let (turn, life) = (self.taken / CONCURRENT_LIFECYCLES, self.taken % CONCURRENT_LIFECYCLES);
         let (round, step) = (turn / steps.len() as u64, turn % steps.len() as u64);
         self.taken += 1;
-        self.step(round * SIDE_BY_SIDE + life, steps[usize::try_from(step)?]).await
+        self.step(round * CONCURRENT_LIFECYCLES + life, steps[usize::try_from(step)?]).await
     }
 
     async fn step(&mut self, life: u64, step: Step) -> Result<(), Failed> {
@@ -127,10 +130,10 @@ impl Log {
             let (known, now) = (self.world.process(&process), self.now);
             let context = process::Context {
                 now,
-                fresh: true,
+                is_fresh: true,
                 present: &|_| true,
                 known: &|_| true,
-                numbered: &|_| {},
+                for_each_cell: &|_| {},
             };
             let events = process::decide(known, &command, context).map_err(|why| why.to_string())?;
             let epoch = known.map_or(Epoch(now), |known| known.epoch);
@@ -224,7 +227,7 @@ impl Log {
     }
 }
 
-/// Folds it, and writes nothing.
+/// Folds the log without writing to a database.
 async fn fold(journal: &Journal, end: Position) -> Result<(), Failed> {
     let (mut projector, mut follower) = (Projector::default(), journal.follow(Position(0)));
     while projector.position() < end {
@@ -236,13 +239,13 @@ async fn fold(journal: &Journal, end: Position) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Catches up with the log, and follows it while it is written on.
+/// Projects the log, and measures the delay while the log grows.
 async fn project(log: &mut Log, url: &Url) -> Result<(), Failed> {
     let (journal, stop) = (log.journal.clone(), CancellationToken::new());
     let (told, mut heard) = mpsc::unbounded_channel();
-    let running = run(&journal, Positions::new(), url, &stop, |at| {
+    let running = run(&journal, QuarantinedPositions::new(), url, &stop, |at| {
         if let Some(at) = at {
-            // Nobody listens any more: it is about to stop.
+            // A send fails only if the receiver was dropped, just before the stop.
             told.send((at.position, Instant::now())).ok();
         }
     });
@@ -250,20 +253,24 @@ async fn project(log: &mut Log, url: &Url) -> Result<(), Failed> {
         let (kind, began) = (url.to_string(), Instant::now());
         let kind = kind.split(':').next().unwrap_or_default();
         let end = log.world.position();
-        reached(&mut heard, end).await?;
-        say(kind, end.0, began);
+        wait_for_position(&mut heard, end).await?;
+        print_rate(kind, end.0, began);
         let steps = life();
         let mut behind = vec![];
-        for nth in 0..=LATER {
-            tokio::time::sleep(PACE).await;
-            log.go_on(&steps).await?;
+        for nth in 0..=PACED_ENTRIES {
+            tokio::time::sleep(PACED_INTERVAL).await;
+            log.next_step(&steps).await?;
             let written = Instant::now();
-            let seen = reached(&mut heard, log.world.position()).await?;
-            // The first waits for the indexes.
+            let seen = wait_for_position(&mut heard, log.world.position()).await?;
+            // The delay of the first entry is not counted, because this entry waits for the indexes.
             behind.extend((nth > 0).then(|| seen - written));
         }
         behind.sort();
-        println!("{kind:10} behind: p50 {:.1?}, p99 {:.1?}", behind[LATER / 2], behind[LATER * 99 / 100]);
+        println!(
+            "{kind:10} lag: p50 {:.1?}, p99 {:.1?}",
+            behind[PACED_ENTRIES / 2],
+            behind[PACED_ENTRIES * 99 / 100]
+        );
         stop.cancel();
         Ok::<(), Failed>(())
     };
@@ -272,8 +279,8 @@ async fn project(log: &mut Log, url: &Url) -> Result<(), Failed> {
     written
 }
 
-/// When the tables were told to have reached a position.
-async fn reached(
+/// Returns the time at which the tables reached a position.
+async fn wait_for_position(
     heard: &mut mpsc::UnboundedReceiver<(Position, Instant)>,
     position: Position,
 ) -> Result<Instant, Failed> {
@@ -281,18 +288,18 @@ async fn reached(
         match heard.recv().await {
             Some((at, when)) if at >= position => return Ok(when),
             Some(_) => {}
-            None => return Err("the projector has ended".into()),
+            None => return Err("the projector has stopped".into()),
         }
     }
 }
 
-fn say(what: &str, entries: u64, began: Instant) {
+fn print_rate(what: &str, entries: u64, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("?").trim().to_owned();
     let rate = entries as f64 / seconds;
-    println!("{what:10} {seconds:7.2} s {rate:9.0} entries/s, resident afterwards {resident}");
+    println!("{what:10} {seconds:7.2} s {rate:9.0} entries/s, {resident} resident afterwards");
 }
 
 #[tokio::main]
@@ -300,12 +307,12 @@ async fn main() -> Result<(), Failed> {
     let mut words = std::env::args().skip(1);
     let entries = words.next().map_or(Ok(100_000), |word| word.parse::<u64>())?;
     let began = Instant::now();
-    let mut log = Log::of(entries).await?;
-    say("writing", entries, began);
+    let mut log = Log::with_entries(entries).await?;
+    print_rate("writing", entries, began);
     let end = log.journal.end().await?;
     let began = Instant::now();
     fold(&log.journal, end).await?;
-    say("folding", end.0, began);
+    print_rate("folding", end.0, began);
     let given: Vec<String> = words.collect();
     let (folder, server);
     let urls = if given.is_empty() {

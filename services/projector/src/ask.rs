@@ -1,4 +1,4 @@
-//! Questions in SQL: read only, with their answers as plain data.
+//! Read-only SQL queries, with results as plain data.
 
 use std::time::Duration;
 
@@ -7,120 +7,119 @@ use schemas::Position;
 use serde_json::Value;
 
 use crate::connection::Connection;
-use crate::database::{Standing, standings};
+use crate::database::{Generation, read_generations};
 use crate::{Error, Url};
 
-/// How long the answer to a question may take, unless somebody says otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(10 * 60);
-/// Rows of an answer that is held as a whole.
-pub const ANSWER_ROWS: usize = 100_000;
-/// Bytes of an answer that is held as a whole: of its texts, and 8 for each value.
-pub const ANSWER_BYTES: usize = 64 << 20;
-/// What a value takes beside its text.
+/// Default limit for the time of one query.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Maximum number of rows of a result that is collected in memory.
+pub const MAX_ROWS: usize = 100_000;
+/// Maximum size of a result that is collected in memory, in bytes. The size is the length of all texts plus 8
+/// bytes for each value.
+pub const MAX_BYTES: usize = 64 << 20;
+/// Size that is counted for a value besides its text, in bytes.
 const VALUE_BYTES: usize = 8;
 
-/// What a question is.
-const ASKED: &str =
-    "one statement is asked that answers rows (SELECT, VALUES, WITH or EXPLAIN), and nothing is written here";
+/// Description of a valid query, used in errors.
+const QUERY_RULE: &str =
+    "expected one statement that returns rows (SELECT, VALUES, WITH or EXPLAIN), and queries are read-only";
 
-/// A database that is only read, all of it at one moment.
+/// Read-only session on a database. All queries of a session read the database as it was at the same time.
 #[derive(Debug)]
-pub struct Reading {
+pub struct QuerySession {
     url: Url,
     connection: Connection,
     patience: Duration,
 }
 
-/// A question that can be asked.
+/// A validated query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct Query {
     text: String,
     columns: Vec<String>,
 }
 
-/// The answer to a question.
+/// Result of a query.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// The names of its columns.
+pub struct QueryResult {
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// Its rows: a value for each column.
+    /// Rows, with a value for each column.
     pub rows: Vec<Vec<Value>>,
 }
 
-impl Question {
-    /// The names of the columns that its answer has.
+impl Query {
+    /// Returns the names of the result's columns.
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 }
 
-impl Reading {
-    /// Opens a database to read it, and says where its tables stand.
+impl QuerySession {
+    /// Opens a database for reading. Returns the state of its live tables.
     ///
     /// # Errors
-    /// It isn't there, can't be opened, or holds no tables of Muster.
-    pub async fn open(url: &Url) -> Result<(Self, Standing), Error> {
-        Self::patient(url, PATIENCE).await
+    /// The database does not exist, cannot be opened, or contains no tables of Muster.
+    pub async fn open(url: &Url) -> Result<(Self, Generation), Error> {
+        Self::open_with_timeout(url, DEFAULT_TIMEOUT).await
     }
 
-    /// The same, where the answer to a question may take so long.
+    /// Opens a database like [`Self::open`], with this limit for the time of one query.
     ///
     /// # Errors
-    /// As of [`Self::open`].
-    pub async fn patient(url: &Url, patience: Duration) -> Result<(Self, Standing), Error> {
-        let mut connection = Connection::reading(url).await?;
+    /// See [`Self::open`].
+    pub async fn open_with_timeout(url: &Url, patience: Duration) -> Result<(Self, Generation), Error> {
+        let mut connection = Connection::open_for_reading(url).await?;
         let doing = || Error::database(format!("can't open the database {url}"));
         connection.limit(patience).await.map_err(doing())?;
-        let standing = begin_holding(&mut connection, url).await?;
+        let standing = begin_with_views(&mut connection, url).await?;
         Ok((Self { url: url.clone(), connection, patience }, standing))
     }
 
-    /// From now on tables show what held at a position.
-    ///
-    /// # Errors
-    /// The database can't be read.
+    /// Makes the tables show their state at a past position. This applies to all later queries of the
+    /// session.
     pub async fn as_of(&mut self, position: Position) -> Result<(), Error> {
         let needs = match self.url.dialect() {
             Dialect::Sqlite => "",
-            Dialect::Postgres => ", for which views are made that need the right TEMPORARY on the database",
+            Dialect::Postgres => " (temporary views need the right TEMPORARY on the database)",
         };
         let doing = || Error::database(format!("can't show position {position}{needs}"));
-        // These views are the connection's own, and yet nothing can be made where nothing can be written.
+        // The views are temporary, but a read-only transaction cannot create them.
         self.connection.run("ROLLBACK").await.map_err(doing())?;
-        let views = sql::as_of(self.connection.dialect(), self.url.schema(), position);
+        let views = sql::create_temp_views(self.connection.dialect(), self.url.schema(), position);
         self.connection.run_all(&views).await.map_err(doing())?;
-        begin_holding(&mut self.connection, &self.url).await.map(drop)
+        begin_with_views(&mut self.connection, &self.url).await.map(drop)
     }
 
-    /// Looks whether something is a question: one statement that answers rows.
+    /// Validates a query: one statement that returns rows.
     ///
     /// # Errors
-    /// What the database says of it: it can't be read, or would write.
-    pub async fn question(&mut self, text: &str) -> Result<Question, Error> {
-        self.connection.limit_from_now(self.patience).await.map_err(|error| self.refused(error))?;
+    /// The database rejects the statement, or the statement would write.
+    pub async fn question(&mut self, text: &str) -> Result<Query, Error> {
+        self.connection.set_deadline(self.patience).await.map_err(|error| self.refused(error))?;
         let text = match self.connection.dialect() {
-            Dialect::Sqlite => self.alone(text).await?,
-            // It refuses by itself to prepare several.
+            Dialect::Sqlite => self.check_single(text).await?,
+            // The server itself refuses to prepare several statements.
             Dialect::Postgres => text,
         };
         let columns = self.connection.columns(text).await.map_err(|error| self.refused(error))?;
         if columns.is_empty() {
-            return Err(Error::Question(format!("it answers no rows: {ASKED}")));
+            return Err(Error::InvalidQuery(format!("the statement returns no rows: {QUERY_RULE}")));
         }
-        Ok(Question { text: text.to_owned(), columns })
+        Ok(Query { text: text.to_owned(), columns })
     }
 
-    /// Asks a question, and gives what is answered row by row, as long as it is taken.
+    /// Runs a query and passes its rows to `take` one by one, until `take` fails.
     ///
     /// # Errors
-    /// What the database says of it; it takes too long; a row isn't taken.
+    /// The database rejects the query, the query takes too long, or `take` fails.
     pub async fn each<E: From<Error>>(
         &mut self,
-        question: &Question,
+        question: &Query,
         mut take: impl FnMut(Vec<Value>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.connection.limit_from_now(self.patience).await.map_err(|error| self.refused(error))?;
+        self.connection.set_deadline(self.patience).await.map_err(|error| self.refused(error))?;
         let mut taken = Ok(());
         let answered = self.connection.answer(&question.text, |row| {
             taken = take(row);
@@ -131,42 +130,46 @@ impl Reading {
         answered.map_err(|error| self.refused(error).into())
     }
 
-    /// Asks a question: one statement that answers rows, at most [`ANSWER_ROWS`] and [`ANSWER_BYTES`].
+    /// Runs a query and collects its result: one statement that returns rows, at most [`MAX_ROWS`] and
+    /// [`MAX_BYTES`].
     ///
     /// # Errors
-    /// What the database says of it: it can't be read, or would write; it takes too long; the answer is larger.
-    pub async fn ask(&mut self, question: &str) -> Result<Answer, Error> {
+    /// The database rejects the statement, the statement would write, it takes too long, or the result is
+    /// larger.
+    pub async fn ask(&mut self, question: &str) -> Result<QueryResult, Error> {
         let question = self.question(question).await?;
         let (mut rows, mut bytes) = (vec![], 0);
         self.each(&question, |row| {
-            bytes += row.iter().map(weight).sum::<usize>();
+            bytes += row.iter().map(value_bytes).sum::<usize>();
             rows.push(row);
             check_size(rows.len(), bytes)
         })
         .await?;
-        Ok(Answer { columns: question.columns, rows })
+        Ok(QueryResult { columns: question.columns, rows })
     }
 
-    /// A question to a file, without what stands behind it. The library runs as many statements as it is given. So
-    /// `SQLite` is shown it as a part of another question first: only one that answers rows can be that, and nothing
-    /// like COMMIT, ATTACH or VACUUM; two are never, for the first would end where a parenthesis is open.
-    async fn alone<'a>(&mut self, text: &'a str) -> Result<&'a str, Error> {
+    /// For a file, returns the first statement of a query, without trailing comments and semicolons.
+    ///
+    /// The library runs every statement that it receives. So `SQLite` first prepares the text as a subquery.
+    /// Only a statement that returns rows is valid there; COMMIT, ATTACH or VACUUM are not. Two statements
+    /// are never valid, because the first would end inside of an open parenthesis.
+    async fn check_single<'a>(&mut self, text: &'a str) -> Result<&'a str, Error> {
         let text = first(text);
-        let part = format!("SELECT EXISTS ({}\n)", unexplained(text));
+        let part = format!("SELECT EXISTS ({}\n)", strip_explain(text));
         match self.connection.columns(&part).await.map_err(|error| self.refused(error)) {
             Ok(_) => Ok(text),
-            Err(Error::Question(said)) if said.contains("syntax error") || said == "incomplete input" => {
-                Err(Error::Question(format!("{said}: {ASKED}")))
+            Err(Error::InvalidQuery(said)) if said.contains("syntax error") || said == "incomplete input" => {
+                Err(Error::InvalidQuery(format!("{said}: {QUERY_RULE}")))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Why there is no answer.
+    /// Converts an error of the database to the reason why the query has no result.
     fn refused(&self, error: sqlx::Error) -> Error {
-        if Connection::took_too_long(&error) {
-            return Error::Question(format!(
-                "its answer took longer than {:?}: ask for less, or give it longer with --timeout",
+        if Connection::is_timeout(&error) {
+            return Error::InvalidQuery(format!(
+                "the query took longer than {:?}: narrow it, or set a longer --timeout",
                 self.patience
             ));
         }
@@ -175,33 +178,34 @@ impl Reading {
 }
 
 fn check_size(rows: usize, bytes: usize) -> Result<(), Error> {
-    if rows <= ANSWER_ROWS && bytes <= ANSWER_BYTES {
+    if rows <= MAX_ROWS && bytes <= MAX_BYTES {
         return Ok(());
     }
-    Err(Error::Question(format!(
-        "its answer has more than {ANSWER_ROWS} rows or {} MiB: ask for less, as with LIMIT, or with -o csv or -o jsonl, \
-         which take any number",
-        ANSWER_BYTES >> 20
+    Err(Error::InvalidQuery(format!(
+        "the result has more than {MAX_ROWS} rows or {} MiB: add a LIMIT, or use -o csv or -o jsonl, \
+         which have no limit",
+        MAX_BYTES >> 20
     )))
 }
 
-/// Bytes that a value takes.
-fn weight(value: &Value) -> usize {
+/// Returns the size that is counted for a value, in bytes.
+fn value_bytes(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
             Value::String(text) => text.len(),
-            Value::Array(values) => values.iter().map(weight).sum(),
-            Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+            Value::Array(values) => values.iter().map(value_bytes).sum(),
+            Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + value_bytes(value)).sum(),
         }
 }
 
-/// The first statement of a text, if nothing stands behind it but comments and semicolons; else the whole text.
+/// Returns the first statement of a text if only comments and semicolons follow it, and the whole text
+/// otherwise.
 fn first(text: &str) -> &str {
     let end = end_of_first(text);
     let mut rest = &text[end..];
     loop {
-        let behind = unspaced(rest).trim_start_matches(';');
+        let behind = skip_spaces(rest).trim_start_matches(';');
         if behind.len() == rest.len() {
             return if rest.is_empty() { &text[..end] } else { text };
         }
@@ -209,7 +213,7 @@ fn first(text: &str) -> &str {
     }
 }
 
-/// Where the first semicolon stands that is in no text, name or comment.
+/// Returns the offset of the first semicolon outside of texts, names and comments, or the length of the text.
 fn end_of_first(text: &str) -> usize {
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
@@ -219,7 +223,7 @@ fn end_of_first(text: &str) -> usize {
             '[' => Some(']'),
             _ => None,
         };
-        let commented = unspaced(rest);
+        let commented = skip_spaces(rest);
         rest = match close {
             Some(close) => rest[1..].split_once(close).map_or("", |(_, behind)| behind),
             None if commented.len() < rest.len() => commented,
@@ -229,8 +233,8 @@ fn end_of_first(text: &str) -> usize {
     text.len() - rest.len()
 }
 
-/// What stands behind the spaces and comments that a text begins with.
-fn unspaced(text: &str) -> &str {
+/// Removes spaces and comments from the start of a text.
+fn skip_spaces(text: &str) -> &str {
     let mut rest = text.trim_start();
     loop {
         let behind = if let Some(comment) = rest.strip_prefix("--") {
@@ -244,35 +248,35 @@ fn unspaced(text: &str) -> &str {
     }
 }
 
-/// What is explained, if it is asked how `SQLite` would answer; else the same question.
-fn unexplained(question: &str) -> &str {
-    let Some(rest) = behind_word(question, "EXPLAIN") else { return question };
-    behind_word(rest, "QUERY").and_then(|rest| behind_word(rest, "PLAN")).unwrap_or(rest)
+/// Removes a leading EXPLAIN or EXPLAIN QUERY PLAN from a query.
+fn strip_explain(question: &str) -> &str {
+    let Some(rest) = strip_word(question, "EXPLAIN") else { return question };
+    strip_word(rest, "QUERY").and_then(|rest| strip_word(rest, "PLAN")).unwrap_or(rest)
 }
 
-/// What stands behind a word, if a text begins with it.
-fn behind_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
-    let (begin, rest) = unspaced(text).split_at_checked(word.len())?;
+/// Returns the text after a word, or `None` if the text does not start with that word.
+fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let (begin, rest) = skip_spaces(text).split_at_checked(word.len())?;
     let ends = !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
     (begin.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// Begins to read at one moment, at which the live tables stand somewhere. From its first answer on a transaction of
-/// `PostgreSQL` can't become one that writes.
-pub(crate) async fn begin(connection: &mut Connection, url: &Url) -> Result<Standing, Error> {
+/// Starts a read transaction and returns the state of the live tables. After its first result, a transaction
+/// of `PostgreSQL` cannot be changed to one that writes.
+pub(crate) async fn begin(connection: &mut Connection, url: &Url) -> Result<Generation, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
     connection.begin_reading().await.map_err(doing())?;
     live(connection, url).await
 }
 
-/// The same, where what the views show stays what they show.
-async fn begin_holding(connection: &mut Connection, url: &Url) -> Result<Standing, Error> {
+/// Starts a read transaction in which the views keep showing the same tables.
+async fn begin_with_views(connection: &mut Connection, url: &Url) -> Result<Generation, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
-    connection.begin_holding(url.schema()).await.map_err(doing())?;
+    connection.begin_with_views(url.schema()).await.map_err(doing())?;
     live(connection, url).await
 }
 
-async fn live(connection: &mut Connection, url: &Url) -> Result<Standing, Error> {
-    let all = standings(connection, url).await?.unwrap_or_default();
+async fn live(connection: &mut Connection, url: &Url) -> Result<Generation, Error> {
+    let all = read_generations(connection, url).await?.unwrap_or_default();
     all.into_iter().find(|one| one.live).ok_or_else(|| Error::Empty(url.clone()))
 }

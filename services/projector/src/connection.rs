@@ -1,4 +1,4 @@
-//! One connection to a database, whichever it is.
+//! Connection to a database of either kind.
 
 use std::time::{Duration, Instant};
 
@@ -9,40 +9,41 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor, Row, TypeInfo, ValueRef};
 
-use crate::url::Place;
+use crate::url::PostgresUrl;
 use crate::{Error, Url};
 
-/// How long a server may take to answer who connects.
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long a writer of a file waits for another one.
-const BUSY: Duration = Duration::from_secs(60);
-/// How often a server looks whether who asked is still there.
-const LOOK: &str = "5s";
-/// Instructions of the virtual machine of `SQLite` between two looks at the clock: some tenths of a millisecond.
-const STEPS: i32 = 10_000;
-/// What a server calls a statement that was canceled, and a file one that was interrupted.
-const CUT_OFF: [&str; 2] = ["57014", "9"];
-/// What a server calls a table, and a schema, that isn't there.
-const MISSING: [&str; 2] = ["42P01", "3F000"];
-/// The oldest server that has what the tables need, as it numbers itself.
-const OLDEST: i64 = 150_000;
+/// Time limit for connecting to a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a writer of a file waits for a lock of another writer.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which a server checks that its client is still connected.
+const CLIENT_CHECK_INTERVAL: &str = "5s";
+/// Instructions of `SQLite`'s virtual machine between two checks of the time limit: some tenths of a
+/// millisecond.
+const PROGRESS_INSTRUCTIONS: i32 = 10_000;
+/// Codes of a cancelled statement of `PostgreSQL` and of an interrupted one of `SQLite`.
+const CANCELLED_CODES: [&str; 2] = ["57014", "9"];
+/// Codes of `PostgreSQL` for a missing table and a missing schema.
+const MISSING_CODES: [&str; 2] = ["42P01", "3F000"];
+/// Oldest supported version of `PostgreSQL`, as `server_version_num`.
+const MIN_SERVER_VERSION: i64 = 150_000;
 
-/// A connection.
+/// Connection to a database.
 #[derive(Debug)]
 pub(crate) enum Connection {
     Sqlite(SqliteConnection),
     Postgres(Box<PgConnection>),
 }
 
-/// A row as it was read.
-type Fetched<T> = Result<T, sqlx::Error>;
+/// Result of converting a row.
+type Converted<T> = Result<T, sqlx::Error>;
 
-/// A row as text, column by column; what is nothing is none.
+/// A row as text, one element per column. `None` for NULL.
 pub type TextRow = Vec<Option<String>>;
 
 impl Connection {
-    /// A connection that writes. A file or a schema that isn't there is made.
-    pub(crate) async fn writing(url: &Url) -> Result<Self, Error> {
+    /// Opens a connection for writing. Creates the file or the schema if it does not exist.
+    pub(crate) async fn open_for_writing(url: &Url) -> Result<Self, Error> {
         let doing = || Error::database(format!("can't open the database {url}"));
         match url {
             Url::Sqlite(file) => {
@@ -50,18 +51,20 @@ impl Connection {
                     .filename(file)
                     .create_if_missing(true)
                     .journal_mode(SqliteJournalMode::Wal)
-                    // What a power cut takes is written again: rows and position go together.
+                    // If a power cut loses a transaction, it is written again, because rows and position
+                    // commit together.
                     .synchronous(SqliteSynchronous::Normal)
-                    .busy_timeout(BUSY)
+                    .busy_timeout(BUSY_TIMEOUT)
                     .disable_statement_logging();
                 Ok(Self::Sqlite(SqliteConnection::connect_with(&options).await.map_err(doing())?))
             }
             Url::Postgres(place) => {
-                let mut connection = Self::to_server(url, place).await?;
+                let mut connection = Self::connect_to_server(url, place).await?;
                 let schema = place.schema();
-                connection.make_schema(schema).await.map_err(doing())?;
-                // What a power cut takes is written again, as above. Rows that end are found by their keys one by one:
-                // without statistics of what was just copied a plan would read whole tables.
+                connection.create_schema(schema).await.map_err(doing())?;
+                // If a power cut loses a transaction, it is written again, as above. Ended rows are found by
+                // key one by one. Without statistics on freshly copied rows, the planner would scan whole
+                // tables.
                 let settings = format!(
                     "SET search_path TO {schema}; SET synchronous_commit TO off; SET statement_timeout TO 0; \
                      SET lock_timeout TO '30s'; SET enable_seqscan TO off; SET enable_hashjoin TO off; \
@@ -73,8 +76,8 @@ impl Connection {
         }
     }
 
-    /// A connection that only reads.
-    pub(crate) async fn reading(url: &Url) -> Result<Self, Error> {
+    /// Opens a connection for reading only.
+    pub(crate) async fn open_for_reading(url: &Url) -> Result<Self, Error> {
         let doing = || Error::database(format!("can't open the database {url}"));
         match url {
             Url::Sqlite(file) => {
@@ -83,7 +86,7 @@ impl Connection {
                 Ok(Self::Sqlite(SqliteConnection::connect_with(&options).await.map_err(doing())?))
             }
             Url::Postgres(place) => {
-                let mut connection = Self::to_server(url, place).await?;
+                let mut connection = Self::connect_to_server(url, place).await?;
                 let path = format!("SET search_path TO {}, public", place.schema());
                 connection.run(&path).await.map_err(doing())?;
                 Ok(connection)
@@ -91,10 +94,10 @@ impl Connection {
         }
     }
 
-    async fn to_server(url: &Url, place: &Place) -> Result<Self, Error> {
+    async fn connect_to_server(url: &Url, place: &PostgresUrl) -> Result<Self, Error> {
         let doing = || Error::database(format!("can't open the database {url}"));
         let options = place.options().map_err(doing())?.disable_statement_logging();
-        let connected = tokio::time::timeout(CONNECT, PgConnection::connect_with(&options)).await;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&options)).await;
         let silent = |_| sqlx::Error::Io(std::io::Error::from(std::io::ErrorKind::TimedOut));
         let connected = connected.map_err(silent).and_then(|connected| connected);
         let mut connection = Self::Postgres(Box::new(connected.map_err(doing())?));
@@ -105,21 +108,22 @@ impl Connection {
         let said = said.first().map(Vec::as_slice).unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         match said {
-            [number, version, _] if number.as_i64().is_none_or(|number| number < OLDEST) => {
+            [number, version, _] if number.as_i64().is_none_or(|number| number < MIN_SERVER_VERSION) => {
                 Err(Error::OldServer(text(version)))
             }
-            [_, _, encoding] if encoding != "UTF8" => Err(Error::Encoding(text(encoding))),
+            [_, _, encoding] if encoding != "UTF8" => Err(Error::OtherEncoding(text(encoding))),
             _ => Ok(connection),
         }
     }
 
-    /// Who may not make a schema may well write to one that is there.
-    async fn make_schema(&mut self, schema: &str) -> Result<(), sqlx::Error> {
+    /// Creates the schema if it does not exist. The check comes first because a role may write to an existing
+    /// schema without the right to create one.
+    async fn create_schema(&mut self, schema: &str) -> Result<(), sqlx::Error> {
         let known = self.rows(&format!("SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'")).await?;
         if known.is_empty() {
             let made = format!(
                 "CREATE SCHEMA IF NOT EXISTS {schema}; \
-                 COMMENT ON SCHEMA {schema} IS 'Tables of everything that happened in a cluster of muster'"
+                 COMMENT ON SCHEMA {schema} IS 'Tables of the event log of a Muster cluster'"
             );
             self.run(&made).await?;
         }
@@ -133,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Runs statements, and says how many rows they changed.
+    /// Runs statements and returns the number of rows that they changed.
     pub(crate) async fn run(&mut self, statements: &str) -> Result<u64, sqlx::Error> {
         let statements = sqlx::raw_sql(AssertSqlSafe(statements.to_owned()));
         Ok(match self {
@@ -150,7 +154,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The few rows that a statement answers.
+    /// Runs a statement and returns its rows. For statements with few rows.
     pub(crate) async fn rows(&mut self, statement: &str) -> Result<Vec<Vec<Value>>, sqlx::Error> {
         let mut rows = vec![];
         self.answer(statement, |row| {
@@ -161,20 +165,20 @@ impl Connection {
         Ok(rows)
     }
 
-    /// Gives the rows that a statement answers one after the other, as long as they are taken.
+    /// Runs a statement and passes its rows to `take` one by one, until `take` returns `false`.
     pub(crate) async fn answer(
         &mut self,
         statement: &str,
         take: impl FnMut(Vec<Value>) -> bool,
     ) -> Result<(), sqlx::Error> {
-        self.fetch(statement, (of_file, of_server), take).await
+        self.fetch(statement, (sqlite_values, postgres_values), take).await
     }
 
-    /// The same, each row made of what either database gives.
+    /// Runs a statement and passes its rows to `take`, converted from the row type of the database.
     async fn fetch<T>(
         &mut self,
         statement: &str,
-        (of_file, of_server): (impl Fn(&SqliteRow) -> Fetched<T>, impl Fn(&PgRow) -> Fetched<T>),
+        (of_file, of_server): (impl Fn(&SqliteRow) -> Converted<T>, impl Fn(&PgRow) -> Converted<T>),
         mut take: impl FnMut(T) -> bool,
     ) -> Result<(), sqlx::Error> {
         let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
@@ -199,42 +203,46 @@ impl Connection {
         Ok(())
     }
 
-    /// From now on no statement of a server takes longer, nor much longer than who asked is there.
+    /// Limits the time of each later statement of a server. Also makes the server cancel statements of a
+    /// disconnected client.
     pub(crate) async fn limit(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => Ok(()),
             Self::Postgres(_) => {
-                // Nothing is as long as it takes.
+                // A timeout of 0 would mean no limit.
                 let millis = patience.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
                 self.run(&format!("SET statement_timeout TO {millis}")).await?;
-                // Servers on systems that can't tell refuse it: there the time alone is the limit.
-                self.run(&format!("SET client_connection_check_interval TO '{LOOK}'")).await.ok();
+                // Servers on systems without this check refuse the setting. In that case only the time limit
+                // applies.
+                self.run(&format!("SET client_connection_check_interval TO '{CLIENT_CHECK_INTERVAL}'"))
+                    .await
+                    .ok();
                 Ok(())
             }
         }
     }
 
-    /// From now on statements of a file take no longer, all together. One would run on, on a thread of the library's, when
-    /// nobody waits for it any more.
-    pub(crate) async fn limit_from_now(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
+    /// Limits the total time of later statements of a file, counted from now. Without the limit, a statement
+    /// would continue on a thread of the library after its caller has given up.
+    pub(crate) async fn set_deadline(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(connection) => {
-                // A time that the clock can't tell is no limit.
+                // An overflow of the clock is treated as no limit.
                 let end = Instant::now().checked_add(patience);
                 let goes_on = move || end.is_none_or(|end| Instant::now() < end);
-                connection.lock_handle().await?.set_progress_handler(STEPS, goes_on);
+                connection.lock_handle().await?.set_progress_handler(PROGRESS_INSTRUCTIONS, goes_on);
                 Ok(())
             }
             Self::Postgres(_) => Ok(()),
         }
     }
 
-    /// Whether a statement was ended by its limit of time.
-    pub(crate) fn took_too_long(error: &sqlx::Error) -> bool {
-        is_one_of(error, &CUT_OFF)
+    /// Returns `true` if a statement was cancelled by its time limit.
+    pub(crate) fn is_timeout(error: &sqlx::Error) -> bool {
+        is_one_of(error, &CANCELLED_CODES)
     }
 
-    /// Begins a transaction that writes.
+    /// Starts a transaction that writes.
     pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
         self.run(match self {
             Self::Sqlite(_) => "BEGIN IMMEDIATE",
@@ -244,7 +252,7 @@ impl Connection {
         .map(drop)
     }
 
-    /// Begins a transaction that sees one moment and writes nothing.
+    /// Starts a read-only transaction, which reads the database as it was at one time.
     pub(crate) async fn begin_reading(&mut self) -> Result<(), sqlx::Error> {
         self.run(match self {
             Self::Sqlite(_) => "BEGIN",
@@ -254,18 +262,20 @@ impl Connection {
         .map(drop)
     }
 
-    /// Begins the same, and the views go on showing what they show. A server reads rows as of the moment at which the first
-    /// of them was asked for, but views as they are when they are read: another generation that was shown meanwhile would
-    /// be seen as it stood at that moment, when it was half built. A lock is had before that moment, and what shows
-    /// another generation needs the same one for itself alone.
-    pub(crate) async fn begin_holding(&mut self, schema: &str) -> Result<(), sqlx::Error> {
+    /// Starts a read-only transaction in which the views keep showing the same tables.
+    ///
+    /// A server reads rows as of the first query of the transaction, but resolves views when a query uses
+    /// them. If another generation of the tables were shown in between, a transaction without a lock could
+    /// read that generation half built. So the lock is taken before the first query. Showing another
+    /// generation needs an exclusive lock on the same view.
+    pub(crate) async fn begin_with_views(&mut self, schema: &str) -> Result<(), sqlx::Error> {
         self.begin_reading().await?;
         match self {
             Self::Sqlite(_) => Ok(()),
             Self::Postgres(_) => {
                 match self.run(&format!("LOCK TABLE {schema}.events IN ACCESS SHARE MODE")).await {
-                    // Nothing is shown yet.
-                    Err(error) if is_one_of(&error, &MISSING) => {
+                    // The views do not exist yet, so no lock is needed.
+                    Err(error) if is_one_of(&error, &MISSING_CODES) => {
                         self.run("ROLLBACK").await?;
                         self.begin_reading().await
                     }
@@ -286,15 +296,15 @@ impl Connection {
         }
     }
 
-    /// Every row that a statement answers, one after the other, with columns of these kinds.
+    /// Runs a statement and passes each row to `take`, as text. `kinds` are the kinds of its columns.
     pub(crate) async fn each(
         &mut self,
         statement: &str,
         kinds: &[Kind],
         mut take: impl FnMut(TextRow),
     ) -> Result<(), sqlx::Error> {
-        let of_file = |row: &SqliteRow| text_of_file(row, kinds);
-        let of_server = |row: &PgRow| text_of_server(row, kinds);
+        let of_file = |row: &SqliteRow| sqlite_text(row, kinds);
+        let of_server = |row: &PgRow| postgres_text(row, kinds);
         self.fetch(statement, (of_file, of_server), |row| {
             take(row);
             true
@@ -302,7 +312,8 @@ impl Connection {
         .await
     }
 
-    /// The names of the columns of a statement, which is not run. A server refuses several, a file does not.
+    /// Returns the names of a statement's columns without running it. A server refuses several statements; a
+    /// file does not.
     pub(crate) async fn columns(&mut self, statement: &str) -> Result<Vec<String>, sqlx::Error> {
         use sqlx::{Column, SqlSafeStr, Statement};
         let statement = AssertSqlSafe(statement.to_owned()).into_sql_str();
@@ -325,13 +336,13 @@ fn is_one_of(error: &sqlx::Error, codes: &[&str]) -> bool {
     code.is_some_and(|code| codes.contains(&&*code))
 }
 
-fn of_file(row: &SqliteRow) -> Result<Vec<Value>, sqlx::Error> {
+fn sqlite_values(row: &SqliteRow) -> Result<Vec<Value>, sqlx::Error> {
     let value = |nth| {
         let raw = row.try_get_raw(nth)?;
         if raw.is_null() {
             return Ok(Value::Null);
         }
-        // Values of SQLite have their own type, whatever their column says.
+        // Each value in SQLite has its own type, independent of its column.
         let kind = raw.type_info().name().to_owned();
         Ok(match kind.as_str() {
             "INTEGER" | "BOOLEAN" => row.try_get_unchecked::<i64, _>(nth)?.into(),
@@ -343,8 +354,8 @@ fn of_file(row: &SqliteRow) -> Result<Vec<Value>, sqlx::Error> {
     (0..row.len()).map(value).collect()
 }
 
-/// Values come as text: only so do those of every type come.
-fn of_server(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
+/// Converts a row of a server. The values arrive as text, the only format that works for every type.
+fn postgres_values(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
     let value = |nth| {
         let raw = row.try_get_raw(nth)?;
         if raw.is_null() {
@@ -368,12 +379,12 @@ fn of_server(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
     (0..row.len()).map(value).collect()
 }
 
-/// What is no number of JSON is its name.
+/// Converts a number. NaN and infinity, which JSON lacks, become text.
 fn number(number: f64) -> Value {
     serde_json::Number::from_f64(number).map_or_else(|| number.to_string().into(), Value::Number)
 }
 
-fn text_of_file(row: &SqliteRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
+fn sqlite_text(row: &SqliteRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
     let values = kinds.iter().enumerate().map(|(nth, kind)| {
         Ok(match kind {
             Kind::Integer => row.try_get_unchecked::<Option<i64>, _>(nth)?.map(|number| number.to_string()),
@@ -386,7 +397,7 @@ fn text_of_file(row: &SqliteRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error>
     values.collect()
 }
 
-fn text_of_server(row: &PgRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
+fn postgres_text(row: &PgRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
     let values = kinds.iter().enumerate().map(|(nth, kind)| {
         let raw = row.try_get_raw(nth)?;
         if raw.is_null() {
@@ -402,7 +413,8 @@ fn text_of_server(row: &PgRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
     values.collect()
 }
 
-/// A moment as `PostgreSQL` writes it in UTC, as it is written everywhere else; one that isn't of these times stays.
+/// Converts a time from the UTC format of `PostgreSQL` to RFC 3339. Other values, such as `infinity`, stay
+/// unchanged.
 fn moment(text: &str) -> String {
     let parts = text.strip_suffix("+00").and_then(|text| text.split_once(' '));
     let Some((date, time)) = parts.filter(|(date, _)| date.len() == 10) else { return text.to_owned() };
@@ -415,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_of_a_server_are_written_as_everywhere() {
+    fn server_times_are_formatted_as_rfc3339() {
         for (said, expected) in [
             ("2027-01-15 08:00:00.1234+00", "2027-01-15T08:00:00.123400Z"),
             ("2027-01-15 08:00:00+00", "2027-01-15T08:00:00.000000Z"),

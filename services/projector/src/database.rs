@@ -1,11 +1,11 @@
-//! The generations of tables in a database, and where each stands.
+//! Generations of tables in a database, and the state of each.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::tables::{Batch, Dialect, Moment, Table, sql, views};
 use schemas::names::ClusterId;
 use schemas::{Position, Timestamp};
@@ -16,55 +16,55 @@ use crate::connection::Connection;
 use crate::run::checksum_text;
 use crate::{Error, Url, file, server};
 
-/// The file in the data folder of a local cluster.
-pub const FILE: &str = "projection.db";
+/// Name of the database file in the data folder of a local cluster.
+pub const FILE_NAME: &str = "projection.db";
 
-/// Where a generation of tables stands.
+/// State of a generation of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Which generation of tables this is.
-    pub generation: i64,
-    /// Whether readers see it; else it is being built, or was replaced.
+pub struct Generation {
+    /// Number of the generation.
+    pub number: i64,
+    /// `true` if readers see this generation. Otherwise it is being built or was replaced.
     pub live: bool,
-    /// Whether it has the indexes that readers want.
+    /// `true` if this generation has the indexes for readers.
     pub indexed: bool,
-    /// Names the shape of its tables.
+    /// Fingerprint of the tables' shape.
     pub shape: String,
-    /// Of which cluster it is; none: the cluster was not founded yet.
+    /// Cluster of the tables. `None` if the cluster was not founded yet.
     pub cluster_id: Option<String>,
-    /// The last entry that is in it.
+    /// Position and time of the last entry in the tables.
     pub end: Moment,
-    /// A checksum of that entry; `None` if there is none.
+    /// Checksum of the last entry in the tables, or `None` if there is no entry.
     pub checksum: Option<String>,
 }
 
-/// Which tables are written.
+/// Selection of the tables to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// Those that readers see.
+pub(crate) enum Target {
+    /// Tables that readers see.
     Live,
-    /// Those that are built beside them, or new ones.
+    /// Tables that are being built beside the live ones, or new ones if there are none.
     Next,
-    /// New ones in place of all that readers don't see.
-    Anew,
+    /// New tables. All existing tables that readers do not see are dropped first.
+    Restart,
 }
 
-/// A database, one generation of whose tables is written.
+/// Database opened for writing one generation of its tables.
 #[derive(Debug)]
 pub struct Database {
     url: Url,
     connection: Connection,
-    standing: Standing,
+    standing: Generation,
 }
 
-impl Standing {
-    /// Whether its tables have the shape that this program gives them.
+impl Generation {
+    /// Returns `true` if the tables have the shape of this program version.
     #[must_use]
     pub fn is_of_this_program(&self, url: &Url) -> bool {
         self.shape == sql::fingerprint(url.dialect())
     }
 
-    /// Looks whether it is of this cluster, as far as either is known.
+    /// Checks that the tables belong to this cluster. Succeeds if one of the two clusters is not known.
     pub(crate) fn check_cluster(&self, cluster: Option<impl Display>) -> Result<(), Error> {
         match (&self.cluster_id, cluster.map(|cluster| cluster.to_string())) {
             (Some(found), Some(expected)) if *found != expected => {
@@ -78,7 +78,7 @@ impl Standing {
         let [generation, live, indexed, shape, cluster_id, position, at, checksum] = row else { return None };
         let flag = |value: &Value| value.as_bool().or_else(|| value.as_i64().map(|flag| flag != 0));
         Some(Self {
-            generation: generation.as_i64()?,
+            number: generation.as_i64()?,
             live: flag(live)?,
             indexed: flag(indexed)?,
             shape: shape.as_str()?.to_owned(),
@@ -89,13 +89,13 @@ impl Standing {
     }
 }
 
-/// Where all generations stand, the oldest first; none: there are no tables yet.
-pub(crate) async fn standings(
+/// Returns the state of all generations, oldest first. `None` if the database has no tables yet.
+pub(crate) async fn read_generations(
     connection: &mut Connection,
     url: &Url,
-) -> Result<Option<Vec<Standing>>, Error> {
+) -> Result<Option<Vec<Generation>>, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
-    // The schema is named: who may not use it is told so, and finds none otherwise.
+    // The schema is named explicitly: a role without the right to use it gets an error instead of no tables.
     let schema = url.schema();
     let known = match connection {
         Connection::Sqlite(_) => {
@@ -108,15 +108,15 @@ pub(crate) async fn standings(
     if connection.rows(&known).await.map_err(doing())?.is_empty() {
         return Ok(None);
     }
-    let names: Vec<&str> = sql::PROJECTION[..8].iter().map(|column| column.name).collect();
+    let names: Vec<&str> = sql::PROJECTION_COLUMNS[..8].iter().map(|column| column.name).collect();
     let asked = format!("SELECT {} FROM {schema}.projection ORDER BY generation", names.join(", "));
-    let other = || Error::OtherBooks { schema: schema.to_owned() };
+    let other = || Error::OtherMetadata { schema: schema.to_owned() };
     let rows = match connection.rows(&asked).await {
         Ok(rows) => rows,
         Err(error) if is_unknown_column(&error) => return Err(other()),
         Err(error) => return Err(doing()(error)),
     };
-    let all: Option<Vec<Standing>> = rows.iter().map(|row| Standing::read(row)).collect();
+    let all: Option<Vec<Generation>> = rows.iter().map(|row| Generation::read(row)).collect();
     all.ok_or_else(other).map(Some)
 }
 
@@ -126,42 +126,48 @@ fn is_unknown_column(error: &sqlx::Error) -> bool {
 }
 
 impl Database {
-    /// Opens the tables that readers see, or makes them, and says where they stand. In `PostgreSQL` nobody else writes to
-    /// them from now on.
+    /// Opens the tables that readers see, or creates them, and returns their state. In `PostgreSQL`, this
+    /// locks them against other writers.
     ///
     /// # Errors
-    /// The database can't be opened or written; its tables have another shape; another projector has them.
-    pub async fn open(url: &Url) -> Result<(Self, Standing), Error> {
-        Self::open_one(url, Which::Live).await
+    /// The database cannot be opened or written, its tables have another shape, or another projector has
+    /// locked them.
+    pub async fn open(url: &Url) -> Result<(Self, Generation), Error> {
+        Self::open_target(url, Target::Live).await
     }
 
-    /// Opens the tables that are built beside those, and says where they stand: those that were begun, or new ones.
-    pub(crate) async fn open_one(url: &Url, which: Which) -> Result<(Self, Standing), Error> {
-        Self::open_on(Connection::writing(url).await?, url, which).await
+    /// Opens the selected tables, or creates them, and returns their state.
+    pub(crate) async fn open_target(url: &Url, which: Target) -> Result<(Self, Generation), Error> {
+        Self::open_with(Connection::open_for_writing(url).await?, url, which).await
     }
 
-    async fn open_on(mut connection: Connection, url: &Url, which: Which) -> Result<(Self, Standing), Error> {
+    async fn open_with(
+        mut connection: Connection,
+        url: &Url,
+        which: Target,
+    ) -> Result<(Self, Generation), Error> {
         let standing = prepare(&mut connection, url, which).await?;
         if !standing.is_of_this_program(url) {
             return Err(Error::OtherShape);
         }
-        lock(&mut connection, standing.generation, Lasting::Connection).await?;
+        lock(&mut connection, standing.number, LockScope::Connection).await?;
         let database = Self { url: url.clone(), connection, standing: standing.clone() };
         Ok((database, standing))
     }
 
-    /// Drops what was built beside those that readers see, these tables among it, and begins anew.
-    pub(crate) async fn begin_anew(self) -> Result<Self, Error> {
-        // The same connection: only this one is sure to have the lock on what was built.
-        Self::open_on(self.connection, &self.url, Which::Anew).await.map(|(database, _)| database)
+    /// Drops all tables that readers do not see, including the tables of this generation, and creates new
+    /// ones.
+    pub(crate) async fn restart(self) -> Result<Self, Error> {
+        // The same connection is used because it has the lock on the tables that were built.
+        Self::open_with(self.connection, &self.url, Target::Restart).await.map(|(database, _)| database)
     }
 
-    /// Opens the same tables again, which nobody else has written meanwhile.
-    pub(crate) async fn open_again(url: &Url, generation: i64) -> Result<Self, Error> {
-        let mut connection = Connection::writing(url).await?;
-        let all = standings(&mut connection, url).await?.ok_or_else(|| Error::Empty(url.clone()))?;
-        let standing = all.into_iter().find(|one| one.generation == generation).ok_or(Error::Replaced)?;
-        lock(&mut connection, generation, Lasting::Connection).await?;
+    /// Opens the same tables again. Fails if they were dropped or another writer has locked them.
+    pub(crate) async fn reopen(url: &Url, generation: i64) -> Result<Self, Error> {
+        let mut connection = Connection::open_for_writing(url).await?;
+        let all = read_generations(&mut connection, url).await?.ok_or_else(|| Error::Empty(url.clone()))?;
+        let standing = all.into_iter().find(|one| one.number == generation).ok_or(Error::Replaced)?;
+        lock(&mut connection, generation, LockScope::Connection).await?;
         Ok(Self { url: url.clone(), connection, standing })
     }
 
@@ -169,13 +175,13 @@ impl Database {
         &self.url
     }
 
-    pub(crate) const fn standing(&self) -> &Standing {
+    pub(crate) const fn standing(&self) -> &Generation {
         &self.standing
     }
 
-    /// Looks whether everything is noted here that operators set aside up to where the tables stand. What isn't was an
-    /// entry when it was written.
-    pub(crate) async fn check_set_aside(&mut self, set_aside: &Positions) -> Result<(), Error> {
+    /// Checks that the tables record every position that operators quarantined, up to the position of the
+    /// tables. If one is missing, its entry was written to the tables before it was quarantined.
+    pub(crate) async fn check_quarantined(&mut self, set_aside: &QuarantinedPositions) -> Result<(), Error> {
         let passed: Vec<Position> =
             set_aside.range(..=self.standing.end.position).map(|(position, _)| *position).collect();
         if passed.is_empty() {
@@ -184,30 +190,30 @@ impl Database {
         let names: Vec<String> = passed.iter().map(Position::to_string).collect();
         let asked = format!(
             "SELECT position FROM {} WHERE position IN ({})",
-            sql::set_aside_table(self.standing.generation),
+            sql::malformed_table(self.standing.number),
             names.join(", ")
         );
         let noted = self.connection.rows(&asked).await;
         let noted = noted.map_err(Error::database("can't read the table set_aside"))?;
         let noted: BTreeSet<u64> = noted.iter().flatten().filter_map(Value::as_u64).collect();
         match passed.into_iter().find(|position| !noted.contains(&position.0)) {
-            Some(position) => Err(Error::SetAsideLater { position }),
+            Some(position) => Err(Error::QuarantinedLater { position }),
             None => Ok(()),
         }
     }
 
-    /// Writes a batch, and where it ends, in one transaction.
+    /// Writes a batch and the position of its end in one transaction.
     ///
     /// # Errors
-    /// The database can't be written; it doesn't stand where the batch begins, for another projector writes to it; readers
-    /// see other tables by now.
+    /// The database cannot be written, another projector has moved its position from the start of the batch,
+    /// or other tables have replaced these.
     pub async fn write(
         &mut self,
         begin: Position,
         batch: &Batch,
         cluster_id: Option<ClusterId>,
     ) -> Result<(), Error> {
-        let generation = self.standing.generation;
+        let generation = self.standing.number;
         let doing =
             || Error::database(format!("can't write the tables up to position {}", batch.end.position));
         self.connection.begin().await.map_err(doing())?;
@@ -221,7 +227,7 @@ impl Database {
             self.standing.live
         );
         if self.connection.run(&moves).await.map_err(doing())? != 1 {
-            return Err(self.not_ours().await?);
+            return Err(self.conflict().await?);
         }
         let written = match &mut self.connection {
             Connection::Sqlite(connection) => file::write(connection, generation, batch).await,
@@ -235,28 +241,25 @@ impl Database {
         Ok(())
     }
 
-    /// Why the tables don't stand where they were left.
-    async fn not_ours(&mut self) -> Result<Error, Error> {
-        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
-        let ours = all.iter().find(|one| one.generation == self.standing.generation);
-        self.connection
-            .run("ROLLBACK")
-            .await
-            .map_err(Error::database("can't leave the tables as they are"))?;
+    /// Returns the reason why the tables are not at the position where this writer left them.
+    async fn conflict(&mut self) -> Result<Error, Error> {
+        let all = read_generations(&mut self.connection, &self.url).await?.unwrap_or_default();
+        let ours = all.iter().find(|one| one.number == self.standing.number);
+        self.connection.run("ROLLBACK").await.map_err(Error::database("can't roll back the transaction"))?;
         let moved = ours.is_none_or(|ours| ours.live != self.standing.live);
-        Ok(if moved { Error::Replaced } else { Error::Another })
+        Ok(if moved { Error::Replaced } else { Error::LockedByOther })
     }
 
-    /// Makes the indexes that readers want, if there are none yet.
+    /// Creates the indexes for readers, unless they exist.
     pub(crate) async fn index(&mut self) -> Result<(), Error> {
         if self.standing.indexed {
             return Ok(());
         }
-        let generation = self.standing.generation;
-        let doing = || Error::database("can't make the indexes of the tables");
+        let generation = self.standing.number;
+        let doing = || Error::database("can't create the indexes of the tables");
         if self.url.dialect() == Dialect::Postgres {
-            // Who is stopped meanwhile doesn't leave a server at work that has the tables. Where a system can't tell who is
-            // still there, it refuses this, and goes on to the end.
+            // If this process is stopped, the server must not keep working with the tables locked. A system
+            // without this check refuses the setting, and the server then finishes the statement.
             self.connection.run("SET client_connection_check_interval TO '1s'").await.ok();
         }
         self.connection.begin().await.map_err(doing())?;
@@ -269,34 +272,37 @@ impl Database {
         Ok(())
     }
 
-    /// Shows readers these tables instead of those that they see, in one transaction. False: those are further by now.
+    /// Shows these tables to readers instead of the live ones, in one transaction. Returns `false` if the
+    /// live tables are at a later position.
     pub(crate) async fn switch(&mut self) -> Result<bool, Error> {
         let switched = self.try_switch().await;
         if switched.is_err() {
-            // What failed it is told; a connection that is gone has rolled it back.
+            // The caller gets the original error; a lost connection has rolled the transaction back.
             self.connection.run("ROLLBACK").await.ok();
         }
         switched
     }
 
     async fn try_switch(&mut self) -> Result<bool, Error> {
-        let doing = || Error::database("can't switch to the tables that were built");
-        let generation = self.standing.generation;
-        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
-        let replaced = all.iter().find(|one| one.live).map(|one| one.generation);
+        let doing = || Error::database("can't switch to the rebuilt tables");
+        let generation = self.standing.number;
+        let all = read_generations(&mut self.connection, &self.url).await?.unwrap_or_default();
+        let replaced = all.iter().find(|one| one.live).map(|one| one.number);
         self.connection.begin().await.map_err(doing())?;
         if self.url.dialect() == Dialect::Postgres {
-            // Who reads the views in a long transaction holds this up, and this who comes after: not for long.
+            // A long transaction that reads the views blocks this one, which in turn blocks new readers. The
+            // time-out keeps that short.
             self.connection.run("SET LOCAL lock_timeout TO '3s'").await.map_err(doing())?;
             self.lock_views().await.map_err(doing())?;
         }
-        // Who writes to the old ones waits from here on, and then sees that they are not live any more.
+        // After this statement the writer of the old tables waits. Once it can continue, it finds that its
+        // tables are no longer live.
         self.connection.run("UPDATE projection SET live = false WHERE live").await.map_err(doing())?;
-        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
-        if all.iter().all(|one| one.generation != generation) {
+        let all = read_generations(&mut self.connection, &self.url).await?.unwrap_or_default();
+        if all.iter().all(|one| one.number != generation) {
             return Err(Error::Replaced);
         }
-        let old = replaced.and_then(|replaced| all.into_iter().find(|one| one.generation == replaced));
+        let old = replaced.and_then(|replaced| all.into_iter().find(|one| one.number == replaced));
         if let Some(old) = &old {
             old.check_cluster(self.standing.cluster_id.as_ref())?;
         }
@@ -305,9 +311,12 @@ impl Database {
             return Ok(false);
         }
         if old.is_some_and(|old| old.shape != self.standing.shape) {
-            let shown = self.connection.rows(sql::shown_views(self.connection.dialect())).await;
-            let names = strings(shown.map_err(doing())?);
-            self.connection.run_all(&sql::hide(self.connection.dialect(), &names)).await.map_err(doing())?;
+            let shown = self.connection.rows(sql::select_views(self.connection.dialect())).await;
+            let names = text_values(shown.map_err(doing())?);
+            self.connection
+                .run_all(&sql::drop_views(self.connection.dialect(), &names))
+                .await
+                .map_err(doing())?;
         }
         show(&mut self.connection, generation).await.map_err(doing())?;
         let live = format!("UPDATE projection SET live = true WHERE generation = {generation}");
@@ -317,26 +326,26 @@ impl Database {
         Ok(true)
     }
 
-    /// Has the views for this transaction alone, one after the other. Who reads one of them has it before those that it
-    /// reads, and `muster sql` has `events` before any: in another order both would wait for each other.
+    /// Locks the views exclusively for this transaction, one after the other. A reader of a view locks it
+    /// before the views that it reads, and `muster sql` locks `events` first. Any other order could deadlock.
     async fn lock_views(&mut self) -> Result<(), sqlx::Error> {
-        let shown = self.connection.rows(sql::shown_views(Dialect::Postgres)).await?;
-        let mut names = strings(shown);
-        names.sort_by_cached_key(|name| outer_first(name));
-        // A LOCK would lock what a view reads together with it. This changes nothing: showing a generation takes such a
-        // setting away anyhow.
+        let shown = self.connection.rows(sql::select_views(Dialect::Postgres)).await?;
+        let mut names = text_values(shown);
+        names.sort_by_cached_key(|name| lock_rank(name));
+        // LOCK would also lock the relations that a view reads. This statement locks the view alone. It
+        // changes nothing, because showing a generation resets the option anyway.
         let locked: Vec<String> =
             names.iter().map(|name| format!("ALTER VIEW {name} RESET (security_barrier)")).collect();
         self.connection.run_all(&locked).await
     }
 
-    /// Drops the generations that readers saw before this one.
+    /// Drops the generations before this one.
     pub(crate) async fn drop_replaced(&mut self) -> Result<(), Error> {
-        let doing = || Error::database("can't drop the tables that nobody reads any more");
-        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
+        let doing = || Error::database("can't drop the replaced tables");
+        let all = read_generations(&mut self.connection, &self.url).await?.unwrap_or_default();
         self.connection.begin().await.map_err(doing())?;
-        for one in all.iter().filter(|one| one.generation < self.standing.generation) {
-            drop_tables(&mut self.connection, one.generation).await.map_err(doing())?;
+        for one in all.iter().filter(|one| one.number < self.standing.number) {
+            drop_tables(&mut self.connection, one.number).await.map_err(doing())?;
         }
         self.connection.commit().await.map_err(doing())
     }
@@ -344,120 +353,123 @@ impl Database {
     /// Closes the connection.
     ///
     /// # Errors
-    /// It doesn't close cleanly; what was committed is in the database.
+    /// The connection does not close cleanly. Committed data is in the database nevertheless.
     pub async fn close(self) -> Result<(), Error> {
         self.connection.close().await.map_err(Error::database("can't close the database"))
     }
 }
 
-/// Looks whether tables are still in a database, up to a position at least.
+/// Checks that the tables still exist, and that they reach at least a position.
 ///
 /// # Errors
-/// [`Error::Replaced`] if others are there; [`Error::Lost`] if none are, or these are not as far; the database can't be read.
-pub(crate) async fn check_there(url: &Url, generation: i64, position: Position) -> Result<(), Error> {
-    let mut connection = Connection::reading(url).await?;
-    let all = standings(&mut connection, url).await?.unwrap_or_default();
+/// [`Error::Replaced`] if other tables exist. [`Error::Lost`] if no tables exist, or if these tables end
+/// before `position`. Also fails if the database cannot be read.
+pub(crate) async fn check_exists(url: &Url, generation: i64, position: Position) -> Result<(), Error> {
+    let mut connection = Connection::open_for_reading(url).await?;
+    let all = read_generations(&mut connection, url).await?.unwrap_or_default();
     connection.close().await.map_err(Error::database("can't close the database"))?;
-    match all.iter().find(|one| one.generation == generation) {
+    match all.iter().find(|one| one.number == generation) {
         Some(one) if one.end.position >= position => Ok(()),
         None if !all.is_empty() => Err(Error::Replaced),
         Some(_) | None => Err(Error::Lost(url.clone())),
     }
 }
 
-/// How often is looked whether somebody asked.
-const LOOK: Duration = Duration::from_secs(2);
+/// Interval at which the projector polls for requests to retry an entry.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Asks the projector of the live tables to read again what it can't get past.
+/// Requests that the projector of the live tables retries the entry that it cannot process.
 ///
 /// # Errors
-/// The database can't be written, or holds no tables of Muster.
-pub async fn ask_again(url: &Url) -> Result<(), Error> {
-    let mut connection = Connection::writing(url).await?;
+/// The database cannot be written, or contains no tables of Muster.
+pub async fn request_retry(url: &Url) -> Result<(), Error> {
+    let mut connection = Connection::open_for_writing(url).await?;
     let asked = connection.run("UPDATE projection SET asked = asked + 1 WHERE live").await;
-    asked.map_err(Error::database("can't ask the projector to read again"))?;
+    asked.map_err(Error::database("can't request a retry from the projector"))?;
     connection.close().await.map_err(Error::database("can't close the database"))
 }
 
-/// Waits until somebody asks to read again; false: it was told to stop first.
+/// Waits until a client requests a retry. Returns `false` if `stop` is cancelled first.
 ///
 /// # Errors
-/// The database can't be read, and waiting doesn't mend it.
+/// The database cannot be read, and the error is not transient.
 pub async fn asked(url: &Url, stop: &CancellationToken) -> Result<bool, Error> {
     let mut before = None;
     loop {
-        match count_asked(url).await {
+        match retry_requests(url).await {
             Ok(now) if before.as_ref().is_some_and(|before| *before != now) => return Ok(true),
             Ok(now) => before = Some(now),
-            Err(error) if error.passes() => {}
+            Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(false),
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
 
-async fn count_asked(url: &Url) -> Result<Vec<Vec<Value>>, Error> {
+async fn retry_requests(url: &Url) -> Result<Vec<Vec<Value>>, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
-    let mut connection = Connection::reading(url).await?;
+    let mut connection = Connection::open_for_reading(url).await?;
     let count = connection.rows("SELECT asked FROM projection WHERE live").await.map_err(doing())?;
     connection.close().await.map_err(doing())?;
     Ok(count)
 }
 
-/// Lets a role read the tables, those of later generations, too, and nothing else.
+/// Grants a role the right to read the tables, including those of later generations, and nothing else.
 ///
 /// # Errors
-/// The database has no roles; the role isn't there; who asks may not grant it.
+/// The database has no roles, the role does not exist, or the current role may not grant the right.
 pub async fn grant(url: &Url, role: &str) -> Result<(), Error> {
     if url.dialect() == Dialect::Sqlite {
         return Err(Error::NoRoles(url.clone()));
     }
-    let doing = || Error::database(format!("can't let {role} read the tables"));
-    let mut connection = Connection::reading(url).await?;
-    if standings(&mut connection, url).await?.is_none() {
+    let doing = || Error::database(format!("can't grant {role} access to the tables"));
+    let mut connection = Connection::open_for_reading(url).await?;
+    if read_generations(&mut connection, url).await?.is_none() {
         return Err(Error::Empty(url.clone()));
     }
-    let (schema, named, role) = (url.schema(), role, identifier(role));
+    let (schema, named, role) = (url.schema(), role, quote_identifier(role));
     let owner =
         "SELECT tableowner FROM pg_tables WHERE tablename = 'projection' AND schemaname = current_schema()";
-    let owner = strings(connection.rows(owner).await.map_err(doing())?);
-    // The past is shown by views that are temporary. Everybody may make those, unless that was taken away; who can't give it
-    // back gives the rest.
+    let owner = text_values(connection.rows(owner).await.map_err(doing())?);
+    // Queries as of a past position use temporary views. By default every role may create those. If that
+    // right was revoked and this role cannot grant it, only the other rights are granted.
     let temporary = format!(
-        "SELECT current_database()::text WHERE NOT has_database_privilege({}, current_database(), 'TEMPORARY') \
-         AND has_database_privilege(current_database(), 'TEMPORARY WITH GRANT OPTION')",
+        "SELECT current_database()::text WHERE NOT has_database_privilege({}, current_database(), \
+         'TEMPORARY') AND has_database_privilege(current_database(), 'TEMPORARY WITH GRANT OPTION')",
         sql::literal(named)
     );
-    let temporary = strings(connection.rows(&temporary).await.map_err(doing())?);
+    let temporary = text_values(connection.rows(&temporary).await.map_err(doing())?);
     connection.begin().await.map_err(doing())?;
     let mut granted = vec![
         format!("GRANT USAGE ON SCHEMA {schema} TO {role}"),
         format!("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"),
     ];
     granted.extend(owner.iter().map(|owner| {
-        let owner = identifier(owner);
+        let owner = quote_identifier(owner);
         format!(
             "ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT ON TABLES TO {role}"
         )
     }));
     granted.extend(
-        temporary.iter().map(|name| format!("GRANT TEMPORARY ON DATABASE {} TO {role}", identifier(name))),
+        temporary
+            .iter()
+            .map(|name| format!("GRANT TEMPORARY ON DATABASE {} TO {role}", quote_identifier(name))),
     );
     connection.run_all(&granted).await.map_err(doing())?;
     connection.commit().await.map_err(doing())
 }
 
-/// A name of anything, as it stands in a statement.
-fn identifier(name: &str) -> String {
+/// Quotes a name as an SQL identifier.
+fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The place of a view among those that are locked one after the other: `events`, then what another program showed, then
-/// each before those that it reads.
-fn outer_first(name: &str) -> usize {
+/// Returns the rank of a view in the lock order: `events`, then views of other program versions, then each
+/// view before those that it reads.
+fn lock_rank(name: &str) -> usize {
     let tables = Table::ALL.into_iter();
     let inner = tables.flat_map(|table| [format!("{}_history", table.name()), table.name().to_owned()]);
     let outer = views::all(Dialect::Postgres).into_iter().map(|view| view.name.to_owned());
@@ -469,61 +481,63 @@ fn outer_first(name: &str) -> usize {
     }
 }
 
-/// Drops every generation that readers don't see, within a transaction. What is newer than what they see, somebody may be
-/// building: a server knows that by the lock.
-async fn drop_unseen(connection: &mut Connection, all: &[Standing]) -> Result<(), Error> {
-    let doing = || Error::database("can't drop the tables that were built");
-    let live = all.iter().find(|one| one.live).map(|one| one.generation);
+/// Drops every generation that readers do not see, within a transaction. A generation that is newer than the
+/// live one may be under construction; in `PostgreSQL` its lock shows that.
+async fn drop_hidden(connection: &mut Connection, all: &[Generation]) -> Result<(), Error> {
+    let doing = || Error::database("can't drop the unused tables");
+    let live = all.iter().find(|one| one.live).map(|one| one.number);
     for one in all.iter().filter(|one| !one.live) {
-        if live.is_none_or(|live| live < one.generation) {
-            lock(connection, one.generation, Lasting::Transaction).await?;
+        if live.is_none_or(|live| live < one.number) {
+            lock(connection, one.number, LockScope::Transaction).await?;
         }
-        drop_tables(connection, one.generation).await.map_err(doing())?;
+        drop_tables(connection, one.number).await.map_err(doing())?;
     }
     Ok(())
 }
 
 /// Drops a generation, within a transaction.
 async fn drop_tables(connection: &mut Connection, generation: i64) -> Result<(), sqlx::Error> {
-    let made = connection.rows(&sql::made_tables(connection.dialect(), generation)).await?;
-    let mut dropped: Vec<String> = strings(made).iter().map(|name| format!("DROP TABLE {name}")).collect();
+    let made = connection.rows(&sql::select_tables(connection.dialect(), generation)).await?;
+    let mut dropped: Vec<String> =
+        text_values(made).iter().map(|name| format!("DROP TABLE {name}")).collect();
     dropped.push(format!("DELETE FROM projection WHERE generation = {generation}"));
     connection.run_all(&dropped).await
 }
 
-fn strings(rows: Vec<Vec<Value>>) -> Vec<String> {
+fn text_values(rows: Vec<Vec<Value>>) -> Vec<String> {
     rows.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect()
 }
 
-/// Makes what isn't there yet, in one transaction.
-async fn prepare(connection: &mut Connection, url: &Url, which: Which) -> Result<Standing, Error> {
+/// Creates the missing tables, in one transaction.
+async fn prepare(connection: &mut Connection, url: &Url, which: Target) -> Result<Generation, Error> {
     let doing = || Error::database(format!("can't open the database {url}"));
     connection.begin().await.map_err(doing())?;
     if matches!(connection, Connection::Postgres(_)) {
-        // Of several that find nothing one makes it.
+        // If several projectors find no tables, only one creates them.
         let alone = "SELECT pg_advisory_xact_lock(hashtext('muster projection'))";
         connection.rows(alone).await.map_err(doing())?;
     }
-    let known = standings(connection, url).await?;
+    let known = read_generations(connection, url).await?;
     if known.is_none() {
         connection.run_all(&sql::found(connection.dialect())).await.map_err(doing())?;
     }
     let known = known.unwrap_or_default();
     let live = known.iter().find(|one| one.live);
     let found = match which {
-        Which::Live => live,
-        Which::Next => {
-            known.last().filter(|one| !one.live && live.is_none_or(|live| live.generation < one.generation))
+        Target::Live => live,
+        Target::Next => {
+            known.last().filter(|one| !one.live && live.is_none_or(|live| live.number < one.number))
         }
-        Which::Anew => {
-            drop_unseen(connection, &known).await?;
+        Target::Restart => {
+            drop_hidden(connection, &known).await?;
             None
         }
     };
-    // The number of what was dropped here is not used again: who still writes to that finds it gone.
+    // The number of a dropped generation is not used again, so that the writer of that generation notices
+    // that it is gone.
     let standing = match found {
         Some(standing) => standing.clone(),
-        None => make(connection, url, which, known.last().map_or(1, |last| last.generation + 1))
+        None => create_generation(connection, url, which, known.last().map_or(1, |last| last.number + 1))
             .await
             .map_err(doing())?,
     };
@@ -531,14 +545,14 @@ async fn prepare(connection: &mut Connection, url: &Url, which: Which) -> Result
     Ok(standing)
 }
 
-/// Makes the tables of a generation.
-async fn make(
+/// Creates the tables of a generation.
+async fn create_generation(
     connection: &mut Connection,
     url: &Url,
-    which: Which,
+    which: Target,
     generation: i64,
-) -> Result<Standing, sqlx::Error> {
-    let (live, shape) = (which == Which::Live, sql::fingerprint(url.dialect()));
+) -> Result<Generation, sqlx::Error> {
+    let (live, shape) = (which == Target::Live, sql::fingerprint(url.dialect()));
     connection.run_all(&sql::create(connection.dialect(), generation)).await?;
     let first = format!(
         "INSERT INTO projection VALUES ({generation}, {live}, false, '{shape}', NULL, 0, 0, NULL, 0)"
@@ -547,8 +561,8 @@ async fn make(
     if live {
         show(connection, generation).await?;
     }
-    Ok(Standing {
-        generation,
+    Ok(Generation {
+        number: generation,
         live,
         indexed: false,
         shape,
@@ -558,40 +572,40 @@ async fn make(
     })
 }
 
-/// Shows a generation to readers, with what its tables and columns say.
+/// Shows a generation to readers, and stores its documentation.
 async fn show(connection: &mut Connection, generation: i64) -> Result<(), sqlx::Error> {
     let dialect = connection.dialect();
     connection.run_all(&sql::show(dialect, generation)).await?;
     connection.run_all(&sql::document(dialect, generation)).await
 }
 
-/// How long a lock lasts.
+/// Duration of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lasting {
-    /// As long as the connection.
+enum LockScope {
+    /// Until the connection ends.
     Connection,
-    /// As long as the transaction.
+    /// Until the transaction ends.
     Transaction,
 }
 
-/// Has a generation of tables for oneself. A file is locked by each transaction alone: there a second projector is refused at
-/// its first write.
-async fn lock(connection: &mut Connection, generation: i64, lasting: Lasting) -> Result<(), Error> {
+/// Locks a generation of tables exclusively. A file is locked only during each transaction, so a second
+/// projector on a file is refused at its first write.
+async fn lock(connection: &mut Connection, generation: i64, lasting: LockScope) -> Result<(), Error> {
     let function = match (&connection, lasting) {
-        (Connection::Sqlite(_), Lasting::Connection | Lasting::Transaction) => return Ok(()),
-        (Connection::Postgres(_), Lasting::Connection) => "pg_try_advisory_lock",
-        (Connection::Postgres(_), Lasting::Transaction) => "pg_try_advisory_xact_lock",
+        (Connection::Sqlite(_), LockScope::Connection | LockScope::Transaction) => return Ok(()),
+        (Connection::Postgres(_), LockScope::Connection) => "pg_try_advisory_lock",
+        (Connection::Postgres(_), LockScope::Transaction) => "pg_try_advisory_xact_lock",
     };
     let asked = format!("SELECT {function}('projection'::regclass::oid::int4, {generation})");
     let had = connection.rows(&asked).await;
     let had = had.map_err(Error::database(format!("can't lock generation {generation} of the tables")))?;
-    if had == [[Value::Bool(true)]] { Ok(()) } else { Err(Error::Another) }
+    if had == [[Value::Bool(true)]] { Ok(()) } else { Err(Error::LockedByOther) }
 }
 
-/// Removes a file of tables with what belongs to it.
+/// Removes a database file with its companion files.
 ///
 /// # Errors
-/// A file is there and can't be removed.
+/// A file exists and cannot be removed.
 pub fn remove(file: &Path) -> Result<(), Error> {
     for end in ["", "-wal", "-shm"] {
         let mut name = file.as_os_str().to_owned();
@@ -611,7 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_locked_before_those_that_they_read() {
+    fn views_are_locked_before_their_dependencies() {
         let queries =
             views::all(Dialect::Postgres).into_iter().map(|view| (view.name.to_owned(), view.query));
         let tables = Table::ALL.into_iter();
@@ -621,28 +635,28 @@ mod tests {
             let mut words: BTreeSet<&str> =
                 query.split(|next: char| !next.is_alphanumeric() && next != '_').collect();
             words.remove("events");
-            let known = outer_first("no view of this program");
-            for read in words.into_iter().filter(|word| *word != name && outer_first(word) > known) {
-                assert!(outer_first(&name) < outer_first(read), "{name} reads {read}");
+            let known = lock_rank("a view of another version");
+            for read in words.into_iter().filter(|word| *word != name && lock_rank(word) > known) {
+                assert!(lock_rank(&name) < lock_rank(read), "{name} reads {read}");
                 pairs += 1;
             }
         }
         assert!(pairs > 20, "{pairs}");
-        assert_eq!(outer_first("events"), 0);
+        assert_eq!(lock_rank("events"), 0);
     }
 
     #[tokio::test]
-    async fn database_that_was_replaced_by_an_empty_one_is_noticed() {
-        let folder = tempfile::tempdir().expect("a folder");
+    async fn replaced_database_is_detected() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("tables.db");
         let url = Url::Sqlite(file.clone());
-        let (database, standing) = Database::open(&url).await.expect("it is made");
-        check_there(&url, standing.generation, Position(0)).await.expect("it is there");
-        let other = check_there(&url, standing.generation + 1, Position(0)).await;
+        let (database, standing) = Database::open(&url).await.expect("the database is created");
+        check_exists(&url, standing.number, Position(0)).await.expect("the tables exist");
+        let other = check_exists(&url, standing.number + 1, Position(0)).await;
         assert!(matches!(other, Err(Error::Replaced)), "{other:?}");
-        std::fs::remove_file(&file).expect("it is removed");
-        std::fs::write(&file, "").expect("an empty one is there");
-        let lost = check_there(&url, standing.generation, Position(0)).await;
+        std::fs::remove_file(&file).expect("the file can be removed");
+        std::fs::write(&file, "").expect("the file can be created");
+        let lost = check_exists(&url, standing.number, Position(0)).await;
         assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
         drop(database);
     }

@@ -1,4 +1,4 @@
-//! Why a projector can't go on.
+//! Errors of the projector.
 
 use std::path::PathBuf;
 
@@ -6,183 +6,188 @@ use schemas::Position;
 
 use crate::Url;
 
-/// Why a projector can't go on, or a question isn't answered.
+/// Error of a projector or of a query.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database can't be read or written.
+    /// The database cannot be read or written.
     #[error("{doing}")]
     Database {
-        /// What was tried.
+        /// Action that failed.
         doing: String,
-        /// What went wrong.
         #[source]
         source: sqlx::Error,
     },
-    /// The role may not do it.
+    /// The database role lacks a right.
     #[error(
-        "{doing}: {said}. A projector's role needs the schema and what is in it, or CREATE on the database to make it; who only reads needs what muster projection grant ROLE gives"
+        "{doing}: {message}; a projector needs a role that owns the schema, or has CREATE on the database; \
+         allow other roles to read with muster projection grant ROLE"
     )]
-    Rights {
-        /// What was tried.
+    MissingRight {
+        /// Action that failed.
         doing: String,
-        /// What the database says.
-        said: String,
+        /// Message of the database.
+        message: String,
     },
-    /// A question can't be answered, or would write.
-    #[error("the question is refused: {0}")]
-    Question(String),
-    /// There is nothing yet.
-    #[error("{0} is no database of muster: it has no table projection")]
+    /// A query is invalid, or would write.
+    #[error("query failed: {0}")]
+    InvalidQuery(String),
+    /// The database contains no tables of Muster.
+    #[error("{0} is not a Muster database: the table projection is missing")]
     Empty(Url),
-    /// It is of another cluster.
-    #[error("the database is of cluster {found}, and the journal of cluster {expected}")]
+    /// The tables are of another cluster.
+    #[error("the database is of cluster {found}, but the journal is of cluster {expected}")]
     OtherCluster {
-        /// Of which it is.
+        /// Cluster of the tables.
         found: String,
-        /// Of which the journal is.
+        /// Cluster of the journal.
         expected: String,
     },
-    /// Its tables have another shape.
+    /// The tables have the shape of another program version.
     #[error(
-        "the tables of the database were made by another version of muster: muster projection rebuild makes them again from the log, and then shows them in place of the old ones"
+        "the tables were created by another version of muster: run muster projection rebuild to create them \
+         again from the log"
     )]
     OtherShape,
-    /// Even what it says of its tables has another shape.
+    /// The table that describes the generations has the shape of another program version.
     #[error(
-        "the database was made by a version of muster that keeps other books: delete the file, or DROP SCHEMA {schema} CASCADE, and it is made again from the log"
+        "the database was created by an incompatible version of muster: remove the file, or run DROP SCHEMA \
+         {schema} CASCADE, to create the tables again from the log"
     )]
-    OtherBooks {
-        /// Where they are.
+    OtherMetadata {
+        /// Schema of the tables.
         schema: String,
     },
-    /// It holds what the journal doesn't.
+    /// The tables are ahead of the journal.
     #[error(
-        "the database stands at position {found}, and the journal ends at {end}: it is of another journal, or the journal lost its end. If it is to follow this one: remove the file, or the schema with all that is in it, and the tables are made again from the log"
+        "the tables are at position {found}, but the journal ends at {end}: the tables are of another \
+         journal, or the journal lost entries; to follow this journal, remove the file, or the schema and \
+         its contents"
     )]
-    Ahead {
-        /// Where it stands.
+    AheadOfJournal {
+        /// Position of the tables.
         found: Position,
-        /// Where the journal ends.
+        /// Last position of the journal.
         end: Position,
     },
-    /// It holds what another history of the log says.
+    /// The tables follow another history of the log.
     #[error(
-        "another entry stands in the journal at position {position}, the last that is in the tables: an older log was restored. If they are to follow this one: remove the file, or the schema with all that is in it, and the tables are made again from the log"
+        "the journal has another entry at position {position}, the last position of the tables: an older log \
+         was restored; to follow this journal, remove the file, or the schema and its contents"
     )]
     OtherHistory {
-        /// Where the tables stand.
+        /// Position of the tables.
         position: Position,
     },
-    /// Its tables are gone.
-    #[error("the tables are gone from {0}: the database was replaced")]
+    /// The tables no longer exist.
+    #[error("the tables are missing in {0}: the database was replaced")]
     Lost(Url),
-    /// It holds an entry that doesn't count any more.
+    /// The tables contain an entry that was quarantined later.
     #[error(
-        "operators have set position {position} aside after it was written to the tables: muster projection rebuild makes them again from the log, without it"
+        "position {position} was quarantined after it was written to the tables: run muster projection \
+         rebuild to create them again without it"
     )]
-    SetAsideLater {
-        /// Where.
+    QuarantinedLater {
+        /// Quarantined position.
         position: Position,
     },
-    /// Somebody else writes to it.
+    /// Another projector writes to the tables.
     #[error("another projector writes to the database")]
-    Another,
-    /// Readers see other tables by now.
-    #[error("the tables were rebuilt: readers see others now")]
+    LockedByOther,
+    /// Other tables have replaced these.
+    #[error("the tables were replaced by rebuilt ones")]
     Replaced,
-    /// It lost what was written last.
+    /// The database lost its most recent transactions.
     #[error(
-        "the database stands at position {found} again, and stood at {written}: it lost what it had not yet synced"
+        "the database is at position {found}, but position {written} was written: it lost unsynced \
+         transactions"
     )]
     Rewound {
-        /// Where it stands.
+        /// Position of the tables now.
         found: Position,
-        /// Where it stood.
+        /// Position that was written before.
         written: Position,
     },
-    /// A server that is too old.
-    #[error("the server is PostgreSQL {0}: 15 or newer is needed")]
+    /// The server is too old.
+    #[error("unsupported PostgreSQL {0}: expected 15 or newer")]
     OldServer(String),
-    /// A database whose text isn't Unicode.
-    #[error("the text of the database is in {0}: make it with ENCODING 'UTF8'")]
-    Encoding(String),
-    /// What only `PostgreSQL` has.
-    #[error("{0} is a file of SQLite, which has no roles: who may read the file may read the tables")]
+    /// The text of the database is not UTF-8.
+    #[error("unsupported encoding {0}: create the database with ENCODING 'UTF8'")]
+    OtherEncoding(String),
+    /// The operation needs roles, which only `PostgreSQL` has.
+    #[error("{0} is an SQLite file, which has no roles: the permissions of the file apply to its tables")]
     NoRoles(Url),
-    /// A database that is to be made again can't be removed.
+    /// A database file that is to be created again cannot be removed.
     #[error("can't remove {}", .file.display())]
     Remove {
-        /// The file.
         file: PathBuf,
-        /// What went wrong.
         #[source]
         source: std::io::Error,
     },
-    /// The journal can't be followed.
+    /// The journal cannot be followed.
     #[error(transparent)]
     Journal(#[from] journal::JournalError),
-    /// The log holds what this program doesn't understand.
+    /// The log has an entry that this program cannot read.
     #[error("position {position}: {why}")]
     Unreadable {
-        /// Where.
+        /// Position of the entry.
         position: Position,
-        /// Why.
+        /// Reason why it cannot be read.
         why: String,
     },
 }
 
-/// What `PostgreSQL` calls a right that is missing.
+/// Code of `PostgreSQL` for a missing right.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 
-/// What passes of what `PostgreSQL` says: connections that end, servers that start or stop, conflicts between
-/// transactions, locks that were not had in time, resources that are used up (a full disk among them), and servers that
-/// only take reads for a while.
-const PASSING: [&str; 6] = ["08", "57P", "40", "55P03", "53", "25006"];
+/// Code prefixes of transient errors of `PostgreSQL`. In the order of the list, they stand for lost
+/// connections, servers that start or stop, conflicts between transactions, lock time-outs, exhausted
+/// resources such as a full disk, and read-only servers.
+const TRANSIENT_CODES: [&str; 6] = ["08", "57P", "40", "55P03", "53", "25006"];
 
-/// What it calls a lock that was not had in time, and a deadlock.
-const LOCKED: [&str; 2] = ["55P03", "40P01"];
+/// Codes of `PostgreSQL` for a lock time-out and a deadlock.
+const LOCK_CODES: [&str; 2] = ["55P03", "40P01"];
 
-/// What passes of what `SQLite` says: busy, locked, an error of the disk, full.
-const PASSING_FILE: [i32; 4] = [5, 6, 10, 13];
+/// Codes of transient errors of `SQLite`: busy, locked, I/O error, full.
+const TRANSIENT_SQLITE_CODES: [i32; 4] = [5, 6, 10, 13];
 
 impl Error {
     pub(crate) fn database(doing: impl Into<String>) -> impl FnOnce(sqlx::Error) -> Self {
         let doing = doing.into();
         move |source| match source.as_database_error() {
             Some(said) if said.code().as_deref() == Some(INSUFFICIENT_PRIVILEGE) => {
-                Self::Rights { doing, said: said.message().to_owned() }
+                Self::MissingRight { doing, message: said.message().to_owned() }
             }
             Some(_) | None => Self::Database { doing, source },
         }
     }
 
-    /// A database that says nothing.
-    pub(crate) fn silent(doing: String) -> Self {
+    /// Returns the error of a database that does not respond.
+    pub(crate) fn no_response(doing: String) -> Self {
         let source = sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
         Self::Database { doing, source }
     }
 
-    /// What a database says of a question, without what a library says around it.
+    /// Converts the database's error about a query, without the context that the library adds.
     pub(crate) fn refused(error: sqlx::Error) -> Self {
         let said = error.as_database_error().map(|said| said.message().to_owned());
-        Self::Question(said.unwrap_or_else(|| error.to_string()))
+        Self::InvalidQuery(said.unwrap_or_else(|| error.to_string()))
     }
 
-    /// With its source.
-    pub(crate) fn in_full(&self) -> String {
+    /// Formats the error with its source.
+    pub(crate) fn with_source(&self) -> String {
         let source = std::error::Error::source(self).map(|source| format!(": {source}"));
         format!("{self}{}", source.unwrap_or_default())
     }
 
-    /// Whether a lock was not had in time, or for those that others have and want.
+    /// Returns `true` if the error is a lock time-out or a deadlock.
     pub(crate) fn is_locked(&self) -> bool {
         let Self::Database { source, .. } = self else { return false };
         let code = source.as_database_error().and_then(|said| said.code());
-        code.is_some_and(|code| LOCKED.contains(&&*code))
+        code.is_some_and(|code| LOCK_CODES.contains(&&*code))
     }
 
-    /// Whether trying again helps, sooner or later.
-    pub(crate) fn passes(&self) -> bool {
+    /// Returns `true` if the error is transient, so that a retry can succeed.
+    pub(crate) fn is_transient(&self) -> bool {
         let Self::Database { source, .. } = self else { return false };
         let Some(said) = source.as_database_error() else {
             return matches!(
@@ -192,9 +197,10 @@ impl Error {
         };
         let code = said.code().unwrap_or_default();
         match code.parse::<i32>() {
-            // Codes of SQLite are numbers, the lowest byte of which says what it is; those of PostgreSQL have five characters.
-            Ok(number) if code.len() < 5 => PASSING_FILE.contains(&(number & 0xff)),
-            Ok(_) | Err(_) => PASSING.iter().any(|begin| code.starts_with(begin)),
+            // Codes of SQLite are numbers, whose lowest byte is the primary code. Those of PostgreSQL have
+            // five characters.
+            Ok(number) if code.len() < 5 => TRANSIENT_SQLITE_CODES.contains(&(number & 0xff)),
+            Ok(_) | Err(_) => TRANSIENT_CODES.iter().any(|begin| code.starts_with(begin)),
         }
     }
 }

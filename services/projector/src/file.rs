@@ -1,14 +1,14 @@
-//! Writing rows into a file of `SQLite`.
+//! Writer of rows to a file of `SQLite`.
 
-use projections::tables::{Batch, Interval, SetAside, Table, Value, sql, time};
+use projections::tables::{Batch, Interval, MalformedMessage, Table, Value, sql, time};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{AssertSqlSafe, Sqlite};
 
-/// Rows that one statement writes.
-const AT_ONCE: usize = 64;
+/// Number of rows that one statement writes.
+const ROWS_PER_STATEMENT: usize = 64;
 
-/// Writes what a batch does to the rows of a generation.
+/// Writes the changes of a batch to the tables of a generation.
 pub(crate) async fn write(
     connection: &mut SqliteConnection,
     generation: i64,
@@ -22,21 +22,22 @@ pub(crate) async fn write(
         in_chunks(connection, &intervals, |rows| sql::insert(&name, columns, rows)).await?;
     }
     let events: Vec<Vec<Value>> = batch.events.iter().map(|event| event.values.clone()).collect();
-    let (name, columns) = (sql::events_table(generation), projections::tables::events::shapes().len());
+    let (name, columns) = (sql::events_table(generation), projections::tables::events::column_specs().len());
     in_chunks(connection, &events, |rows| sql::insert(&name, columns, rows)).await?;
-    let aside: Vec<Vec<Value>> = batch.set_aside.iter().map(SetAside::values).collect();
-    let (name, columns) = (sql::set_aside_table(generation), sql::SET_ASIDE.len());
+    let aside: Vec<Vec<Value>> = batch.malformed.iter().map(MalformedMessage::values).collect();
+    let (name, columns) = (sql::malformed_table(generation), sql::MALFORMED_COLUMNS.len());
     in_chunks(connection, &aside, |rows| sql::insert(&name, columns, rows)).await
 }
 
-/// Runs a statement for so many rows that the same few are prepared once: full chunks, and row by row what is left.
+/// Runs a statement for all rows, in full chunks and then row by row. So only two statements need to be
+/// prepared.
 async fn in_chunks(
     connection: &mut SqliteConnection,
     rows: &[Vec<Value>],
     statement: impl Fn(usize) -> String,
 ) -> Result<(), sqlx::Error> {
-    let (full, rest) = rows.split_at(rows.len() - rows.len() % AT_ONCE);
-    for (chunks, size) in [(full.chunks(AT_ONCE), AT_ONCE), (rest.chunks(1), 1)] {
+    let (full, rest) = rows.split_at(rows.len() - rows.len() % ROWS_PER_STATEMENT);
+    for (chunks, size) in [(full.chunks(ROWS_PER_STATEMENT), ROWS_PER_STATEMENT), (rest.chunks(1), 1)] {
         for chunk in chunks {
             let mut query = sqlx::query(AssertSqlSafe(statement(size)));
             for value in chunk.iter().flatten() {

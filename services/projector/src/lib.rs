@@ -1,21 +1,23 @@
-//! The tables of a database, kept up to date with the journal.
+//! Projector: keeps the tables of a database up to date with the journal.
 //!
 //! ```text
 //!   journal ──▶ reader ──▶ tables (pure: projections::tables) ──▶ batch ──▶ rows and position, one transaction
 //! ```
-//! Nothing here knows what a row means. A batch is what the journal holds ready while the one before it is written: the
-//! further behind, the more at once. A projector that is killed begins where its last transaction ended; it folds the
-//! log up to there first, without writing, for rows follow from the World.
 //!
-//! | the file | holds |
+//! This crate does not depend on the meaning of rows. A batch consists of the entries that are ready while
+//! the previous batch is written, so batches grow with the lag. A restarted projector resumes after its last
+//! transaction. First it folds the log up to that transaction without writing, because rows are derived from
+//! the projected state (World).
+//!
+//! | file | contents |
 //! |---|---|
-//! | `url.rs`, `error.rs` | where a database is; why something can't be done |
-//! | `connection.rs` | one connection to either database |
-//! | `database.rs` | the generations of tables in it, and where each stands |
-//! | `file.rs`, `server.rs` | how rows are written into `SQLite`, into `PostgreSQL` |
-//! | `run.rs`, `writer.rs` | following the journal: what folds, and beside it what writes |
-//! | `verify.rs`, `rebuild.rs` | comparing tables with the log; making them again beside those that readers see |
-//! | `ask.rs` | questions in SQL |
+//! | `url.rs`, `error.rs` | addresses of databases; errors |
+//! | `connection.rs` | connection to a database of either kind |
+//! | `database.rs` | generations of tables, and their state |
+//! | `file.rs`, `server.rs` | writers of rows to `SQLite` and to `PostgreSQL` |
+//! | `run.rs`, `writer.rs` | following the journal: folding, and writing beside it |
+//! | `verify.rs`, `rebuild.rs` | comparison of tables with the log; rebuilding beside the live tables |
+//! | `ask.rs` | queries in SQL |
 
 pub mod ask;
 mod connection;
@@ -30,7 +32,7 @@ pub mod verify;
 mod writer;
 
 pub use connection::TextRow;
-pub use database::{Database, FILE, Standing, ask_again, asked, grant, remove};
+pub use database::{Database, FILE_NAME, Generation, asked, grant, remove, request_retry};
 pub use error::Error;
 pub use run::{Projector, run};
-pub use url::{BadUrl, Place, Url};
+pub use url::{BadUrl, PostgresUrl, Url};

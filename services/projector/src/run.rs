@@ -1,13 +1,13 @@
-//! Following the journal into a database.
+//! Follows the journal and projects it into a database.
 
 use std::time::Duration;
 
-use journal::limits::{FOLLOW_BEHIND, FOLLOW_RETRY};
-use journal::{Follower, Journal, JournalError, Recorded};
+use journal::limits::{FOLLOW_BEHIND_TIMEOUT, FOLLOW_RETRY};
+use journal::{Follower, Journal, JournalError, StoredEntry};
 use projections::Reader;
-use projections::cluster_log::Positions;
-use projections::reader::{Read, founded, nothing};
-use projections::tables::{Batch, Dialect, Moment, SetAside, Tables};
+use projections::cluster_log::QuarantinedPositions;
+use projections::reader::{ReadMessage, founded_cluster, nothing};
+use projections::tables::{Batch, Dialect, MalformedMessage, Moment, Tables};
 use schemas::names::ClusterId;
 use schemas::{Entry, Position, Subject};
 use tokio::sync::mpsc;
@@ -15,19 +15,20 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::database::{Database, Standing, check_there};
+use crate::database::{Database, Generation, check_exists};
 use crate::writer::{self, Job};
 use crate::{Error, Url};
 
-/// How many entries are read at once.
-const ENTRIES: usize = 4_000;
-/// Rows of a batch after which nothing more is read until it can be written. Three batches are there at a time: one that is
-/// written, one that waits, and one that is folded.
-const ROWS: usize = 40_000;
-/// The same in bytes, as [`Batch::bytes`] counts them: an entry may be large, and so may what it does to tables.
-const BYTES: usize = 64 << 20;
+/// Maximum number of entries per read.
+const READ_ENTRIES: usize = 4_000;
+/// Number of rows in a batch at which reading pauses until the batch can be written. Up to three batches are
+/// in memory: one being written, one waiting, and one being folded.
+const MAX_BATCH_ROWS: usize = 40_000;
+/// Number of bytes in a batch at which reading pauses, as counted by [`Batch::bytes`]. Single entries and
+/// their changes to the tables may be large.
+const MAX_BATCH_BYTES: usize = 64 << 20;
 
-/// What folds the log into batches.
+/// State of a projection that folds the log into batches.
 #[derive(Debug, Default)]
 pub struct Projector {
     reader: Reader,
@@ -36,41 +37,41 @@ pub struct Projector {
 }
 
 impl Projector {
-    /// A projector that knows what operators set aside.
+    /// Creates a projector that knows the positions that operators quarantined.
     #[must_use]
-    pub fn knowing(set_aside: Positions) -> Self {
-        Self { reader: Reader::knowing(set_aside), ..Self::default() }
+    pub fn with_quarantines(set_aside: QuarantinedPositions) -> Self {
+        Self { reader: Reader::with_quarantines(set_aside), ..Self::default() }
     }
 
-    /// Where it stands.
+    /// Returns the position of the last folded message.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.tables.world().position()
     }
 
-    /// The cluster whose log it folds, once that was founded.
+    /// Returns the cluster of the log, or `None` before it is founded.
     #[must_use]
     pub fn cluster_id(&self) -> Option<ClusterId> {
         self.tables.world().cluster().map(|cluster| cluster.id)
     }
 
-    /// The tables that it has folded.
+    /// Returns the folded tables.
     #[must_use]
     pub const fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Takes the next message of the journal.
+    /// Folds the next message of the journal and adds its changes to the batch.
     ///
     /// # Errors
-    /// A later program wrote it.
-    pub fn take(&mut self, recorded: &Recorded) -> Result<(), Error> {
+    /// A newer program wrote the message.
+    pub fn take(&mut self, recorded: &StoredEntry) -> Result<(), Error> {
         let (entry, why) = self.read(recorded)?;
-        let Recorded { position, subject, .. } = recorded;
+        let StoredEntry { position, subject, .. } = recorded;
         if let Some(why) = why {
-            tracing::warn!(%position, subject, why, "an entry is set aside");
+            tracing::warn!(%position, subject, why, "entry quarantined");
             let subject = subject.clone();
-            self.batch.put_aside(SetAside { position: *position, subject, why });
+            self.batch.add_malformed(MalformedMessage { position: *position, subject, why });
         }
         let steps = self.tables.fold(*position, &entry);
         self.batch.take(steps);
@@ -78,110 +79,114 @@ impl Projector {
         Ok(())
     }
 
-    /// The same of one that the tables have: nothing is to be written of it.
+    /// Folds a message that the tables already contain, without adding changes to the batch.
     ///
     /// # Errors
-    /// A later program wrote it.
-    pub fn pass(&mut self, recorded: &Recorded) -> Result<(), Error> {
+    /// A newer program wrote the message.
+    pub fn pass(&mut self, recorded: &StoredEntry) -> Result<(), Error> {
         let (entry, _) = self.read(recorded)?;
         self.batch.pass(recorded.position, &entry);
         self.tables.pass(recorded.position, &entry);
         Ok(())
     }
 
-    /// What stands there, and why it is no entry.
-    fn read(&mut self, recorded: &Recorded) -> Result<(Entry, Option<String>), Error> {
-        let Recorded { position, subject, bytes, .. } = recorded;
+    /// Returns the entry, or an empty one and the reason if the message is quarantined.
+    fn read(&mut self, recorded: &StoredEntry) -> Result<(Entry, Option<String>), Error> {
+        let StoredEntry { position, subject, bytes, .. } = recorded;
         let read = self.reader.read(*position, subject, bytes);
         match read.map_err(|why| Error::Unreadable { position: *position, why })? {
-            Read::Entry(entry) => Ok((entry, None)),
-            Read::SetAside(why) => Ok((nothing(), Some(why))),
+            ReadMessage::Entry(entry) => Ok((entry, None)),
+            ReadMessage::Quarantined(why) => Ok((nothing(), Some(why))),
         }
     }
 
-    /// What it folded since the last time.
+    /// Takes the batch of all changes since the last call.
     pub fn batch(&mut self) -> Batch {
         let end = self.batch.end;
         std::mem::replace(&mut self.batch, Batch::behind(end))
     }
 }
 
-/// Where nothing is to be written it is said again so often where the tables stand.
-const IDLE: Duration = Duration::from_secs(2);
+/// Interval at which the position is reported again while nothing is written.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Of how many such times one looks whether the database is still the same.
-const LOOKS: u32 = 5;
+/// Number of idle intervals between two checks that the database still has the tables.
+const CHECK_EVERY_REPORTS: u32 = 5;
 
-/// Keeps the tables of a database up to date until it is told to stop. `said` is told how far they are, and nothing while
-/// it waits for the database: once
-/// the log is folded that is in them already, and with each batch. A database that is gone is waited for; tables that
-/// another program has built in place of these are gone over to.
+/// Keeps the tables of a database up to date until `stop` is cancelled.
+///
+/// `said` receives the position of the tables: first when the log is folded up to it, then after each batch.
+/// It receives `None` when writing to the tables ends, before a database is opened again. The projector waits
+/// for an unavailable database. If another program has rebuilt the tables, the projector continues with the
+/// rebuilt ones.
 ///
 /// # Errors
-/// Why it can't go on: see [`Error`].
+/// Returns the reason why the projector cannot continue, see [`Error`].
 pub async fn run(
     journal: &Journal,
-    set_aside: Positions,
+    set_aside: QuarantinedPositions,
     url: &Url,
     stop: &CancellationToken,
     mut said: impl FnMut(Option<Moment>),
 ) -> Result<(), Error> {
     while let Some(database) = writer::open(url, &set_aside, stop).await? {
-        let mut following = Following::new(journal, set_aside.clone());
+        let mut following = Pipeline::new(journal, set_aside.clone());
         let written = following.write(journal, database, None, stop, &mut |moment| said(Some(moment))).await;
         said(None);
         match written {
             Ok(Some(database)) => return database.close().await,
             Ok(None) => return Ok(()),
-            Err(Error::Replaced) => tracing::warn!("{}: going over to them", Error::Replaced),
-            Err(error @ Error::Rewound { .. }) => tracing::warn!("{error}: writing that again"),
-            Err(error @ Error::Lost(_)) => tracing::warn!("{error}: making them again"),
-            // A server that was lost for a while may still have the session in which these tables were written; or somebody
-            // else was first.
-            Err(error @ Error::Another) if url.dialect() == Dialect::Postgres => tracing::warn!("{error}"),
+            Err(Error::Replaced) => tracing::warn!("{}; switching to them", Error::Replaced),
+            Err(error @ Error::Rewound { .. }) => tracing::warn!("{error}; writing them again"),
+            Err(error @ Error::Lost(_)) => tracing::warn!("{error}; creating them again"),
+            // After a lost connection, the server may still have the session that wrote these tables. It is
+            // also possible that another projector has locked them first.
+            Err(error @ Error::LockedByOther) if url.dialect() == Dialect::Postgres => {
+                tracing::warn!("{error}")
+            }
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-/// What reads the journal on, and folds it.
+/// Reader and folder of the journal.
 #[derive(Debug)]
-pub(crate) struct Following {
+pub(crate) struct Pipeline {
     projector: Projector,
     follower: Follower,
 }
 
-/// How far a follower is with one database.
+/// Progress of a follower with one database.
 #[derive(Debug)]
-struct Course {
-    /// Where the tables stood.
-    standing: Standing,
-    /// Where the journal ended then: from here on the tables are up to date.
+struct Progress {
+    /// State of the tables at the start.
+    standing: Generation,
+    /// End of the journal at the start. The tables are up to date once they reach this position.
     end: Position,
-    /// Up to where batches were given to the writer.
+    /// Position up to which batches were sent to the writer.
     given: Position,
-    /// Whether the indexes for readers are there, or asked for.
+    /// `true` if the indexes for readers exist or were requested.
     indexed: bool,
-    /// Up to where it goes; none: on and on.
+    /// Position to stop at. `None` to follow without an end.
     until: Option<Position>,
-    /// Where the tables stand, once that is known.
+    /// Position of the tables, once known.
     written: Option<Moment>,
-    /// The database.
     url: Url,
-    /// How often nothing came for a while.
+    /// Number of idle intervals so far.
     idle: u32,
-    /// Why it reads no further.
+    /// Error that stopped the reading.
     failed: Option<Error>,
 }
 
-impl Following {
-    pub(crate) fn new(journal: &Journal, set_aside: Positions) -> Self {
-        Self { projector: Projector::knowing(set_aside), follower: journal.follow(Position(0)) }
+impl Pipeline {
+    pub(crate) fn new(journal: &Journal, set_aside: QuarantinedPositions) -> Self {
+        Self { projector: Projector::with_quarantines(set_aside), follower: journal.follow(Position(0)) }
     }
 
-    /// Writes what it folds into tables: up to a position, or until it is told to stop. Gives the database back unless
-    /// that is gone. What isn't of this journal is refused before anything is written.
+    /// Writes the log into tables, up to a position or until `stop` is cancelled. Returns the database, or
+    /// `None` if it was unavailable at the stop. Tables of another journal are refused before anything is
+    /// written.
     pub(crate) async fn write(
         &mut self,
         journal: &Journal,
@@ -195,9 +200,9 @@ impl Following {
         let (given, indexed) = (standing.end.position, standing.indexed);
         let url = database.url().clone();
         let mut course =
-            Course { standing, end, given, indexed, until, written: None, url, idle: 0, failed: None };
+            Progress { standing, end, given, indexed, until, written: None, url, idle: 0, failed: None };
         let (jobs, taken) = mpsc::channel(1);
-        // No more than batches that were given and not heard of.
+        // An unbounded channel is safe, because there is at most one message per batch that was sent.
         let (told, mut written) = mpsc::unbounded_channel();
         let writing = tokio::spawn(writer::work(database, taken, told, stop.clone()));
         let writing = AbortOnDropHandle::new(writing);
@@ -212,10 +217,10 @@ impl Following {
         course.failed.map_or(Ok(database), Err)
     }
 
-    /// Reads and folds, and gives batches to the writer as it takes them.
+    /// Reads and folds the log, and sends batches to the writer whenever it is ready.
     async fn fold(
         &mut self,
-        course: &mut Course,
+        course: &mut Progress,
         jobs: mpsc::Sender<Job>,
         written: &mut mpsc::UnboundedReceiver<Moment>,
         stop: &CancellationToken,
@@ -229,22 +234,22 @@ impl Following {
             }
             let has_room = has_room(&self.projector.batch);
             tokio::select! {
-                // What ends this and what was written is heard before anything more is read.
+                // Stops and progress take precedence over further reads.
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 Some(moment) = written.recv() => {
                     course.written = Some(moment);
                     said(moment);
                 }
-                // The writer says why it ended.
+                // The writer returns its own error.
                 () = jobs.closed() => return Ok(()),
                 Ok(permit) = jobs.reserve(), if job => permit.send(self.job(course)),
-                recorded = self.follower.next_batch(ENTRIES), if reads && has_room => {
+                recorded = self.follower.next_batch(READ_ENTRIES), if reads && has_room => {
                     if let Err(error) = self.take(course, &recorded?, said) {
                         course.failed = Some(error);
                     }
                 }
-                () = sleep(IDLE) => {
+                () = sleep(REPORT_INTERVAL) => {
                     course.look().await?;
                     course.written.into_iter().for_each(&mut *said);
                 }
@@ -252,12 +257,12 @@ impl Following {
         }
     }
 
-    fn has_job(&self, course: &Course) -> bool {
+    fn has_job(&self, course: &Progress) -> bool {
         let at = self.projector.position();
         at > course.given || (!course.indexed && at >= course.end && at == course.given)
     }
 
-    fn job(&mut self, course: &mut Course) -> Job {
+    fn job(&mut self, course: &mut Progress) -> Job {
         let position = self.projector.position();
         if position == course.given {
             course.indexed = true;
@@ -269,8 +274,8 @@ impl Following {
 
     fn take(
         &mut self,
-        course: &mut Course,
-        recorded: &[Recorded],
+        course: &mut Progress,
+        recorded: &[StoredEntry],
         said: &mut impl FnMut(Moment),
     ) -> Result<(), Error> {
         let end = course.standing.end;
@@ -279,7 +284,8 @@ impl Following {
                 self.projector.take(one)?;
                 continue;
             }
-            // What is there already is folded only for what follows from it.
+            // Messages that are already in the tables are folded only to compute the state that later
+            // messages are based on.
             self.projector.pass(one)?;
             if one.position == end.position {
                 course.standing.check_cluster(self.projector.cluster_id())?;
@@ -291,45 +297,48 @@ impl Following {
     }
 }
 
-impl Course {
-    /// Looks now and then whether the tables are still in the database, where nothing is written that would tell.
+impl Progress {
+    /// Checks from time to time that the tables still exist. Without writes, their loss would not be noticed.
     async fn look(&mut self) -> Result<(), Error> {
         self.idle += 1;
-        let Some(written) = self.written.filter(|_| self.idle.is_multiple_of(LOOKS)) else { return Ok(()) };
-        match check_there(&self.url, self.standing.generation, written.position).await {
-            Err(error) if error.passes() => Ok(()),
+        let Some(written) = self.written.filter(|_| self.idle.is_multiple_of(CHECK_EVERY_REPORTS)) else {
+            return Ok(());
+        };
+        match check_exists(&self.url, self.standing.number, written.position).await {
+            Err(error) if error.is_transient() => Ok(()),
             checked => checked,
         }
     }
 
-    /// Whether there is more to be read.
+    /// Returns `true` if there is more to read.
     fn reads(&self, position: Position) -> bool {
         self.failed.is_none() && self.until.is_none_or(|until| position < until)
     }
 }
 
-/// Whether more may be read before a batch is written.
+/// Returns `true` if more may be read before a batch is written.
 const fn has_room(batch: &Batch) -> bool {
-    batch.rows() < ROWS && batch.bytes() < BYTES
+    batch.rows() < MAX_BATCH_ROWS && batch.bytes() < MAX_BATCH_BYTES
 }
 
-/// Where a journal ends to which tables belong: it is of their cluster, reaches where they stand, and has the same entry
-/// there. It is asked until it can be. None: it was told to stop first.
+/// Checks that a journal belongs to tables, and returns its end. The journal must be of their cluster, reach
+/// their position, and have the same entry there. Retries until the journal is available. Returns `None` if
+/// `stop` is cancelled first.
 pub(crate) async fn check_journal(
     journal: &Journal,
-    standing: &Standing,
+    standing: &Generation,
     stop: &CancellationToken,
 ) -> Result<Option<Position>, Error> {
     if standing.cluster_id.is_some() {
-        let Some(cluster) = insist(stop, || founding(journal)).await? else { return Ok(None) };
+        let Some(cluster) = retry(stop, || find_cluster(journal)).await? else { return Ok(None) };
         standing.check_cluster(cluster)?;
     }
     let position = standing.end.position;
-    let Some(end) = reach(position, patience(journal), stop, || journal.end()).await? else {
+    let Some(end) = wait_for_end(position, patience(journal), stop, || journal.end()).await? else {
         return Ok(None);
     };
     if let Some(expected) = &standing.checksum {
-        let Some(stands) = insist(stop, || entry_at(journal, position)).await? else { return Ok(None) };
+        let Some(stands) = retry(stop, || read_entry(journal, position)).await? else { return Ok(None) };
         if checksum_text(stands.checksum()) != *expected {
             return Err(Error::OtherHistory { position });
         }
@@ -337,41 +346,42 @@ pub(crate) async fn check_journal(
     Ok(Some(end))
 }
 
-/// The entry at a position that the journal has reached. A replica that answers may not have it yet.
-async fn entry_at(journal: &Journal, position: Position) -> Result<Recorded, JournalError> {
+/// Returns the entry at a position that the journal has reached. The replica that answers may not have it
+/// yet.
+async fn read_entry(journal: &Journal, position: Position) -> Result<StoredEntry, JournalError> {
     let page = journal.read(Position(position.0.saturating_sub(1)), None, 1).await?;
     page.into_iter().find(|one| one.position == position).ok_or_else(|| JournalError::Unavailable {
-        what: format!("position {position} can't be read yet"),
+        what: format!("position {position} cannot be read yet"),
         source: None,
     })
 }
 
-/// A checksum, as it stands in a database.
+/// Returns a checksum in its database format.
 pub(crate) fn checksum_text(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
-/// Where a journal ends, as soon as it can be asked. None: it was told to stop first.
+/// Returns the end of a journal as soon as it is available. Returns `None` if `stop` is cancelled first.
 pub(crate) async fn end(journal: &Journal, stop: &CancellationToken) -> Result<Option<Position>, Error> {
-    insist(stop, || journal.end()).await
+    retry(stop, || journal.end()).await
 }
 
-/// The cluster whose journal this is; none: it was not founded yet.
-async fn founding(journal: &Journal) -> Result<Option<ClusterId>, JournalError> {
-    journal.find(&Subject::Cluster, |one| founded(&Entry::decode(&one.bytes).ok()?)).await
+/// Returns the cluster of a journal, or `None` if it was not founded yet.
+async fn find_cluster(journal: &Journal) -> Result<Option<ClusterId>, JournalError> {
+    journal.find(&Subject::Cluster, |one| founded_cluster(&Entry::decode(&one.bytes).ok()?)).await
 }
 
-/// How long a journal may end before where tables of it stand: a stream may after a change of its leader, and then its
-/// followers wait as long.
+/// Returns the time for which a journal may end before the position of its tables. This can happen to a
+/// stream after a change of its leader. The followers of a stream wait for the same time.
 const fn patience(journal: &Journal) -> Duration {
     match journal {
         Journal::Memory(_) | Journal::Sqlite(_) => Duration::ZERO,
-        Journal::JetStream(_) => FOLLOW_BEHIND,
+        Journal::JetStream(_) => FOLLOW_BEHIND_TIMEOUT,
     }
 }
 
-/// Where a journal ends, once it reaches a position. None: it was told to stop first.
-async fn reach<F: Future<Output = Result<Position, JournalError>>>(
+/// Returns the end of a journal once it reaches a position. Returns `None` if `stop` is cancelled first.
+async fn wait_for_end<F: Future<Output = Result<Position, JournalError>>>(
     found: Position,
     patience: Duration,
     stop: &CancellationToken,
@@ -379,22 +389,22 @@ async fn reach<F: Future<Output = Result<Position, JournalError>>>(
 ) -> Result<Option<Position>, Error> {
     let mut behind = None;
     loop {
-        let Some(end) = insist(stop, &mut end).await? else { return Ok(None) };
+        let Some(end) = retry(stop, &mut end).await? else { return Ok(None) };
         if found <= end {
             return Ok(Some(end));
         }
         if behind.get_or_insert_with(Instant::now).elapsed() >= patience {
-            return Err(Error::Ahead { found, end });
+            return Err(Error::AheadOfJournal { found, end });
         }
-        tracing::warn!("the journal ends at {end}, and the tables stand at {found}: looking again");
+        tracing::warn!("the journal ends at {end}, but the tables are at {found}; checking again");
         if !waits(FOLLOW_RETRY.1, stop).await {
             return Ok(None);
         }
     }
 }
 
-/// What a journal answers, as soon as it can be asked. None: it was told to stop first.
-async fn insist<T, F: Future<Output = Result<T, JournalError>>>(
+/// Repeats a request to a journal while it is unavailable. Returns `None` if `stop` is cancelled first.
+async fn retry<T, F: Future<Output = Result<T, JournalError>>>(
     stop: &CancellationToken,
     mut ask: impl FnMut() -> F,
 ) -> Result<Option<T>, Error> {
@@ -406,7 +416,7 @@ async fn insist<T, F: Future<Output = Result<T, JournalError>>>(
         };
         match answer {
             Ok(answer) => return Ok(Some(answer)),
-            Err(error @ JournalError::Unavailable { .. }) => tracing::warn!("{error}; asking it again"),
+            Err(error @ JournalError::Unavailable { .. }) => tracing::warn!("{error}; retrying"),
             Err(
                 error @ (JournalError::Absent
                 | JournalError::Refused(_)
@@ -421,7 +431,7 @@ async fn insist<T, F: Future<Output = Result<T, JournalError>>>(
     }
 }
 
-/// Waits; false: it was told to stop first.
+/// Waits for a time. Returns `false` if `stop` is cancelled first.
 pub(crate) async fn waits(pause: Duration, stop: &CancellationToken) -> bool {
     tokio::select! {
         () = stop.cancelled() => false,
@@ -434,47 +444,55 @@ mod tests {
     use super::*;
 
     fn unavailable() -> JournalError {
-        JournalError::Unavailable { what: "it is away".to_owned(), source: None }
+        JournalError::Unavailable { what: "no connection".to_owned(), source: None }
     }
 
-    /// Where a journal ends for who stands at position 10, one answer after the other.
-    async fn reached(
+    /// Returns the result of [`reach`] for position 10, with these answers of the journal.
+    async fn end_with_answers(
         patience: Duration,
         answers: Vec<Result<u64, JournalError>>,
     ) -> Result<Option<Position>, Error> {
         let mut answers = answers.into_iter();
         let ask = || {
-            let answer = answers.next().expect("it is asked no more");
+            let answer = answers.next().expect("no further request");
             async move { answer.map(Position) }
         };
-        reach(Position(10), patience, &CancellationToken::new(), ask).await
+        wait_for_end(Position(10), patience, &CancellationToken::new(), ask).await
     }
 
     #[tokio::test]
-    async fn a_journal_that_is_away_or_behind_for_a_moment_is_waited_for() {
+    async fn temporarily_unavailable_or_lagging_journal_is_retried() {
         let answers = vec![Err(unavailable()), Ok(9), Err(unavailable()), Ok(11)];
-        let end = reached(Duration::from_secs(60), answers).await.expect("it is there again");
+        let end =
+            end_with_answers(Duration::from_secs(60), answers).await.expect("the journal is available again");
         assert_eq!(end, Some(Position(11)));
-        let refused = reached(Duration::ZERO, vec![Err(unavailable()), Ok(9)]).await.unwrap_err();
-        assert!(matches!(refused, Error::Ahead { found: Position(10), end: Position(9) }), "{refused}");
-        let closed = reached(Duration::ZERO, vec![Err(JournalError::Closed)]).await.unwrap_err();
+        let refused = end_with_answers(Duration::ZERO, vec![Err(unavailable()), Ok(9)]).await.unwrap_err();
+        assert!(
+            matches!(refused, Error::AheadOfJournal { found: Position(10), end: Position(9) }),
+            "{refused}"
+        );
+        let closed = end_with_answers(Duration::ZERO, vec![Err(JournalError::Closed)]).await.unwrap_err();
         assert!(matches!(closed, Error::Journal(JournalError::Closed)), "{closed}");
         let stop = CancellationToken::new();
         stop.cancel();
-        let stopped = reach(Position(10), Duration::ZERO, &stop, || async { Err(unavailable()) }).await;
-        assert_eq!(stopped.expect("it stops"), None);
+        let stopped =
+            wait_for_end(Position(10), Duration::ZERO, &stop, || async { Err(unavailable()) }).await;
+        assert_eq!(stopped.expect("the stop is not an error"), None);
     }
 
     #[test]
-    fn a_batch_is_full_of_many_rows_or_of_many_bytes() {
-        let aside =
-            |bytes| SetAside { position: Position(1), subject: "x".repeat(bytes), why: String::new() };
+    fn batch_is_full_at_row_or_byte_limit() {
+        let aside = |bytes| MalformedMessage {
+            position: Position(1),
+            subject: "x".repeat(bytes),
+            why: String::new(),
+        };
         let mut batch = Batch::default();
         assert!(has_room(&batch));
-        (0..ROWS).for_each(|_| batch.put_aside(aside(1)));
+        (0..MAX_BATCH_ROWS).for_each(|_| batch.add_malformed(aside(1)));
         assert!(!has_room(&batch));
         let mut batch = Batch::default();
-        (0..64).for_each(|_| batch.put_aside(aside(1 << 20)));
-        assert!(batch.rows() < ROWS && !has_room(&batch));
+        (0..64).for_each(|_| batch.add_malformed(aside(1 << 20)));
+        assert!(batch.rows() < MAX_BATCH_ROWS && !has_room(&batch));
     }
 }

@@ -1,24 +1,27 @@
-//! Writing rows into `PostgreSQL`: many by COPY, in its binary format, and few by a statement.
+//! Writer of rows to `PostgreSQL`: many by COPY in its binary format, few by a statement.
 
-use projections::tables::{Batch, Dialect, Interval, SetAside, Shape, Table, Value, events, micros, sql};
+use projections::tables::{
+    Batch, ColumnSpec, Dialect, Interval, MalformedMessage, Table, Value, events, micros, sql,
+};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgConnection;
 
-/// What a COPY in binary format begins with: a signature, flags, and the length of what else stands there.
+/// Header of a COPY in binary format: a signature, flags, and the length of the header extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// What it ends with: a row of -1 columns.
+/// Trailer of a COPY: a row of -1 columns.
 const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
-/// A value that is nothing has this length.
+/// Length of a NULL value.
 const NULL: [u8; 4] = (-1_i32).to_be_bytes();
-/// Rows that a statement writes. What a COPY sends comes in two parts, of which the second waits until the server has said
-/// that it has the first, 40 ms later, since it has nothing else to say: much for few rows, and nothing for many.
-const FEW: usize = 256;
-/// Bytes that are sent at once.
-const CHUNK: usize = 1 << 20;
-/// When times of PostgreSQL begin, 2000-01-01, in microseconds since 1970.
+/// Minimum number of rows for which COPY is used. A COPY sends its data in two parts. The second part waits
+/// for the server's delayed acknowledgement of the first, which takes 40 ms. That is long for few rows and
+/// negligible for many.
+const COPY_THRESHOLD: usize = 256;
+/// Number of bytes that are sent at once.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Start of PostgreSQL's time, 2000-01-01, in microseconds since 1970.
 const EPOCH: i64 = 946_684_800_000_000;
 
-/// Writes what a batch does to the rows of a generation.
+/// Writes the changes of a batch to the tables of a generation.
 pub(crate) async fn write(
     connection: &mut PgConnection,
     generation: i64,
@@ -30,12 +33,12 @@ pub(crate) async fn write(
         add(connection, &sql::history(table, generation), &sql::history_columns(table), intervals).await?;
     }
     let happened = batch.events.iter().map(|event| event.values.clone());
-    add(connection, &sql::events_table(generation), &events::shapes(), happened).await?;
-    let aside = batch.set_aside.iter().map(SetAside::values);
-    add(connection, &sql::set_aside_table(generation), &sql::SET_ASIDE, aside).await
+    add(connection, &sql::events_table(generation), &events::column_specs(), happened).await?;
+    let aside = batch.malformed.iter().map(MalformedMessage::values);
+    add(connection, &sql::malformed_table(generation), &sql::MALFORMED_COLUMNS, aside).await
 }
 
-/// Ends rows that were there before.
+/// Ends rows that existed before the batch.
 async fn end(
     connection: &mut PgConnection,
     table: Table,
@@ -46,26 +49,26 @@ async fn end(
     if rows.is_empty() {
         return Ok(());
     }
-    by_column(connection, sql::end_all(table, generation), table.key_columns() + 2, rows).await
+    execute_with_arrays(connection, sql::end_all(table, generation), table.key_columns() + 2, rows).await
 }
 
 /// Adds rows, if there are any.
 async fn add(
     connection: &mut PgConnection,
     table: &str,
-    columns: &[Shape],
+    columns: &[ColumnSpec],
     mut rows: impl Iterator<Item = Vec<Value>>,
 ) -> Result<(), sqlx::Error> {
-    let first: Vec<Vec<Value>> = rows.by_ref().take(FEW).collect();
+    let first: Vec<Vec<Value>> = rows.by_ref().take(COPY_THRESHOLD).collect();
     match first.len() {
         0 => Ok(()),
-        FEW => copy(connection, table, first.into_iter().chain(rows)).await,
-        _ => by_column(connection, sql::insert_all(table, columns), columns.len(), first).await,
+        COPY_THRESHOLD => copy(connection, table, first.into_iter().chain(rows)).await,
+        _ => execute_with_arrays(connection, sql::insert_all(table, columns), columns.len(), first).await,
     }
 }
 
-/// Runs a statement that takes the values of each column as an array of text.
-async fn by_column(
+/// Runs a statement whose parameters are text arrays, one for each column.
+async fn execute_with_arrays(
     connection: &mut PgConnection,
     statement: String,
     columns: usize,
@@ -95,7 +98,7 @@ async fn copy(
     let mut bytes = HEADER.to_vec();
     for row in rows {
         put_row(&mut bytes, &row);
-        if bytes.len() >= CHUNK {
+        if bytes.len() >= CHUNK_BYTES {
             taken.send(&*bytes).await?;
             bytes.clear();
         }
@@ -111,15 +114,17 @@ fn put_row(bytes: &mut Vec<u8>, row: &[Value]) {
     for value in row {
         match value {
             Value::Null => bytes.extend(NULL),
-            Value::Text(text) | Value::Json(text) => put(bytes, Dialect::Postgres.storable(text).as_bytes()),
-            Value::Integer(number) => put(bytes, &number.to_be_bytes()),
-            Value::Boolean(flag) => put(bytes, &[u8::from(*flag)]),
-            Value::Time(at) => put(bytes, &(micros(*at) - EPOCH).to_be_bytes()),
+            Value::Text(text) | Value::Json(text) => {
+                put_value(bytes, Dialect::Postgres.storable(text).as_bytes())
+            }
+            Value::Integer(number) => put_value(bytes, &number.to_be_bytes()),
+            Value::Boolean(flag) => put_value(bytes, &[u8::from(*flag)]),
+            Value::Time(at) => put_value(bytes, &(micros(*at) - EPOCH).to_be_bytes()),
         }
     }
 }
 
-fn put(bytes: &mut Vec<u8>, value: &[u8]) {
+fn put_value(bytes: &mut Vec<u8>, value: &[u8]) {
     let length = i32::try_from(value.len()).expect("an entry is far below 2 GiB");
     bytes.extend(length.to_be_bytes());
     bytes.extend(value);
@@ -132,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_written_as_postgresql_reads_it() {
+    fn row_is_encoded_in_copy_format() {
         let mut bytes = vec![];
         let at = Timestamp(946_684_800_000_001_999);
         let row = [

@@ -1,4 +1,4 @@
-//! Where a database is.
+//! Addresses of databases.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,30 +7,30 @@ use std::str::FromStr;
 use projections::tables::Dialect;
 use sqlx::postgres::PgConnectOptions;
 
-/// The schema of `PostgreSQL` in which the tables are unless another one is named.
-const SCHEMA: &str = "muster";
-/// Characters of a name of `PostgreSQL`, at most.
-const NAME: usize = 63;
+/// Default schema of the tables in `PostgreSQL`.
+const DEFAULT_SCHEMA: &str = "muster";
+/// Maximum length of a name in `PostgreSQL`.
+const MAX_NAME_LEN: usize = 63;
 
-/// Where a database is: `sqlite:FILE`, or `postgres://USER@HOST/DATABASE`.
+/// Address of a database: `sqlite:FILE`, or `postgres://USER@HOST/DATABASE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Url {
-    /// A file of `SQLite`.
+    /// File of `SQLite`.
     Sqlite(PathBuf),
-    /// A schema in a database of `PostgreSQL`.
-    Postgres(Place),
+    /// Schema in a database of `PostgreSQL`.
+    Postgres(PostgresUrl),
 }
 
-/// A schema in a database of `PostgreSQL`. What is shown of it has no password.
+/// Schema in a database of `PostgreSQL`. Its `Display` and `Debug` output contains no password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PostgresUrl {
     url: String,
     schema: String,
 }
 
-/// Text that names no database.
+/// Error for text that is not an address of a database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} names no database{why}: use sqlite:FILE or postgres://USER@HOST/DATABASE[?schema=NAME]")]
+#[error("invalid database {given:?}{why}: use sqlite:FILE or postgres://USER@HOST/DATABASE[?schema=NAME]")]
 pub struct BadUrl {
     given: String,
     why: String,
@@ -46,7 +46,7 @@ impl FromStr for Url {
             return if file.is_empty() { Err(bad(String::new())) } else { Ok(Self::Sqlite(file.into())) };
         }
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            let place = Place::of(text).map_err(|why| bad(format!(" ({why})")))?;
+            let place = PostgresUrl::parse(text).map_err(|why| bad(format!(" ({why})")))?;
             return Ok(Self::Postgres(place));
         }
         Err(bad(String::new()))
@@ -54,7 +54,7 @@ impl FromStr for Url {
 }
 
 impl Url {
-    /// How that database says things.
+    /// Returns the SQL dialect of the database.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         match self {
@@ -63,7 +63,7 @@ impl Url {
         }
     }
 
-    /// Where its tables are, as SQL names it.
+    /// Returns the schema of the tables, as SQL names it.
     #[must_use]
     pub fn schema(&self) -> &str {
         match self {
@@ -82,11 +82,11 @@ impl fmt::Display for Url {
     }
 }
 
-impl Place {
-    /// The parts of a URL: what the library connects with, and the schema, which it doesn't know.
-    fn of(text: &str) -> Result<Self, String> {
+impl PostgresUrl {
+    /// Parses a URL. Separates the schema, because the client library does not know this parameter.
+    fn parse(text: &str) -> Result<Self, String> {
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
-        let mut schema = SCHEMA.to_owned();
+        let mut schema = DEFAULT_SCHEMA.to_owned();
         let mut others = vec![];
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
@@ -94,8 +94,10 @@ impl Place {
                 Some(_) | None => others.push(pair),
             }
         }
-        if !is_name(&schema) {
-            return Err(format!("the schema {schema:?} is none: a-z, 0-9 and _, and a letter first"));
+        if !is_valid_schema(&schema) {
+            return Err(format!(
+                "invalid schema {schema:?}: expected a-z, 0-9 and _, starting with a letter"
+            ));
         }
         let url = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
         let place = Self { url, schema };
@@ -107,17 +109,17 @@ impl Place {
         Ok(self.url.parse::<PgConnectOptions>()?.application_name("muster"))
     }
 
-    /// The schema, a name that needs no quotes.
+    /// Returns the schema, a name that needs no quotes.
     #[must_use]
     pub fn schema(&self) -> &str {
         &self.schema
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&without_password(&self.url))?;
-        if self.schema == SCHEMA {
+        if self.schema == DEFAULT_SCHEMA {
             return Ok(());
         }
         let mark = if self.url.contains('?') { '&' } else { '?' };
@@ -125,20 +127,20 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// Whether something is a name that needs no quotes, and that PostgreSQL doesn't keep for itself.
-fn is_name(name: &str) -> bool {
+/// Returns `true` if a name needs no quotes and is not reserved by PostgreSQL.
+fn is_valid_schema(name: &str) -> bool {
     let first = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     let rest = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    first && rest && name.len() <= NAME && !name.starts_with("pg_")
+    first && rest && name.len() <= MAX_NAME_LEN && !name.starts_with("pg_")
 }
 
-/// A URL as it may be shown.
+/// Returns a URL with its passwords masked.
 fn without_password(url: &str) -> String {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
     let secret =
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_names_a_database() {
+    fn urls_are_parsed_and_shown_without_password() {
         let shown = |text: &str| text.parse::<Url>().map(|url| url.to_string());
         for (given, expected) in [
             ("sqlite:a/b.db", "sqlite:a/b.db"),
@@ -183,6 +185,6 @@ mod tests {
             assert!(said.contains("use sqlite:FILE or postgres://"), "{bad}: {said}");
         }
         let said = "postgres://a:secret@db/x?schema=pg_x".parse::<Url>().unwrap_err().to_string();
-        assert!(said.contains("the schema \"pg_x\" is none") && !said.contains("secret"), "{said}");
+        assert!(said.contains("invalid schema \"pg_x\"") && !said.contains("secret"), "{said}");
     }
 }

@@ -1,15 +1,16 @@
-//! Comparing the tables of a database with what the log gives, row by row.
+//! Compares the tables of a database with the result of folding the log, row by row.
 //!
-//! Rows are added up: the sum of the hashes of all rows of a table doesn't depend on their order, so that neither side
-//! has to be sorted or kept. Only where sums differ the rows themselves are looked for, and there only in a few of the
-//! parts into which their hashes divide them. A row that holds still is kept as a hash, too, until it is known when it ends.
+//! Each table is compared by the sum of its rows' hashes. The sum does not depend on the order of rows, so
+//! neither side has to be sorted or stored. The hashes also divide each table into parts. Differing rows are
+//! searched only in tables whose sums differ, and only in a few of their differing parts. An open row is kept
+//! as a hash until its end is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use journal::Journal;
-use projections::cluster_log::Positions;
-use projections::tables::{Batch, Interval, Kind, SetAside, Shape, Table, Value, events, sql};
+use projections::cluster_log::QuarantinedPositions;
+use projections::tables::{Batch, ColumnSpec, Interval, Kind, MalformedMessage, Table, Value, events, sql};
 use schemas::Position;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
@@ -17,94 +18,92 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ask::begin;
 use crate::connection::{Connection, TextRow};
-use crate::database::{Standing, standings};
+use crate::database::{Generation, read_generations};
 use crate::run::check_journal;
 use crate::{Error, Projector, Url};
 
-/// Rows of each kind that are shown of a table that differs.
-const SHOWN: usize = 5;
-/// How many entries are read at once.
-const ENTRIES: usize = 4_000;
-/// How soon a page is asked for again that a replica of the journal doesn't have yet.
-const AGAIN: Duration = Duration::from_millis(100);
-/// Bits of a hash that say to which part of its table a row belongs.
+/// Maximum number of rows of each kind that are shown for a table that differs.
+const MAX_SHOWN_ROWS: usize = 5;
+/// Maximum number of entries per read.
+const READ_ENTRIES: usize = 4_000;
+/// Pause before a page is requested again that a replica of the journal does not have yet.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Number of hash bits that select a row's part of its table.
 const PART_BITS: u32 = 12;
-/// Parts of a table that differ in which rows are looked for.
-const SEARCHED: usize = 64;
+/// Maximum number of differing parts of a table that are searched for rows.
+const MAX_SEARCHED_PARTS: usize = 64;
 
-/// A table that is compared: of each its history, so that every row that ever was is.
+/// Table to compare. Histories are compared, so that every past row is included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Compared {
-    /// The history of a table.
+pub enum ComparedTable {
     History(Table),
-    /// All events.
     Events,
-    /// What is no entry.
-    SetAside,
+    /// Messages that are not valid entries.
+    Malformed,
 }
 
-/// What the rows of a table come to.
+/// Number and hash of a table's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// How many they are.
     pub rows: u64,
-    /// The sum of their hashes.
+    /// Sum of the rows' hashes.
     pub hash: u128,
 }
 
-/// A table, as two sides have it.
+/// Comparison of a table.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Which table.
-    pub table: Compared,
-    /// What it comes to in the database.
+    pub table: ComparedTable,
+    /// Sum of the rows in the database.
     pub found: Sum,
-    /// What it comes to on the other side.
+    /// Sum of the expected rows: those of the log, or of the other generation.
     pub expected: Sum,
-    /// Rows that only the database has, and rows that it lacks: the first, unless very many differ.
+    /// Rows that only the database has, and rows that the database lacks, with a limit for each. The rows
+    /// shown are the first ones, unless very many rows differ.
     pub differing: [Vec<TextRow>; 2],
 }
 
-impl Compared {
-    /// Every one of them.
+impl ComparedTable {
+    /// Returns every table to compare.
     pub fn all() -> impl Iterator<Item = Self> {
-        Table::ALL.into_iter().map(Self::History).chain([Self::Events, Self::SetAside])
+        Table::ALL.into_iter().map(Self::History).chain([Self::Events, Self::Malformed])
     }
 
-    /// Its name, as readers know it.
+    /// Returns the name of the table for readers.
     #[must_use]
     pub fn name(self) -> String {
         match self {
             Self::History(table) => format!("{}_history", table.name()),
             Self::Events => "events".to_owned(),
-            Self::SetAside => "set_aside".to_owned(),
+            Self::Malformed => "set_aside".to_owned(),
         }
     }
 
-    /// Its columns.
+    /// Returns the columns of the table.
     #[must_use]
-    pub fn columns(self) -> Vec<Shape> {
+    pub fn columns(self) -> Vec<ColumnSpec> {
         match self {
             Self::History(table) => sql::history_columns(table),
-            Self::Events => events::shapes(),
-            Self::SetAside => sql::SET_ASIDE.to_vec(),
+            Self::Events => events::column_specs(),
+            Self::Malformed => sql::MALFORMED_COLUMNS.to_vec(),
         }
     }
 
-    /// How many of its columns are known once a row is there; those behind them say when it ends.
-    fn begins(self) -> usize {
+    /// Returns the number of columns whose values are known when a row opens. The columns after them describe
+    /// its end.
+    fn opening_columns(self) -> usize {
         match self {
             Self::History(table) => table.columns().len() + 2,
-            Self::Events | Self::SetAside => self.columns().len(),
+            Self::Events | Self::Malformed => self.columns().len(),
         }
     }
 
-    /// Asks for all its rows of a generation, whatever stands in them; or as of a position.
-    fn query(self, moment: Moment) -> String {
+    /// Returns the query for the rows of a generation: all rows with any contents, or those as of a position.
+    fn query(self, moment: TablesAt) -> String {
         let (from, at) = match self {
             Self::History(table) => (sql::history(table, moment.generation), "from_position"),
             Self::Events => (sql::events_table(moment.generation), "position"),
-            Self::SetAside => (sql::set_aside_table(moment.generation), "position"),
+            Self::Malformed => (sql::malformed_table(moment.generation), "position"),
         };
         let columns = self.columns();
         let select = |of: &dyn Fn(&str) -> String| {
@@ -120,7 +119,7 @@ impl Compared {
     }
 }
 
-/// What ended later held still.
+/// Returns the column as of a position: rows that ended later were still open.
 fn as_of(column: &str, position: Position) -> String {
     match column {
         "to_position" | "to_time" => format!("CASE WHEN to_position <= {position} THEN {column} END"),
@@ -129,7 +128,7 @@ fn as_of(column: &str, position: Position) -> String {
 }
 
 impl Comparison {
-    /// Whether both sides are the same.
+    /// Returns `true` if both sides are equal.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.found == self.expected
@@ -143,27 +142,27 @@ impl Sum {
     }
 }
 
-/// A row as hashes.
+/// Hashes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hashed {
-    /// Of what is known of it once it is there.
+struct RowHashes {
+    /// Hash of the values that are known when the row opens.
     begin: u128,
-    /// Of that, and of when it ends.
+    /// Hash of `begin` and the end of the row.
     whole: u128,
 }
 
-impl Hashed {
-    fn of(table: Compared, row: &[Option<String>]) -> Self {
-        let (begin, end) = row.split_at(table.begins().min(row.len()));
+impl RowHashes {
+    fn from_row(table: ComparedTable, row: &[Option<String>]) -> Self {
+        let (begin, end) = row.split_at(table.opening_columns().min(row.len()));
         Self::new(hash(begin), end)
     }
 
     fn new(begin: u128, end: &[Option<String>]) -> Self {
-        let whole = if end.is_empty() { begin } else { hash_on(&begin.to_be_bytes(), end) };
+        let whole = if end.is_empty() { begin } else { hash_after(&begin.to_be_bytes(), end) };
         Self { begin, whole }
     }
 
-    /// To which part of its table it belongs.
+    /// Returns the part of the table that the row belongs to.
     const fn part(self) -> usize {
         part(self.begin)
     }
@@ -173,12 +172,13 @@ const fn part(begin: u128) -> usize {
     (begin >> (u128::BITS - PART_BITS)) as usize
 }
 
-/// The first 16 bytes of the SHA-256 of values: each with its length, nothing apart from the empty text.
+/// Returns the first 16 bytes of the SHA-256 of values. Each value is hashed with its length, and NULL
+/// differs from empty text.
 fn hash(values: &[Option<String>]) -> u128 {
-    hash_on(&[], values)
+    hash_after(&[], values)
 }
 
-fn hash_on(before: &[u8], values: &[Option<String>]) -> u128 {
+fn hash_after(before: &[u8], values: &[Option<String>]) -> u128 {
     let mut hasher = Sha256::new();
     hasher.update(before);
     for value in values {
@@ -197,7 +197,7 @@ fn hash_on(before: &[u8], values: &[Option<String>]) -> u128 {
     u128::from_be_bytes(first)
 }
 
-/// What a table comes to, and each part of it.
+/// Sum of a table's rows, and of each part.
 #[derive(Clone, Debug)]
 struct Parts {
     whole: Sum,
@@ -211,46 +211,46 @@ impl Default for Parts {
 }
 
 impl Parts {
-    fn add(&mut self, row: Hashed) {
+    fn add(&mut self, row: RowHashes) {
         self.whole.add(row.whole);
         self.parts[row.part()].add(row.whole);
     }
 
-    /// The first parts that differ.
+    /// Returns the first parts that differ.
     fn differing(&self, other: &Self) -> BTreeSet<usize> {
         let both = self.parts.iter().zip(&other.parts).enumerate();
-        both.filter(|(_, (one, other))| one != other).map(|(part, _)| part).take(SEARCHED).collect()
+        both.filter(|(_, (one, other))| one != other).map(|(part, _)| part).take(MAX_SEARCHED_PARTS).collect()
     }
 }
 
-type Sums = BTreeMap<Compared, Parts>;
+type Sums = BTreeMap<ComparedTable, Parts>;
 
-/// No table of any rows.
-fn no_sums() -> Sums {
-    Compared::all().map(|table| (table, Parts::default())).collect()
+/// Returns the sums of empty tables.
+fn empty_sums() -> Sums {
+    ComparedTable::all().map(|table| (table, Parts::default())).collect()
 }
 
-/// A generation of tables as of a position; none: whatever stands in it.
+/// A generation of tables. If `position` is set, its rows as of this position; otherwise all of its rows.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct TablesAt {
     generation: i64,
     position: Option<Position>,
 }
 
-/// What each table comes to.
-async fn sums(connection: &mut Connection, moment: Moment) -> Result<Sums, Error> {
+/// Returns the sums of each table.
+async fn sums(connection: &mut Connection, moment: TablesAt) -> Result<Sums, Error> {
     let mut all = Sums::new();
-    for table in Compared::all() {
+    for table in ComparedTable::all() {
         let sum = all.entry(table).or_default();
-        each(connection, table, moment, |row| sum.add(Hashed::of(table, &row))).await?;
+        each(connection, table, moment, |row| sum.add(RowHashes::from_row(table, &row))).await?;
     }
     Ok(all)
 }
 
 async fn each(
     connection: &mut Connection,
-    table: Compared,
-    moment: Moment,
+    table: ComparedTable,
+    moment: TablesAt,
     take: impl FnMut(TextRow),
 ) -> Result<(), Error> {
     let kinds: Vec<Kind> = table.columns().iter().map(|column| column.kind).collect();
@@ -258,44 +258,45 @@ async fn each(
     read.map_err(Error::database(format!("can't read the table {}", table.name())))
 }
 
-/// Compares the live tables with what the log gives up to where they stand, by folding it from its beginning. `said` is
-/// told how far that is.
+/// Compares the live tables with the log, folded from its beginning to their position. `said` receives the
+/// position reached and the target.
 ///
 /// # Errors
-/// The database or the journal can't be read; they are of two clusters; the tables have another shape.
+/// The database or the journal cannot be read, they are of different clusters, or the tables have another
+/// shape.
 pub async fn verify(
     journal: &Journal,
-    set_aside: &Positions,
+    set_aside: &QuarantinedPositions,
     url: &Url,
     mut said: impl FnMut(Position, Position),
-) -> Result<(Standing, Vec<Comparison>), Error> {
-    let mut connection = Connection::reading(url).await?;
+) -> Result<(Generation, Vec<Comparison>), Error> {
+    let mut connection = Connection::open_for_reading(url).await?;
     let standing = begin(&mut connection, url).await?;
     if !standing.is_of_this_program(url) {
         return Err(Error::OtherShape);
     }
     check_journal(journal, &standing, &CancellationToken::new()).await?;
-    // Rows and position are of one moment: nothing of these tables is of a later one.
-    let moment = Moment { generation: standing.generation, position: None };
+    // One transaction reads both rows and position, so no row is newer than the position.
+    let moment = TablesAt { generation: standing.number, position: None };
     let found = sums(&mut connection, moment).await?;
-    let mut expected = no_sums();
-    Folding::new(url, set_aside, None)
+    let mut expected = empty_sums();
+    LogRows::new(url, set_aside, None)
         .fold(journal, &standing, &mut said, &mut |told| {
             expected.entry(told.table).or_default().add(told.hashed);
         })
         .await?;
     let mut compared = compare(&found, &expected);
-    let parts = differing(&found, &expected);
+    let parts = differing_parts(&found, &expected);
     drop((found, expected));
     if !parts.is_empty() {
-        let mut left = hashes(&mut connection, moment, &parts).await?;
-        let mut lacking: BTreeMap<Compared, Vec<TextRow>> = BTreeMap::new();
-        Folding::new(url, set_aside, Some(&parts))
+        let mut left = count_rows(&mut connection, moment, &parts).await?;
+        let mut lacking: BTreeMap<ComparedTable, Vec<TextRow>> = BTreeMap::new();
+        LogRows::new(url, set_aside, Some(&parts))
             .fold(journal, &standing, &mut said, &mut |told| {
                 let Some(row) = told.row else { return };
                 if !left.get_mut(&told.table).is_some_and(|left| take_one(left, told.hashed.whole)) {
                     let rows = lacking.entry(told.table).or_default();
-                    if rows.len() < SHOWN {
+                    if rows.len() < MAX_SHOWN_ROWS {
                         rows.push(row);
                     }
                 }
@@ -306,37 +307,37 @@ pub async fn verify(
     Ok((standing, compared))
 }
 
-/// Compares two generations as of the position that both have reached; none: they have other shapes. Rows are not looked
-/// for: which of both is right only the log says.
-pub(crate) async fn generations(
+/// Compares two generations as of a position that both have reached. Returns `None` if their shapes differ.
+/// Does not search rows, because only the log determines which side is correct.
+pub(crate) async fn compare_generations(
     url: &Url,
-    old: &Standing,
-    new: &Standing,
+    old: &Generation,
+    new: &Generation,
 ) -> Result<Option<Vec<Comparison>>, Error> {
     if old.shape != new.shape {
         return Ok(None);
     }
-    // The old ones may be further.
+    // The old tables may be at a later position.
     let position = Some(old.end.position.min(new.end.position));
-    let mut connection = Connection::reading(url).await?;
+    let mut connection = Connection::open_for_reading(url).await?;
     begin(&mut connection, url).await?;
-    let found = sums(&mut connection, Moment { generation: old.generation, position }).await?;
-    let expected = sums(&mut connection, Moment { generation: new.generation, position }).await?;
+    let found = sums(&mut connection, TablesAt { generation: old.number, position }).await?;
+    let expected = sums(&mut connection, TablesAt { generation: new.number, position }).await?;
     Ok(Some(compare(&found, &expected)))
 }
 
-/// Where all generations of tables stand, the oldest first.
+/// Returns the state of all generations of tables, oldest first.
 ///
 /// # Errors
-/// The database can't be read, or holds no tables of Muster.
-pub async fn list(url: &Url) -> Result<Vec<Standing>, Error> {
-    let mut connection = Connection::reading(url).await?;
-    standings(&mut connection, url).await?.ok_or_else(|| Error::Empty(url.clone()))
+/// The database cannot be read, or contains no tables of Muster.
+pub async fn list(url: &Url) -> Result<Vec<Generation>, Error> {
+    let mut connection = Connection::open_for_reading(url).await?;
+    read_generations(&mut connection, url).await?.ok_or_else(|| Error::Empty(url.clone()))
 }
 
 fn compare(found: &Sums, expected: &Sums) -> Vec<Comparison> {
     let of = |sums: &Sums, table| sums.get(&table).map(|parts| parts.whole).unwrap_or_default();
-    Compared::all()
+    ComparedTable::all()
         .map(|table| Comparison {
             table,
             found: of(found, table),
@@ -346,33 +347,33 @@ fn compare(found: &Sums, expected: &Sums) -> Vec<Comparison> {
         .collect()
 }
 
-/// Parts of the tables that differ.
-type Differing = BTreeMap<Compared, BTreeSet<usize>>;
+/// Differing parts of tables.
+type Differing = BTreeMap<ComparedTable, BTreeSet<usize>>;
 
-fn differing(found: &Sums, expected: &Sums) -> Differing {
+fn differing_parts(found: &Sums, expected: &Sums) -> Differing {
     let both = found.iter().filter_map(|(table, found)| Some((*table, found, expected.get(table)?)));
     let all = both.map(|(table, found, expected)| (table, found.differing(expected)));
     all.filter(|(_, parts)| !parts.is_empty()).collect()
 }
 
-fn is_searched(parts: &Differing, table: Compared, begin: u128) -> bool {
+fn is_searched(parts: &Differing, table: ComparedTable, begin: u128) -> bool {
     parts.get(&table).is_some_and(|parts| parts.contains(&part(begin)))
 }
 
-/// How often each row is there, by its hash.
+/// Number of occurrences of each row, by its hash.
 type Counts = BTreeMap<u128, u64>;
 
-/// Those of the rows that belong to such parts.
-async fn hashes(
+/// Counts the rows that belong to differing parts.
+async fn count_rows(
     connection: &mut Connection,
-    moment: Moment,
+    moment: TablesAt,
     parts: &Differing,
-) -> Result<BTreeMap<Compared, Counts>, Error> {
+) -> Result<BTreeMap<ComparedTable, Counts>, Error> {
     let mut all = BTreeMap::new();
     for table in parts.keys().copied() {
         let of: &mut Counts = all.entry(table).or_default();
         each(connection, table, moment, |row| {
-            let row = Hashed::of(table, &row);
+            let row = RowHashes::from_row(table, &row);
             if is_searched(parts, table, row.begin) {
                 *of.entry(row.whole).or_default() += 1;
             }
@@ -382,7 +383,7 @@ async fn hashes(
     Ok(all)
 }
 
-/// Takes a row out, if it is there.
+/// Removes one occurrence of a row. Returns `false` if there is none.
 fn take_one(counts: &mut Counts, hash: u128) -> bool {
     match counts.get_mut(&hash) {
         Some(left) if *left > 0 => {
@@ -393,19 +394,20 @@ fn take_one(counts: &mut Counts, hash: u128) -> bool {
     }
 }
 
-/// Rows that nothing of the log gives, and those that the tables lack.
+/// Adds the differing rows to the comparisons: those that the log does not produce, and those that the tables
+/// lack.
 async fn show(
     connection: &mut Connection,
-    moment: Moment,
+    moment: TablesAt,
     compared: &mut [Comparison],
-    left: BTreeMap<Compared, Counts>,
-    mut lacking: BTreeMap<Compared, Vec<TextRow>>,
+    left: BTreeMap<ComparedTable, Counts>,
+    mut lacking: BTreeMap<ComparedTable, Vec<TextRow>>,
 ) -> Result<(), Error> {
     for (table, mut left) in left {
         let Some(one) = compared.iter_mut().find(|one| one.table == table) else { continue };
         let mut rows = vec![];
         each(connection, table, moment, |row| {
-            if rows.len() < SHOWN && take_one(&mut left, Hashed::of(table, &row).whole) {
+            if rows.len() < MAX_SHOWN_ROWS && take_one(&mut left, RowHashes::from_row(table, &row).whole) {
                 rows.push(row);
             }
         })
@@ -415,62 +417,63 @@ async fn show(
     Ok(())
 }
 
-/// The log as rows of tables: of what holds still the hash is kept until it ends.
+/// Source of the rows that the log produces. Open rows are kept as hashes until they end.
 #[derive(Debug)]
-struct Folding<'a> {
+struct LogRows<'a> {
     url: &'a Url,
     projector: Projector,
-    /// Rows that hold still, by their tables and the hashes of their keys.
-    open: BTreeMap<(Table, u128), Open>,
-    /// The parts whose rows are told as they are; none: hashes are told alone.
+    /// Open rows, by table and hash of the key.
+    open: BTreeMap<(Table, u128), OpenRow>,
+    /// Parts whose rows are returned in full. `None` returns hashes only.
     shown: Option<&'a Differing>,
 }
 
-/// A row that holds still.
+/// A row that has not ended.
 #[derive(Debug)]
-struct Open {
+struct OpenRow {
     begin: u128,
-    /// What is known of it, if it is to be told.
+    /// Opening values of the row, if its part is searched.
     row: Option<TextRow>,
 }
 
-/// A row that there is.
+/// A row that the log produces.
 #[derive(Debug)]
-struct Told {
-    table: Compared,
-    hashed: Hashed,
-    /// The row, if its part is shown.
+struct LogRow {
+    table: ComparedTable,
+    hashed: RowHashes,
+    /// The row, if its part is searched.
     row: Option<TextRow>,
 }
 
-impl Open {
-    fn ends(self, table: Table, end: TextRow) -> Told {
-        let hashed = Hashed::new(self.begin, &end);
+impl OpenRow {
+    fn ends(self, table: Table, end: TextRow) -> LogRow {
+        let hashed = RowHashes::new(self.begin, &end);
         let row = self.row.map(|row| [row, end].concat());
-        Told { table: Compared::History(table), hashed, row }
+        LogRow { table: ComparedTable::History(table), hashed, row }
     }
 }
 
-impl<'a> Folding<'a> {
-    fn new(url: &'a Url, set_aside: &Positions, shown: Option<&'a Differing>) -> Self {
-        Self { url, projector: Projector::knowing(set_aside.clone()), open: BTreeMap::new(), shown }
+impl<'a> LogRows<'a> {
+    fn new(url: &'a Url, set_aside: &QuarantinedPositions, shown: Option<&'a Differing>) -> Self {
+        Self { url, projector: Projector::with_quarantines(set_aside.clone()), open: BTreeMap::new(), shown }
     }
 
-    /// Tells every row that there is at the position at which tables stand.
+    /// Emits every row of the log as of the position of the tables.
     async fn fold(
         &mut self,
         journal: &Journal,
-        standing: &Standing,
+        standing: &Generation,
         said: &mut impl FnMut(Position, Position),
-        tell: &mut impl FnMut(Told),
+        tell: &mut impl FnMut(LogRow),
     ) -> Result<(), Error> {
         let end = standing.end.position;
-        // Pages, not a follower: whoever may only read the journal may compare.
+        // Pages instead of a follower, so that read-only access to the journal is sufficient.
         while self.projector.position() < end {
-            let page = journal.read(self.projector.position(), None, ENTRIES).await?;
+            let page = journal.read(self.projector.position(), None, READ_ENTRIES).await?;
             if page.is_empty() {
-                // What a replica lacks yet comes soon: the tables have it.
-                sleep(AGAIN).await;
+                // The tables already contain the entry, so it exists and the lagging replica will have it
+                // soon.
+                sleep(RETRY_DELAY).await;
             }
             for one in page.iter().filter(|one| one.position <= end) {
                 self.projector.take(one)?;
@@ -485,7 +488,7 @@ impl<'a> Folding<'a> {
         Ok(())
     }
 
-    fn take(&mut self, batch: &Batch, tell: &mut impl FnMut(Told)) {
+    fn take(&mut self, batch: &Batch, tell: &mut impl FnMut(LogRow)) {
         for table in Table::ALL {
             for (key, end) in batch.ends(table) {
                 if let Some(open) = self.open.remove(&(table, Self::name(key))) {
@@ -493,45 +496,45 @@ impl<'a> Folding<'a> {
                 }
             }
             for interval in batch.intervals(table) {
-                self.interval(interval, tell);
+                self.add_interval(interval, tell);
             }
         }
         for event in &batch.events {
-            tell(self.row(Compared::Events, event.values.clone()));
+            tell(self.row(ComparedTable::Events, event.values.clone()));
         }
-        for aside in &batch.set_aside {
-            tell(self.row(Compared::SetAside, SetAside::values(aside)));
+        for aside in &batch.malformed {
+            tell(self.row(ComparedTable::Malformed, MalformedMessage::values(aside)));
         }
     }
 
-    fn interval(&mut self, interval: &Interval, tell: &mut impl FnMut(Told)) {
+    fn add_interval(&mut self, interval: &Interval, tell: &mut impl FnMut(LogRow)) {
         let table = interval.row.table;
-        let told = self.row(Compared::History(table), interval.values());
+        let told = self.row(ComparedTable::History(table), interval.values());
         if interval.to.is_some() {
             return tell(told);
         }
-        let begins = told.table.begins();
+        let begins = told.table.opening_columns();
         let row = told.row.map(|mut row| {
             row.truncate(begins);
             row
         });
-        let open = Open { begin: told.hashed.begin, row };
+        let open = OpenRow { begin: told.hashed.begin, row };
         self.open.insert((table, Self::name(interval.row.key())), open);
     }
 
-    fn row(&self, table: Compared, values: Vec<Value>) -> Told {
+    fn row(&self, table: ComparedTable, values: Vec<Value>) -> LogRow {
         let row = self.text(values);
-        let hashed = Hashed::of(table, &row);
+        let hashed = RowHashes::from_row(table, &row);
         let is_shown = self.shown.is_some_and(|parts| is_searched(parts, table, hashed.begin));
-        Told { table, hashed, row: is_shown.then_some(row) }
+        LogRow { table, hashed, row: is_shown.then_some(row) }
     }
 
-    /// The hash of a key.
+    /// Returns the hash of a key.
     fn name(key: &[Value]) -> u128 {
         hash(&key.iter().cloned().map(Value::into_text).collect::<TextRow>())
     }
 
-    /// A row as the database answers it.
+    /// Returns a row as the database returns it.
     fn text(&self, values: Vec<Value>) -> TextRow {
         let dialect = self.url.dialect();
         values
@@ -546,7 +549,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_differ_have_other_hashes_and_their_order_does_not_count() {
+    fn row_hashes_are_distinct_and_sums_ignore_order() {
         let row = |values: &[Option<&str>]| -> TextRow {
             values.iter().map(|value| value.map(str::to_owned)).collect()
         };
@@ -564,7 +567,7 @@ mod tests {
         for (nth, one) in rows.iter().enumerate() {
             for other in &rows[nth + 1..] {
                 assert_ne!(hash(one), hash(other), "{one:?} {other:?}");
-                assert_ne!(hash_on(&[0], one), hash_on(&[0], other), "{one:?} {other:?}");
+                assert_ne!(hash_after(&[0], one), hash_after(&[0], other), "{one:?} {other:?}");
                 assert_eq!(sum(&[one, other]), sum(&[other, one]));
                 assert_ne!(sum(&[one, one]), sum(&[one, other]));
             }
@@ -572,27 +575,27 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_hash_of_its_beginning_and_then_of_its_end() {
-        let table = Compared::History(Table::Domains);
+    fn row_hash_combines_opening_and_end() {
+        let table = ComparedTable::History(Table::Domains);
         let mut row: TextRow = table.columns().iter().map(|column| Some(column.name.to_owned())).collect();
-        let ended = Hashed::of(table, &row);
-        let begins = table.begins();
+        let ended = RowHashes::from_row(table, &row);
+        let begins = table.opening_columns();
         assert_eq!((row.len() - begins, table.columns()[begins].name), (2, "to_position"));
-        assert_eq!(ended, Hashed::new(hash(&row[..begins]), &row[begins..]));
+        assert_eq!(ended, RowHashes::new(hash(&row[..begins]), &row[begins..]));
         row.truncate(begins);
         row.extend([None, None]);
-        let open = Hashed::of(table, &row);
+        let open = RowHashes::from_row(table, &row);
         assert_eq!(open.begin, ended.begin);
         assert_ne!(open.whole, ended.whole);
         assert_ne!(open.whole, open.begin);
         row[begins - 1] = None;
-        assert_ne!(Hashed::of(table, &row).begin, ended.begin);
+        assert_ne!(RowHashes::from_row(table, &row).begin, ended.begin);
     }
 
     #[test]
-    fn parts_tell_where_rows_differ() {
-        let rows: Vec<Hashed> = (0..1_000_u64)
-            .map(|nth| Hashed::of(Compared::SetAside, &[Some(nth.to_string()), None, None]))
+    fn differing_parts_locate_differing_rows() {
+        let rows: Vec<RowHashes> = (0..1_000_u64)
+            .map(|nth| RowHashes::from_row(ComparedTable::Malformed, &[Some(nth.to_string()), None, None]))
             .collect();
         let (mut one, mut other) = (Parts::default(), Parts::default());
         rows.iter().for_each(|row| one.add(*row));
@@ -600,6 +603,6 @@ mod tests {
         assert!(one.differing(&other).is_empty() && one.whole == other.whole);
         other.add(rows[7]);
         assert_eq!(one.differing(&other), BTreeSet::from([rows[7].part()]));
-        assert!(Parts::default().differing(&one).len() == SEARCHED);
+        assert!(Parts::default().differing(&one).len() == MAX_SEARCHED_PARTS);
     }
 }

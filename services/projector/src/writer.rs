@@ -1,9 +1,10 @@
-//! What writes batches while the next one is folded, and waits for a database that is gone for a while.
+//! Writer task: writes batches while the next one is folded, and reconnects to a database that is
+//! unavailable.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::tables::{Batch, Moment};
 use schemas::Position;
 use schemas::names::ClusterId;
@@ -14,22 +15,22 @@ use crate::database::Database;
 use crate::run::waits;
 use crate::{Error, Url};
 
-/// The first and the longest pause before a database that is gone is tried again.
-const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
-/// How long one batch may take. A server that went away without a word is noticed by this.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Initial and maximum pause before the database is tried again.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+/// Time limit for one batch. Detects a server that disappeared without closing the connection.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What is to be done, one after the other.
+/// Job of the writer. Jobs run one after the other.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// To write what follows from here on.
+    /// Write a batch that starts after `begin`.
     Write { begin: Position, batch: Box<Batch>, cluster_id: Option<ClusterId> },
-    /// To make the indexes that readers want.
+    /// Create the indexes for readers.
     Index,
 }
 
-/// Does jobs until no more come or it is told to stop, and gives the database back; none: it was gone when it was told
-/// to stop.
+/// Runs jobs until the channel is closed or `stop` is cancelled, and returns the database. Returns `None` if
+/// the database was unavailable at the stop.
 pub(crate) async fn work(
     database: Database,
     mut jobs: mpsc::Receiver<Job>,
@@ -37,37 +38,39 @@ pub(crate) async fn work(
     stop: CancellationToken,
 ) -> Result<Option<Database>, Error> {
     let url = database.url().clone();
-    let (generation, live) = (database.standing().generation, database.standing().live);
+    let (generation, live) = (database.standing().number, database.standing().live);
     let mut database = Some(database);
     while let Some(job) = jobs.recv().await {
-        let mut pauses = pauses();
+        let mut pauses = retry_delays();
         loop {
             let done = tokio::select! {
-                // A batch is written soon, but indexes take long, and nobody waits for those of tables that are not shown yet:
-                // the end of the connection takes back what was begun.
+                // A batch takes little time, but indexes take long. If the tables are not live, the creation
+                // of their indexes can be abandoned: it is rolled back when the connection ends.
                 () = stop.cancelled(), if !live && matches!(job, Job::Index) => return Ok(None),
                 done = attempt(&url, generation, &mut database, &job) => done,
             };
             let error = match done {
                 Ok(()) => break,
-                Err(error) if error.passes() => error,
+                Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
             };
-            // Whatever became of the transaction: what the database says counts.
+            // The outcome of the transaction is unknown. The position in the database shows it after a
+            // reconnect.
             database = None;
-            if !wait(&error, pauses.next().unwrap_or(PAUSES[1]), &stop).await {
+            if !wait(&error, pauses.next().unwrap_or(RETRY_DELAYS[1]), &stop).await {
                 return Ok(None);
             }
         }
         if let Job::Write { batch, .. } = &job {
-            // Nobody listens any more: the follower has ended.
+            // A send fails only if the follower has ended.
             told.send(batch.end).ok();
         }
     }
     Ok(database)
 }
 
-/// Does a job, unless it is done: what was committed shows where the tables stand.
+/// Runs a job, unless it is already done. After a reconnect, the position in the database shows whether it is
+/// done.
 async fn attempt(
     url: &Url,
     generation: i64,
@@ -77,40 +80,43 @@ async fn attempt(
     let again = connected.is_none();
     let database = match connected {
         Some(database) => database,
-        None => connected.insert(Database::open_again(url, generation).await?),
+        None => connected.insert(Database::reopen(url, generation).await?),
     };
     let found = database.standing().end.position;
     match job {
         Job::Index => database.index().await,
         Job::Write { batch, .. } if again && found == batch.end.position => Ok(()),
-        // It commits without waiting for its disk, and has crashed.
+        // The server commits without waiting for its disk. It has crashed since the commit, and the commit is
+        // lost.
         Job::Write { begin, .. } if again && found < *begin => Err(Error::Rewound { found, written: *begin }),
         Job::Write { begin, batch, cluster_id } => {
             let writing = database.write(*begin, batch, *cluster_id);
-            let silent = |_| Err(Error::silent(format!("the database didn't answer within {LIMIT:?}")));
-            tokio::time::timeout(LIMIT, writing).await.unwrap_or_else(silent)
+            let silent = |_| {
+                Err(Error::no_response(format!("no response from the database within {BATCH_TIMEOUT:?}")))
+            };
+            tokio::time::timeout(BATCH_TIMEOUT, writing).await.unwrap_or_else(silent)
         }
     }
 }
 
-/// Opens the live tables as soon as they can be had; none: it was told to stop first. In `PostgreSQL` this stands by while
-/// another projector has them.
+/// Opens the live tables as soon as they are available. Returns `None` if `stop` is cancelled first. In
+/// `PostgreSQL`, the projector waits here while another projector has locked the tables.
 pub(crate) async fn open(
     url: &Url,
-    set_aside: &Positions,
+    set_aside: &QuarantinedPositions,
     stop: &CancellationToken,
 ) -> Result<Option<Database>, Error> {
-    let mut pauses = pauses();
+    let mut pauses = retry_delays();
     let mut stands_by = false;
     loop {
-        let (error, pause) = match open_knowing(url, set_aside).await {
+        let (error, pause) = match open_checked(url, set_aside).await {
             Ok(opened) => return Ok(Some(opened)),
-            Err(error) if error.passes() => (error, pauses.next().unwrap_or(PAUSES[1])),
-            Err(Error::Another) => {
+            Err(error) if error.is_transient() => (error, pauses.next().unwrap_or(RETRY_DELAYS[1])),
+            Err(Error::LockedByOther) => {
                 if !std::mem::replace(&mut stands_by, true) {
-                    tracing::warn!("{}: standing by", Error::Another);
+                    tracing::warn!("{}: standing by", Error::LockedByOther);
                 }
-                if waits(PAUSES[0] * 5, stop).await {
+                if waits(RETRY_DELAYS[0] * 5, stop).await {
                     continue;
                 }
                 return Ok(None);
@@ -123,23 +129,23 @@ pub(crate) async fn open(
     }
 }
 
-/// Opens the live tables, unless they hold as an entry what operators have set aside since.
-async fn open_knowing(url: &Url, set_aside: &Positions) -> Result<Database, Error> {
+/// Opens the live tables, unless they contain an entry that operators have quarantined since.
+async fn open_checked(url: &Url, set_aside: &QuarantinedPositions) -> Result<Database, Error> {
     let (mut database, _) = Database::open(url).await?;
-    database.check_set_aside(set_aside).await?;
+    database.check_quarantined(set_aside).await?;
     Ok(database)
 }
 
-fn pauses() -> impl Iterator<Item = Duration> {
+fn retry_delays() -> impl Iterator<Item = Duration> {
     ExponentialBuilder::default()
-        .with_min_delay(PAUSES[0])
-        .with_max_delay(PAUSES[1])
+        .with_min_delay(RETRY_DELAYS[0])
+        .with_max_delay(RETRY_DELAYS[1])
         .without_max_times()
         .build()
 }
 
-/// Waits before the next attempt; false: it was told to stop.
+/// Waits before the next attempt. Returns `false` if `stop` is cancelled.
 async fn wait(error: &Error, pause: Duration, stop: &CancellationToken) -> bool {
-    tracing::warn!("{}; nothing is lost, trying again in {pause:.1?}", error.in_full());
+    tracing::warn!("{}; retrying in {pause:.1?}, no data is lost", error.with_source());
     waits(pause, stop).await
 }

@@ -1,13 +1,13 @@
-//! Conformance of the tables with the documents. Every row of `tests/conformance/*.csv` matches the tables,
-//! and the tables have no other cases except the ones that these tests name.
+//! Tests that the reconciliation tables conform to the documents. Every row of `tests/conformance/*.csv`
+//! matches the tables. The tables have no other cases except those that these tests name.
 
 use std::collections::BTreeSet;
 
 use rep::reconcile::Holder::{Alpha, Omega};
-use rep::reconcile::evacuation::{self, Instance, Twin};
+use rep::reconcile::evacuation::{self, EvacuatingLrp, Instance};
 use rep::reconcile::lrp::{self, Container, Lrp};
 use rep::reconcile::task::{self, Task};
-use rep::reconcile::{Row, Step, Surprise, Then, Verdict};
+use rep::reconcile::{ContainerAction, Row, Step, Surprise, Verdict};
 
 const RUNNING: &str = include_str!("../../../tests/conformance/rep_evacuation_running.csv");
 const LRP: &str = include_str!("../../../tests/conformance/rep_lrp.csv");
@@ -59,19 +59,22 @@ const INSTANCES: [(&str, Instance); 8] = [
     ("running_other", Instance::Running(Omega)),
     ("crashed", Instance::Crashed),
 ];
-const TWINS: [(&str, Twin); 3] =
-    [("absent", Twin::Absent), ("running_self", Twin::Alpha), ("running_third", Twin::Beta)];
+const EVACUATING_LRPS: [(&str, EvacuatingLrp); 3] = [
+    ("absent", EvacuatingLrp::Absent),
+    ("running_self", EvacuatingLrp::Alpha),
+    ("running_third", EvacuatingLrp::Beta),
+];
 
 fn rows(csv: &'static str) -> Vec<[&'static str; 3]> {
     let cells = |line: &'static str| line.split(',').collect::<Vec<_>>().try_into().expect("three columns");
     csv.lines().skip(1).map(cells).collect()
 }
 
-fn named<T: Copy>(words: &[(&str, T)], word: &str) -> T {
+fn lookup<T: Copy>(words: &[(&str, T)], word: &str) -> T {
     words
         .iter()
         .find(|(name, _)| *name == word)
-        .unwrap_or_else(|| panic!("{word} is not a word of the table"))
+        .unwrap_or_else(|| panic!("unknown word in the table: {word}"))
         .1
 }
 
@@ -89,13 +92,13 @@ fn steps(actions: &str) -> Vec<Step> {
         "fail_task" => Step::FailTask,
         "run_container" => Step::Run,
         "delete_container" => Step::DeleteContainer,
-        other => panic!("{other} is not a word for a step"),
+        other => panic!("unknown step: {other}"),
     };
     if actions == "nothing" { vec![] } else { actions.split('+').map(step).collect() }
 }
 
 /// Returns every case without a row.
-fn unnamed<A: Copy, B: Copy>(
+fn cases_without_row<A: Copy, B: Copy>(
     csv: &'static str,
     left: &[(&'static str, A)],
     right: &[(&'static str, B)],
@@ -110,14 +113,14 @@ fn unnamed<A: Copy, B: Copy>(
 fn process_rows_match_table() {
     assert_eq!(rows(LRP).len(), 44);
     for [container, actual, actions] in rows(LRP) {
-        let verdict = lrp::reconcile(named(&CONTAINERS, container), named(&LRPS, actual));
+        let verdict = lrp::reconcile(lookup(&CONTAINERS, container), lookup(&LRPS, actual));
         assert_eq!(verdict.steps, steps(actions), "{container} against {actual}");
     }
 }
 
 #[test]
 fn process_cases_without_row_have_no_container_and_no_steps() {
-    let cases = unnamed(LRP, &CONTAINERS, &LRPS);
+    let cases = cases_without_row(LRP, &CONTAINERS, &LRPS);
     assert_eq!(cases.len(), 5);
     for (container, actual, one, two) in cases {
         assert_eq!(container, "none", "against {actual}");
@@ -129,14 +132,14 @@ fn process_cases_without_row_have_no_container_and_no_steps() {
 fn task_rows_match_table() {
     assert_eq!(rows(TASK).len(), 43);
     for [container, record, actions] in rows(TASK) {
-        let verdict = task::reconcile(named(&TASK_CONTAINERS, container), named(&TASKS, record));
+        let verdict = task::reconcile(lookup(&TASK_CONTAINERS, container), lookup(&TASKS, record));
         assert_eq!(verdict.steps, steps(actions), "{container} against {record}");
     }
 }
 
 #[test]
 fn task_cases_without_row_have_no_container_and_no_steps() {
-    let cases = unnamed(TASK, &TASK_CONTAINERS, &TASKS);
+    let cases = cases_without_row(TASK, &TASK_CONTAINERS, &TASKS);
     assert_eq!(cases.len(), 5);
     for (container, record, one, two) in cases {
         assert_eq!(container, "none", "against {record}");
@@ -148,51 +151,51 @@ fn task_cases_without_row_have_no_container_and_no_steps() {
 fn evacuation_rows_of_running_containers_match_table() {
     assert_eq!(rows(RUNNING).len(), 23);
     for [instance, twin, actions] in rows(RUNNING) {
-        let verdict = evacuation::running(named(&INSTANCES, instance), named(&TWINS, twin));
+        let verdict = evacuation::running(lookup(&INSTANCES, instance), lookup(&EVACUATING_LRPS, twin));
         assert_eq!(verdict.steps, steps(actions), "{instance} with /e {twin}");
     }
 }
 
 #[test]
 fn missing_evacuation_row_equals_row_without_placement_error() {
-    let cases = unnamed(RUNNING, &INSTANCES, &TWINS);
+    let cases = cases_without_row(RUNNING, &INSTANCES, &EVACUATING_LRPS);
     assert_eq!(cases.len(), 1);
     assert_eq!(cases[0].2, Instance::Unplaced);
-    assert_eq!(cases[0].3, Twin::Beta);
+    assert_eq!(cases[0].3, EvacuatingLrp::Beta);
     assert_eq!(
-        evacuation::running(Instance::Unplaced, Twin::Beta),
-        evacuation::running(Instance::Unclaimed, Twin::Beta)
+        evacuation::running(Instance::Unplaced, EvacuatingLrp::Beta),
+        evacuation::running(Instance::Unclaimed, EvacuatingLrp::Beta)
     );
 }
 
 /// Returns the rows of the documents.
-fn told() -> Vec<Row> {
+fn documented_rows() -> Vec<Row> {
     let lrps =
-        rows(LRP).into_iter().map(|[one, two, _]| Row::Lrp(named(&CONTAINERS, one), named(&LRPS, two)));
+        rows(LRP).into_iter().map(|[one, two, _]| Row::Lrp(lookup(&CONTAINERS, one), lookup(&LRPS, two)));
     let running = rows(RUNNING).into_iter().map(|[instance, twin, _]| {
-        Row::Evacuation(Container::Running, named(&INSTANCES, instance), named(&TWINS, twin))
+        Row::Evacuation(Container::Running, lookup(&INSTANCES, instance), lookup(&EVACUATING_LRPS, twin))
     });
     let sentences = CONTAINERS.map(|(_, container)| container).into_iter();
     let sentences = sentences.filter(|one| !matches!(one, Container::Running | Container::None));
     let sentences = sentences.flat_map(|one| {
         INSTANCES
             .into_iter()
-            .flat_map(move |(_, two)| TWINS.map(|(_, three)| Row::Evacuation(one, two, three)))
+            .flat_map(move |(_, two)| EVACUATING_LRPS.map(|(_, three)| Row::Evacuation(one, two, three)))
     });
     let tasks = rows(TASK)
         .into_iter()
-        .map(|[one, two, _]| Row::Task(named(&TASK_CONTAINERS, one), named(&TASKS, two)));
+        .map(|[one, two, _]| Row::Task(lookup(&TASK_CONTAINERS, one), lookup(&TASKS, two)));
     lrps.chain(running).chain(sentences).chain(tasks).collect()
 }
 
 #[test]
 fn rows_match_documents_and_have_unique_labels() {
-    let told: BTreeSet<Row> = told().into_iter().collect();
+    let told: BTreeSet<Row> = documented_rows().into_iter().collect();
     assert_eq!(told.len(), 44 + 23 + 5 * 8 * 3 + 43);
     assert_eq!(Row::all().collect::<BTreeSet<_>>(), told);
     assert_eq!(Row::all().count(), told.len(), "each once");
     let words: BTreeSet<String> = told.iter().map(Row::to_string).collect();
-    assert_eq!(words.len(), told.len(), "no two rows are called the same");
+    assert_eq!(words.len(), told.len(), "row labels are unique");
     assert!(words.contains("RUNNING container, CLAIMED ω"), "{words:?}");
     assert!(words.contains("evacuating: RUNNING container, UNCLAIMED+ε, /e RUNNING-α"), "{words:?}");
     assert!(words.contains("task: no container, RUNNING on α"), "{words:?}");
@@ -200,7 +203,7 @@ fn rows_match_documents_and_have_unique_labels() {
 
 #[test]
 fn unreachable_rows_need_reverted_container_or_rerun_task() {
-    let out: Vec<Row> = Row::all().filter(|row| row.out_of_reach().is_some()).collect();
+    let out: Vec<Row> = Row::all().filter(|row| row.unreachable_reason().is_some()).collect();
     let of = |row: &Row| match row {
         Row::Lrp(..) => 0,
         Row::Evacuation(..) => 1,
@@ -210,8 +213,9 @@ fn unreachable_rows_need_reverted_container_or_rerun_task() {
     assert_eq!([count(0), count(1), count(2)], [3, 3 * (8 + 2) + 3, 4 * (3 + 1)]);
     assert!(Row::all().filter(|row| row.verdict().surprise == Surprise::Expected).all(|row| match row {
         // The three sentences give all of their cases the same degree of surprise.
-        Row::Evacuation(container, ..) => container != Container::Running || row.out_of_reach().is_none(),
-        Row::Lrp(..) | Row::Task(..) => row.out_of_reach().is_none(),
+        Row::Evacuation(container, ..) =>
+            container != Container::Running || row.unreachable_reason().is_none(),
+        Row::Lrp(..) | Row::Task(..) => row.unreachable_reason().is_none(),
     }));
 }
 
@@ -221,7 +225,7 @@ fn unreachable_rows_need_reverted_container_or_rerun_task() {
 fn non_running_containers_follow_the_three_sentences() {
     for (container, word) in CONTAINERS {
         for (_, instance) in INSTANCES {
-            for (_, twin) in TWINS {
+            for (_, twin) in EVACUATING_LRPS {
                 let verdict = evacuation::reconcile(word, instance, twin);
                 let lrp = Lrp::from(instance);
                 let mine = matches!(lrp, Lrp::Claimed(Alpha) | Lrp::Running(Alpha));
@@ -235,7 +239,7 @@ fn non_running_containers_follow_the_three_sentences() {
                     Container::Crashed | Container::Shutdown => lrp::reconcile(word, lrp).steps.to_vec(),
                     Container::Running | Container::None => continue,
                 };
-                if twin == Twin::Alpha {
+                if twin == EvacuatingLrp::Alpha {
                     want.insert(0, Step::RemoveEvacuating);
                 }
                 assert_eq!(verdict.steps, want, "{container} against {instance:?} with /e {twin:?}");
@@ -247,18 +251,20 @@ fn non_running_containers_follow_the_three_sentences() {
 #[test]
 fn only_last_step_of_row_applies_to_container() {
     let check = |verdict: Verdict| {
-        let then = match verdict.then() {
-            Then::Nothing => None,
-            Then::Run => Some(Step::Run),
-            Then::Delete => Some(Step::DeleteContainer),
+        let then = match verdict.container_action() {
+            ContainerAction::Nothing => None,
+            ContainerAction::Run => Some(Step::Run),
+            ContainerAction::Delete => Some(Step::DeleteContainer),
         };
-        let steps: Vec<Step> = verdict.reported().chain(then).collect();
+        let steps: Vec<Step> = verdict.report_steps().chain(then).collect();
         assert_eq!(steps, verdict.steps);
     };
     for (_, container) in CONTAINERS {
         LRPS.iter().for_each(|(_, lrp)| check(lrp::reconcile(container, *lrp)));
         for (_, instance) in INSTANCES {
-            TWINS.iter().for_each(|(_, twin)| check(evacuation::reconcile(container, instance, *twin)));
+            EVACUATING_LRPS
+                .iter()
+                .for_each(|(_, twin)| check(evacuation::reconcile(container, instance, *twin)));
         }
     }
     for (_, container) in TASK_CONTAINERS {
@@ -266,7 +272,7 @@ fn only_last_step_of_row_applies_to_container() {
     }
 }
 
-/// Exactly the cases that the document calls inconceivable are inconceivable.
+/// Exactly those cases are inconceivable that the document calls inconceivable.
 #[test]
 fn inconceivable_cases_match_document() {
     let loud = |verdict: Verdict| verdict.surprise == Surprise::Inconceivable;

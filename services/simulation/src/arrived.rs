@@ -1,11 +1,11 @@
 //! What arrives at a node, decoded into what its machine takes.
 
-use bbs::{Ask, NotAppended, Query};
+use bbs::{AppendFailure, ChangeRequest, Query};
 use bytes::Bytes;
 use projections::Reader;
-use projections::reader::{self, Read};
+use projections::reader::{self, ReadMessage};
 use schemas::container::{Container, Epoch};
-use schemas::message::{Alive, Envelope, Heartbeat, Performed, Reported};
+use schemas::message::{Envelope, Heartbeat, PerformReply, ReportsReply, ServiceStatus};
 use schemas::names::{ClientName, Domain, EntryId, InstanceGuid, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
@@ -24,7 +24,7 @@ pub(super) enum Arrived {
     NotAppended {
         subject: Subject,
         entry: EntryId,
-        why: NotAppended,
+        why: AppendFailure,
     },
     Last {
         subject: Subject,
@@ -53,7 +53,7 @@ pub(super) enum Arrived {
     Called {
         task: TaskGuid,
         epoch: Epoch,
-        called: bbs::callbacks::Called,
+        called: bbs::callbacks::CallbackResult,
     },
     /// Another clock, for a BBS.
     Clock(Clock),
@@ -67,14 +67,14 @@ pub(super) enum Arrived {
 #[derive(Clone, Debug)]
 pub(super) enum Clock {
     Server(Timestamp),
-    Alive(Alive),
+    Alive(ServiceStatus),
 }
 
 impl Arrived {
     pub(super) fn for_bbs(self) -> Option<bbs::Input> {
         use bbs::Input as I;
         Some(match self {
-            Self::Recorded(position, stored) => I::Recorded {
+            Self::Recorded(position, stored) => I::Delivered {
                 position,
                 subject: stored.subject.to_string(),
                 entry: stored.entry,
@@ -82,17 +82,17 @@ impl Arrived {
             },
             Self::CaughtUp => I::CaughtUp,
             Self::NotAppended { subject, entry, why } => I::NotAppended { subject, entry, why },
-            Self::Last { subject, last } => I::Last { subject, last },
+            Self::Last { subject, last } => I::LastEntry { subject, last },
             Self::Message { requester, kind, bytes } => return message_for_bbs(requester, kind, &bytes),
             Self::Command { requester, domain, envelope, command } => {
                 let client = ClientName::new("tester").ok()?;
-                I::Asked { requester, ask: Ask::Client { domain, client, envelope, command } }
+                I::Request { requester, ask: ChangeRequest::Client { domain, client, envelope, command } }
             }
             Self::Answer { about: About::Probe(cell), bytes } => {
                 let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));
-                I::Probed { cell, answer: answer.and_then(Result::ok) }
+                I::ProbeResult { cell, answer: answer.and_then(Result::ok) }
             }
-            Self::Called { task, epoch, called } => I::Called { task, epoch, called },
+            Self::Called { task, epoch, called } => I::CallResult { task, epoch, called },
             Self::Clock(Clock::Server(time)) => I::ServerClock(time),
             Self::Clock(Clock::Alive(alive)) => I::Alive(alive),
             Self::Disconnected => I::Disconnected,
@@ -115,8 +115,8 @@ impl Arrived {
             Self::Recorded(position, stored) => {
                 let read = reader.read(position, &stored.subject.to_string(), &stored.bytes);
                 let entry = match read.expect("the log holds what this program knows") {
-                    Read::Entry(entry) => entry,
-                    Read::SetAside(_) => reader::nothing(),
+                    ReadMessage::Entry(entry) => entry,
+                    ReadMessage::Quarantined(_) => reader::nothing(),
                 };
                 I::Recorded { position, entry: entry.into() }
             }
@@ -124,7 +124,7 @@ impl Arrived {
             Self::Message { kind: Kind::Heartbeat, bytes, .. } => I::Heartbeat(must(&bytes)),
             Self::Message { kind: Kind::Beat, bytes, .. } => I::Beat(must(&bytes)),
             Self::Answer { about: About::Perform(cell, id), bytes } => {
-                let answer: Option<Result<Performed, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+                let answer: Option<Result<PerformReply, Refusal>> = bytes.map(|bytes| decoded(&bytes));
                 I::Performed { cell, id, answer }
             }
             Self::Answer { about: About::Outcomes(id), bytes } => {
@@ -167,7 +167,7 @@ impl Arrived {
             Self::Message { kind: Kind::Stop, bytes, .. } => I::Stop(must(&bytes)),
             Self::Message { kind: Kind::Cancel, bytes, .. } => I::Cancel(must(&bytes)),
             Self::Answer { about: About::Report(id), bytes } => {
-                let answer: Option<Result<Reported, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+                let answer: Option<Result<ReportsReply, Refusal>> = bytes.map(|bytes| decoded(&bytes));
                 I::Reported { id, answer }
             }
             Self::Answer { about: About::Records(id), bytes } => {
@@ -196,33 +196,33 @@ impl Arrived {
 }
 
 fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> {
-    let ask = |ask| Some(bbs::Input::Asked { requester, ask });
+    let ask = |ask| Some(bbs::Input::Request { requester, ask });
     match kind {
         Kind::Operator(cell, command) => {
             let (client, envelope) = (ClientName::new("operator").ok()?, Envelope::default());
-            ask(Ask::Operator { client, envelope, cell, command })
+            ask(ChangeRequest::Operator { client, envelope, cell, command })
         }
         Kind::Cluster(command) => {
             let (client, envelope) = (ClientName::new("operator").ok()?, Envelope::default());
-            ask(Ask::Cluster { client, envelope, command })
+            ask(ChangeRequest::Cluster { client, envelope, command })
         }
-        Kind::Attach(cell) => ask(Ask::Attach { cell, attach: must(bytes) }),
-        Kind::Leave(cell) => ask(Ask::Leave { cell, leave: must(bytes) }),
+        Kind::Attach(cell) => ask(ChangeRequest::Attach { cell, attach: must(bytes) }),
+        Kind::Leave(cell) => ask(ChangeRequest::Leave { cell, leave: must(bytes) }),
         Kind::Query(table) => {
             let query = table.query(bytes);
             let at_least = query.at_least();
-            Some(bbs::Input::Queried { requester, at_least, query: Query::Rows(query) })
+            Some(bbs::Input::Query { requester, at_least, query: Query::Rows(query) })
         }
-        Kind::Report(cell) => ask(Ask::Cell { cell, reports: must(bytes) }),
+        Kind::Report(cell) => ask(ChangeRequest::Cell { cell, reports: must(bytes) }),
         Kind::Records => {
             let records: Records = must(bytes);
             let at_least = records.at_least;
-            Some(bbs::Input::Queried { requester, at_least, query: Query::Records(records) })
+            Some(bbs::Input::Query { requester, at_least, query: Query::Records(records) })
         }
-        Kind::Outcomes => ask(Ask::Outcomes(must(bytes))),
-        Kind::Lead => ask(Ask::Lead(must(bytes))),
+        Kind::Outcomes => ask(ChangeRequest::Outcomes(must(bytes))),
+        Kind::Lead => ask(ChangeRequest::Lead(must(bytes))),
         Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
-        Kind::Beat => Some(bbs::Input::Beat(must(bytes))),
+        Kind::Beat => Some(bbs::Input::LeaderHeartbeat(must(bytes))),
         // A command comes as what was read of it.
         Kind::Client(..)
         | Kind::Perform

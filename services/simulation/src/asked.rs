@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::Timestamp;
 use schemas::definition::Mode;
-use schemas::message::{Done, Envelope};
+use schemas::message::{Ack, Envelope};
 use schemas::names::{Domain, ProcessGuid, RequestId};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
@@ -39,7 +39,7 @@ pub enum Response {
     /// It was never answered.
     Nothing,
     /// It was carried out.
-    Done(Done),
+    Done(Ack),
     /// It was refused. Another copy of it may be carried out all the same.
     Refused(Code),
 }
@@ -70,7 +70,7 @@ impl Asked {
             ClientCommand::LrpRetire { .. }
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::PeriodicAction { .. }
             | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::ParameterisedUpdate(_)
             | ClientCommand::ParameterisedDispatch { .. }
@@ -152,7 +152,7 @@ impl Wanted {
             ClientCommand::LrpUpdate { .. }
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::PeriodicAction { .. }
             | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::ParameterisedUpdate(_)
             | ClientCommand::ParameterisedDispatch { .. }
@@ -203,7 +203,7 @@ pub fn desired<'a>(
             ClientCommand::LrpRetire { .. }
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::PeriodicAction { .. }
             | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::ParameterisedUpdate(_)
             | ClientCommand::ParameterisedDispatch { .. }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use schemas::cluster::Terms;
 use schemas::codec::{self, Form};
-use schemas::message::{Answer, Done, PerformId, Reported};
+use schemas::message::{Ack, Answer, PerformId, ReportsReply};
 use schemas::names::{CellId, Domain, RequestId};
 use schemas::query::RecordsAnswer;
 use schemas::subject::Position;
@@ -268,7 +268,7 @@ impl Cluster {
             let how = format!("{} is not read: {refusal}", request.id());
             self.broken(Promise::GoodSpecsTaken, how);
         }
-        self.answer(node, requester, bytes_of(&Answer::<Done>::from(Err(refusal))));
+        self.answer(node, requester, bytes_of(&Answer::<Ack>::from(Err(refusal))));
     }
 
     /// Asks: the answer comes back, or silence when the patience is over.
@@ -347,7 +347,7 @@ impl Cluster {
 /// The terms of the log that an answer to a rep names.
 fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
     match about {
-        About::Report(_) => decoded::<Reported>(bytes).ok().map(|answer| answer.terms),
+        About::Report(_) => decoded::<ReportsReply>(bytes).ok().map(|answer| answer.terms),
         About::Records(_) => decoded::<RecordsAnswer>(bytes).ok().map(|answer| answer.terms),
         About::Request(_)
         | About::Operator

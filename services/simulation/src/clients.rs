@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use bbs::callbacks::Called;
+use bbs::callbacks::CallbackResult;
 use bytes::Bytes;
 use schemas::codec::{self, Form};
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::evaluation::Trigger;
-use schemas::message::{Done, Envelope, Reported, Request};
+use schemas::message::{Ack, Envelope, ReportsReply, Request};
 use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::policy::RestartPolicy;
-use schemas::query::{EvaluationSubject, Filter, InstanceRow, LrpRow, One, Page, Show};
+use schemas::query::{EvaluationSubject, Filter, InstanceRow, LrpRow, Page, Show, ShowAnswer};
 use schemas::refusal::Code;
-use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, cell};
 
@@ -100,7 +100,7 @@ impl Cluster {
     }
 
     /// A command with one thing wrong is answered.
-    fn spoiled_answered(&mut self, wrong: &Spoiled, answer: Option<Result<Done, Refusal>>) {
+    fn spoiled_answered(&mut self, wrong: &Spoiled, answer: Option<Result<Ack, Refusal>>) {
         let (noun, verb) = wrong.command;
         let how = match answer {
             None => return,
@@ -199,7 +199,7 @@ impl Cluster {
     pub(super) fn remove_launchers(&mut self) {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for periodic in self.checkers.launching() {
-            self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAsk::Remove), patience);
+            self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAction::Remove), patience);
         }
         for parameterised in self.checkers.dispatching() {
             self.client_wants(domain(), &Ask::RemoveParameterised(parameterised), patience);
@@ -261,7 +261,7 @@ impl Cluster {
 
     /// A report under another cell's name is answered: it must not have been taken.
     fn forged_answered(&mut self, cell: &CellId, bytes: Option<&Bytes>) {
-        let answer: Option<Result<Reported, Refusal>> = bytes.map(decoded);
+        let answer: Option<Result<ReportsReply, Refusal>> = bytes.map(decoded);
         match answer {
             Some(Ok(_)) => {
                 let how =
@@ -273,7 +273,7 @@ impl Cluster {
         }
     }
 
-    fn request_answered(&mut self, request: ClientRequest, answer: Option<Result<Done, Refusal>>) {
+    fn request_answered(&mut self, request: ClientRequest, answer: Option<Result<Ack, Refusal>>) {
         self.tell(|| {
             let (noun, verb) = request.command.noun_and_verb();
             let answer = match &answer {
@@ -338,7 +338,7 @@ impl Cluster {
 
     /// A request id that was used for something else is answered: that must not have been carried out.
     fn reuse_answered(&mut self, request: &RequestId, bytes: Option<&Bytes>) {
-        let answer: Option<Result<Done, Refusal>> = bytes.map(decoded);
+        let answer: Option<Result<Ack, Refusal>> = bytes.map(decoded);
         match answer {
             Some(Ok(done)) => {
                 let how = format!(
@@ -353,7 +353,7 @@ impl Cluster {
     }
 
     /// At times a client looks at once at what it changed.
-    fn read_own_write(&mut self, request: &ClientRequest, done: Done) {
+    fn read_own_write(&mut self, request: &ClientRequest, done: Ack) {
         let guid = match &request.command {
             ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
             ClientCommand::LrpUpdate { process_guid, .. }
@@ -368,7 +368,7 @@ impl Cluster {
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::PeriodicAction { .. }
             | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::ParameterisedUpdate(_)
             | ClientCommand::ParameterisedDispatch { .. }
@@ -402,7 +402,7 @@ impl Cluster {
     }
 
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
-        let shown: One<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
+        let shown: ShowAnswer<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
         self.saw(Situation::ReadOwnWrite);
         if shown.position < at_least || shown.row.version < version {
             let (row, position) = (shown.row, shown.position);
@@ -428,11 +428,11 @@ impl Cluster {
         let (at, called) = self.owner_answers(url);
         let ends = self.checkers.owner_answers(&task, epoch, &called);
         self.saw(match called {
-            Called::Failed(_) => Situation::CallSilent,
+            CallbackResult::Failed(_) => Situation::CallSilent,
             // No owner refuses by himself.
-            Called::Refused(_) => Situation::CallAnswered,
-            Called::Answered(_) if ends => Situation::CallAnswered,
-            Called::Answered(_) => Situation::CallRepeated,
+            CallbackResult::Refused(_) => Situation::CallAnswered,
+            CallbackResult::Answered(_) if ends => Situation::CallAnswered,
+            CallbackResult::Answered(_) => Situation::CallRepeated,
         });
         self.schedule_for(at, from, NodeEvent::Called { task, epoch, called });
     }
@@ -444,20 +444,22 @@ impl Cluster {
         self.users.place(answers.len()).map(|at| answers[at])
     }
 
-    fn owner_answers(&mut self, url: &str) -> (Timestamp, Called) {
+    fn owner_answers(&mut self, url: &str) -> (Timestamp, CallbackResult) {
         let soon = self.now + self.users.millis(1, 300);
         let moody = url.ends_with("/moody").then(|| self.mood());
         match (url, moody) {
-            (_, Some(None)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
-            (_, Some(Some(status))) => (soon, Called::Answered(status)),
-            ("http://owner/broken", None) => (soon, Called::Answered(500)),
-            ("http://owner/absent", None) => (soon, Called::Answered(404)),
-            (_, None) => (soon, Called::Answered(200)),
+            (_, Some(None)) => {
+                (self.now + Duration::from_secs(10), CallbackResult::Failed("no answer".into()))
+            }
+            (_, Some(Some(status))) => (soon, CallbackResult::Answered(status)),
+            ("http://owner/broken", None) => (soon, CallbackResult::Answered(500)),
+            ("http://owner/absent", None) => (soon, CallbackResult::Answered(404)),
+            (_, None) => (soon, CallbackResult::Answered(200)),
         }
     }
 
     /// What came of a callback comes back to the BBS that made it.
-    pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: Called) {
+    pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: CallbackResult) {
         if let Some(life) = self.life(node) {
             self.checkers.call_came_back(life, (&task, epoch), &called, self.now);
         }
@@ -496,7 +498,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         }
         ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
             let periodic_guid = desired.periodic_guid.clone();
-            ClientCommand::PeriodicAsk { periodic_guid, ask: PeriodicAsk::Remove }
+            ClientCommand::PeriodicAction { periodic_guid, ask: PeriodicAction::Remove }
         }
         ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
             ClientCommand::ParameterisedRemove { parameterised_guid: desired.parameterised_guid.clone() }
@@ -509,9 +511,10 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
             let parameterised_guid = parameterised_guid.clone();
             ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch: Box::default() }
         }
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => {
-            let other = if *ask == PeriodicAsk::Launch { PeriodicAsk::Remove } else { PeriodicAsk::Launch };
-            ClientCommand::PeriodicAsk { periodic_guid: periodic_guid.clone(), ask: other }
+        ClientCommand::PeriodicAction { periodic_guid, ask } => {
+            let other =
+                if *ask == PeriodicAction::Launch { PeriodicAction::Remove } else { PeriodicAction::Launch };
+            ClientCommand::PeriodicAction { periodic_guid: periodic_guid.clone(), ask: other }
         }
         ClientCommand::DomainUpsert { domain, .. } => {
             ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: Some(NEVER_ASKED_MS) }
@@ -556,7 +559,7 @@ fn subject_of(command: &ClientCommand) -> String {
             format!("{parameterised_guid} {number}")
         }
         ClientCommand::ParameterisedRemove { parameterised_guid } => parameterised_guid.to_string(),
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => format!("{periodic_guid} {ask:?}"),
+        ClientCommand::PeriodicAction { periodic_guid, ask } => format!("{periodic_guid} {ask:?}"),
         ClientCommand::DomainUpsert { domain, .. } => domain.to_string(),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use bbs::NotAppended;
+use bbs::AppendFailure;
 use bytes::Bytes;
 use rep::reconcile::Row;
 use schemas::Timestamp;
@@ -51,7 +51,7 @@ pub(super) enum NodeEvent {
     NotAppended {
         subject: Subject,
         entry: EntryId,
-        why: NotAppended,
+        why: AppendFailure,
     },
     Last {
         subject: Subject,
@@ -70,7 +70,7 @@ pub(super) enum NodeEvent {
     Called {
         task: TaskGuid,
         epoch: Epoch,
-        called: bbs::callbacks::Called,
+        called: bbs::callbacks::CallbackResult,
     },
     Clock(Clock),
     Disconnected,
@@ -450,7 +450,7 @@ impl Cluster {
     fn advance(&mut self, cell: usize) {
         let changed = self.cells[cell].advance(self.now);
         changed.iter().for_each(|container| self.checkers.changed(container));
-        for happened in self.cells[cell].take_happened() {
+        for happened in self.cells[cell].take_events() {
             let broken = self.checkers.happened(&happened, cell, &self.cells[cell]);
             broken.into_iter().for_each(|broken| self.breaks(broken));
         }

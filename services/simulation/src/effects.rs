@@ -6,7 +6,9 @@ use bbs::Reply;
 use bytes::Bytes;
 use schemas::cluster::Leader;
 use schemas::container::Recipe;
-use schemas::message::{Answer, Beat, Heartbeat, Outcomes, Performed, PlacementOutcome, Report, Stop};
+use schemas::message::{
+    Answer, Heartbeat, LeaderHeartbeat, Outcomes, PerformReply, PlacementOutcome, Report, Stop,
+};
 use schemas::names::{CellId, ServiceId};
 use schemas::{Code, Refusal};
 use serde::Serialize;
@@ -38,11 +40,11 @@ impl Cluster {
                 self.schedule(at, ClusterEvent::Append(Box::new(append)));
             }
             E::ReadLast(subject) => self.read_last(node, subject),
-            E::Answer { requester, reply } => {
+            E::Reply { requester, reply } => {
                 self.note_reply(&reply);
                 self.answer(node, requester, encode(&reply));
             }
-            E::Show { requester, query, picture, observed } => {
+            E::AnswerQuery { requester, query, picture, observed } => {
                 let reply = bbs::answer(&query, &picture, &observed);
                 self.note_reply(&reply);
                 self.answer(node, requester, encode(&reply));
@@ -74,13 +76,13 @@ impl Cluster {
                 self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
             }
             E::Enter(cell, _) => self.tell(|| format!("{node} tells {cell} to run a program")),
-            E::Beat(beat) => self.beat(node, &beat),
+            E::LeaderHeartbeat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body, domain: _ } => {
                 self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
             }
             // Nobody listens: it is the log, told once more.
             // Who asks reaches every BBS that is there.
-            E::Feed { .. } | E::Listening(_) => {}
+            E::Publish { .. } | E::Subscribed(_) => {}
             E::Leading(leads) => {
                 self.tell(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
@@ -92,7 +94,7 @@ impl Cluster {
                 }
             }
             E::Warn(text) => self.warned(node, &text),
-            E::SetAside(none) => {
+            E::Quarantined(none) => {
                 self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.why));
             }
             E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
@@ -117,7 +119,8 @@ impl Cluster {
         let highest = term(&cluster.bbs).max(term(&cluster.auctioneer));
         let ahead = if self.chaos.chance(500) { 1 } else { self.chaos.below(1_000) };
         let steps_down = self.chaos.chance(300);
-        let beat = Beat { id: forger(), term: highest + ahead, position: self.journal.end(), steps_down };
+        let beat =
+            LeaderHeartbeat { id: forger(), term: highest + ahead, position: self.journal.end(), steps_down };
         self.inject("beats in terms in which nobody was elected");
         self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
     }
@@ -133,7 +136,7 @@ impl Cluster {
         }
     }
 
-    fn beat(&mut self, node: Node, beat: &Beat) {
+    fn beat(&mut self, node: Node, beat: &LeaderHeartbeat) {
         let peers = self.all_nodes().into_iter().filter(|other| match (node, other) {
             (Node::Bbs(me), Node::Bbs(other)) | (Node::Auctioneer(me), Node::Auctioneer(other)) => {
                 me != *other
@@ -315,7 +318,7 @@ impl Cluster {
     }
 
     /// A rep answers an auctioneer.
-    fn performed(&mut self, me: Life, requester: u64, answer: Result<Performed, Refusal>) {
+    fn performed(&mut self, me: Life, requester: u64, answer: Result<PerformReply, Refusal>) {
         let broken = self.checkers.performed((me, self.now), requester, &answer);
         broken.into_iter().for_each(|broken| self.breaks(broken));
         match &answer {

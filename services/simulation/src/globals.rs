@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::names::{DefinitionId, ProcessGuid, Stack};
-use schemas::process::Steer;
+use schemas::process::RolloutControl;
 
 use crate::nodes::Shape;
 use crate::plan::Act;
@@ -67,9 +67,9 @@ fn asked(rng: &mut Rng) -> Ask {
         }
         7 => Ask::Activate(process, definition(number)),
         8 => Ask::Restart(process),
-        9 => Ask::Steer(process, Steer::Pause),
-        10 | 11 => Ask::Steer(process, Steer::Resume),
-        12 => Ask::Steer(process, Steer::RollBack),
+        9 => Ask::Steer(process, RolloutControl::Pause),
+        10 | 11 => Ask::Steer(process, RolloutControl::Resume),
+        12 => Ask::Steer(process, RolloutControl::RollBack),
         13 => Ask::Scale { process, instances: u32::try_from(rng.below(6)).unwrap_or(0) },
         14 | 15 => Ask::Retire(process, u32::try_from(rng.below(4)).unwrap_or(0)),
         16 => Ask::Remove(process),

@@ -205,7 +205,11 @@ fn tell(batch: &Batch, seconds: f64, jobs: usize) {
         println!("{count:>10} {row}");
     }
     for row in Row::all().filter(|row| !batch.rows.contains_key(row)) {
-        println!("{:>10} {row}{}", 0, row.out_of_reach().map(|why| format!(": {why}")).unwrap_or_default());
+        println!(
+            "{:>10} {row}{}",
+            0,
+            row.unreachable_reason().map(|why| format!(": {why}")).unwrap_or_default()
+        );
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use auctioneer::Auctioneer;
 use bbs::Bbs;
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::{Reader, World};
 use rep::Rep;
 use schemas::cluster::Role;
 use schemas::container::ContainerState;
-use schemas::message::{ALIVE_EVERY, Alive, Attach, Done, Performed, Program};
-use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
+use schemas::message::{ALIVE_INTERVAL, Ack, Attach, PerformReply, Program, ServiceStatus};
+use schemas::names::{CellId, FolderId, IdGenerator, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Timestamp, limits};
@@ -159,7 +159,7 @@ impl Place {
 
     fn is_leading_auctioneer(&self) -> bool {
         match &self.machine {
-            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.leads(),
+            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.is_leader(),
             Some(Machine::Bbs(_) | Machine::Rep(_)) | None => false,
         }
     }
@@ -170,20 +170,28 @@ impl Place {
     }
 
     /// What it sends to every BBS, unless it is a rep.
-    fn alive(&self, now: Timestamp) -> Option<Alive> {
+    fn alive(&self, now: Timestamp) -> Option<ServiceStatus> {
         let (id, role, standing) = match self.machine.as_ref()? {
             Machine::Bbs(bbs) => (bbs.id(), Role::Bbs, bbs.standing()),
             Machine::Auctioneer(auctioneer, _) => (auctioneer.id(), Role::Auctioneer, auctioneer.standing()),
             Machine::Rep(_) => return None,
         };
         let (clock, program) = (self.clock(now), Program::default());
-        Some(Alive { id: id.clone(), role, program, standing, clock, may_lead: true, append_trouble: None })
+        Some(ServiceStatus {
+            id: id.clone(),
+            role,
+            program,
+            standing,
+            clock,
+            may_lead: true,
+            append_trouble: None,
+        })
     }
 
     /// What it has under way, by name.
     pub(super) fn books(&self) -> BTreeMap<&'static str, usize> {
         match &self.machine {
-            Some(Machine::Bbs(bbs)) => bbs.books(),
+            Some(Machine::Bbs(bbs)) => bbs.pending_work(),
             Some(Machine::Auctioneer(auctioneer, _)) => {
                 let counts = auctioneer.counts();
                 BTreeMap::from([
@@ -193,7 +201,7 @@ impl Place {
                     ("messages to the BBS", counts.outgoing),
                 ])
             }
-            Some(Machine::Rep(rep)) => rep.books(),
+            Some(Machine::Rep(rep)) => rep.pending_counts(),
             None => BTreeMap::new(),
         }
     }
@@ -201,9 +209,9 @@ impl Place {
     /// How much it remembers, by name.
     pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
         match &self.machine {
-            Some(Machine::Bbs(bbs)) => bbs.remembered(),
-            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.remembered(),
-            Some(Machine::Rep(rep)) => rep.remembered(),
+            Some(Machine::Bbs(bbs)) => bbs.memory_sizes(),
+            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.collection_sizes(),
+            Some(Machine::Rep(rep)) => rep.collection_sizes(),
             None => BTreeMap::new(),
         }
     }
@@ -211,7 +219,7 @@ impl Place {
     /// What it believes to be free of a cell, if it leads as an auctioneer.
     pub(super) fn free_on(&self, cell: &CellId) -> Option<Resources> {
         match self.machine.as_ref()? {
-            Machine::Auctioneer(auctioneer, _) if auctioneer.leads() => auctioneer.free_on(cell),
+            Machine::Auctioneer(auctioneer, _) if auctioneer.is_leader() => auctioneer.free_on(cell),
             Machine::Auctioneer(..) | Machine::Bbs(_) | Machine::Rep(_) => None,
         }
     }
@@ -442,7 +450,7 @@ pub(super) fn number_of(cell: &CellId) -> usize {
 
 /// The containers of a cell that is new.
 pub(super) fn containers(cell: usize) -> Scripted {
-    Scripted::new(&address(cell), Behaviour::of).kept_apart(walls::kept(cell))
+    Scripted::new(&address(cell), Behaviour::from_recipe).with_isolation(walls::kept(cell))
 }
 
 impl Cluster {
@@ -495,7 +503,7 @@ impl Cluster {
     }
 
     /// The rep of a cell may speak for it, or has to ask again.
-    pub(super) fn attached(&mut self, cell: usize, answer: Option<Result<Done, Refusal>>) {
+    pub(super) fn attached(&mut self, cell: usize, answer: Option<Result<Ack, Refusal>>) {
         let node = Node::Rep(cell);
         match answer {
             Some(Ok(_)) if self.gone.contains(&cell) => {}
@@ -509,7 +517,7 @@ impl Cluster {
 
     fn start_machine(&mut self, node: Node, attached: Position) {
         self.seeds += 1;
-        let mut ids = Ids::new(self.seeds);
+        let mut ids = IdGenerator::new(self.seeds);
         let id = ServiceId::new(&format!("s{}", self.seeds)).expect("a name");
         let (reader, world) = self.snapshot_for(node);
         let delivered = world.position();
@@ -518,7 +526,7 @@ impl Cluster {
                 // Every other BBS has hardly room for entries in flight.
                 let bytes = if self.seeds.is_multiple_of(2) { limits::BYTES_IN_FLIGHT } else { 4_000 };
                 let bbs = Bbs::new(bbs_settings(id, bytes), ids);
-                Machine::Bbs(Box::new(bbs.starting(reader, world)))
+                Machine::Bbs(Box::new(bbs.with_log(reader, world)))
             }
             Node::Auctioneer(_) => {
                 let auctioneer = Auctioneer::with_world(id, self.shape.auctioneer(), world);
@@ -562,8 +570,8 @@ impl Cluster {
         let wanted = folds && self.place(node).generation % 2 == 1;
         let snapshot = self.snapshot.as_ref().filter(|_| wanted);
         let Some(snapshot) = snapshot else { return Default::default() };
-        let reader = Reader::restored(&snapshot.reader, snapshot.position, Positions::default());
-        let world = World::restore(&snapshot.world, None);
+        let reader = Reader::from_bytes(&snapshot.reader, snapshot.position, QuarantinedPositions::default());
+        let world = World::from_bytes(&snapshot.world, None);
         let begin = (reader.expect("a reader is restored"), world.expect("a World is restored"));
         self.saw(Situation::StartedFromSnapshot);
         begin
@@ -593,7 +601,7 @@ impl Cluster {
         self.write_snapshot(node);
         let machine = self.place_mut(node).machine.take();
         if let Some(Machine::Rep(rep)) = &machine {
-            for (row, count) in rep.rows_met() {
+            for (row, count) in rep.applied_rows() {
                 *self.rows.entry(*row).or_default() += count;
             }
         }
@@ -678,7 +686,7 @@ impl Cluster {
         // Each step of an auctioneer may be an auction.
         steps.iter().for_each(|effects| self.auctioned(node, effects));
         // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
-        let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Feed { .. }));
+        let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Publish { .. }));
         let effects: Vec<NodeEffect> = steps.into_iter().flatten().filter(is_felt).collect();
         self.look_at_takeover(node, &effects, ticks);
         for effect in effects {
@@ -713,7 +721,7 @@ impl Cluster {
                 self.checkers.auctioneer_is_told(life, &must(bytes), now);
             }
             Arrived::Answer { about: About::Perform(cell, id), bytes } => {
-                let answer: Option<Result<Performed, Refusal>> = bytes.as_ref().map(decoded);
+                let answer: Option<Result<PerformReply, Refusal>> = bytes.as_ref().map(decoded);
                 self.checkers.auctioneer_answered(life, (cell, id.number), answer.as_ref(), now.0);
             }
             Arrived::Recorded(_, stored) => {
@@ -794,7 +802,7 @@ impl Cluster {
                 self.schedule_for(self.now, (node, generation), NodeEvent::Clock(clock));
             }
         }
-        self.schedule(self.now + ALIVE_EVERY, ClusterEvent::CompareClocks);
+        self.schedule(self.now + ALIVE_INTERVAL, ClusterEvent::CompareClocks);
     }
 
     pub(super) fn alarm(&mut self, node: Node) {
@@ -822,18 +830,18 @@ impl Cluster {
     }
 }
 
-fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Settings {
-    bbs::Settings {
+fn bbs_settings(id: ServiceId, bytes_in_flight: usize) -> bbs::Config {
+    bbs::Config {
         id,
-        founds: Some(4),
-        presence: bbs::presence::Settings {
+        founding_shards: Some(4),
+        presence: bbs::presence::Config {
             mass_loss_wait: MASS_LOSS_WAIT,
-            ..bbs::presence::Settings::default()
+            ..bbs::presence::Config::default()
         },
         durability: "simulated".into(),
         history_limit: HISTORY,
         program: Program::default(),
-        sweep: bbs::SWEEP,
+        slice_len: bbs::SLICE_LEN,
         bytes_in_flight,
         may_lead: true,
     }

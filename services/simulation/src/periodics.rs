@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::definition::Overlap;
 use schemas::names::PeriodicGuid;
-use schemas::spec::PeriodicAsk;
+use schemas::spec::PeriodicAction;
 
 use crate::nodes::{Node, Shape};
 use crate::plan::Act;
@@ -81,10 +81,10 @@ fn asked(rng: &mut Rng) -> Ask {
     let guid = guid(rng.below(NAMES));
     match rng.below(16) {
         0..=3 => desire(rng, guid, true),
-        4 => Ask::OfPeriodic(guid, PeriodicAsk::Pause),
-        5..=7 => Ask::OfPeriodic(guid, PeriodicAsk::Resume),
-        8..=10 => Ask::OfPeriodic(guid, PeriodicAsk::Launch),
-        11 => Ask::OfPeriodic(guid, PeriodicAsk::Remove),
+        4 => Ask::OfPeriodic(guid, PeriodicAction::Pause),
+        5..=7 => Ask::OfPeriodic(guid, PeriodicAction::Resume),
+        8..=10 => Ask::OfPeriodic(guid, PeriodicAction::Launch),
+        11 => Ask::OfPeriodic(guid, PeriodicAction::Remove),
         _ => desire(rng, guid, false),
     }
 }

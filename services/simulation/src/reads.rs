@@ -93,7 +93,7 @@ impl Table {
         }
     }
 
-    /// The fields that its list can be narrowed by (docs/clients.md, "Queries").
+    /// The fields that its list can be narrowed by (docs/reference/queries.md, "Queries").
     const fn narrowed_by(self) -> &'static [&'static str] {
         match self {
             Self::Lrps => &["domain", "process_guid", "cell_id", "definitions"],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bbs::NotAppended;
+use bbs::AppendFailure;
 use bytes::Bytes;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
@@ -27,8 +27,8 @@ pub(super) struct Append {
 }
 
 /// The outcome of an append that nobody answered.
-fn unanswered() -> NotAppended {
-    NotAppended::Unknown { why: "nobody answered".into(), stated: false }
+fn unanswered() -> AppendFailure {
+    AppendFailure::Unknown { why: "nobody answered".into(), stated: false }
 }
 
 impl Cluster {
@@ -68,15 +68,15 @@ impl Cluster {
             self.inject("appends refused");
             self.trouble(PATIENCE);
             self.saw(Situation::AppendRefused);
-            return self.not_appended(&append, NotAppended::Refused("it is not its day".into()));
+            return self.not_appended(&append, AppendFailure::Refused("it is not its day".into()));
         }
         self.store(append);
     }
 
-    fn not_appended(&mut self, append: &Append, why: NotAppended) {
+    fn not_appended(&mut self, append: &Append, why: AppendFailure) {
         let at = match why {
-            NotAppended::Unknown { .. } => self.now + PATIENCE,
-            NotAppended::Conflict | NotAppended::NotStored(_) | NotAppended::Refused(_) => self.delay(),
+            AppendFailure::Unknown { .. } => self.now + PATIENCE,
+            AppendFailure::Conflict | AppendFailure::NotStored(_) | AppendFailure::Refused(_) => self.delay(),
         };
         let (subject, entry) = (append.subject.clone(), append.entry);
         self.schedule_for(at, append.from, NodeEvent::NotAppended { subject, entry, why });
@@ -106,7 +106,7 @@ impl Cluster {
 
     fn conflict(&mut self, append: &Append) {
         if !append.given_up {
-            self.not_appended(append, NotAppended::Conflict);
+            self.not_appended(append, AppendFailure::Conflict);
         }
     }
 

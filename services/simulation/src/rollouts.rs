@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::names::{DefinitionId, Domain, ProcessGuid};
 use schemas::policy::{FailureAction, Parallelism, Ratio, UpdateOrder, UpdatePolicy};
-use schemas::process::Steer;
+use schemas::process::RolloutControl;
 
 use crate::plan::Act;
 use crate::rng::Rng;
@@ -68,7 +68,7 @@ pub(super) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Dura
         let rolls = Some(Box::new(Rolls { update, ..Rolls::usual() }));
         Ask::Deploy { process: process.clone(), definition: definition(number), work: work(number), rolls }
     };
-    let usual = UpdatePolicy::of_update;
+    let usual = UpdatePolicy::default_update;
     let (at_once, goes_on) = (Parallelism::Count(5), FailureAction::Continue);
     let unwatched = UpdatePolicy { parallelism: at_once, failure_action: goes_on, ..usual() };
     let failure_action = if rng.chance(500) { FailureAction::Pause } else { FailureAction::Rollback };
@@ -77,14 +77,14 @@ pub(super) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Dura
     let last = match rng.below(3) {
         0 => Ask::Activate(process.clone(), definition(WORKS)),
         1 => deploy(4, usual()),
-        _ => Ask::Steer(process.clone(), Steer::Resume),
+        _ => Ask::Steer(process.clone(), RolloutControl::Resume),
     };
     let instances = 2 + u32_below(rng, 2);
     let asked = [
         (1_000, Ask::Desire { process: process.clone(), instances, work: Work::usual() }),
         (5_000, deploy(RUNS_BRIEFLY, unwatched)),
         (5_000, deploy(WORKS, watched)),
-        (8_000, Ask::Steer(process.clone(), Steer::RollBack)),
+        (8_000, Ask::Steer(process.clone(), RolloutControl::RollBack)),
         (9_000, last),
     ];
     let mut at = Duration::ZERO;
@@ -114,9 +114,9 @@ fn asked(rng: &mut Rng, patient: bool) -> Ask {
             Ask::Activate(process, definition(number))
         }
         10 => Ask::Restart(process),
-        11 => Ask::Steer(process, Steer::Pause),
-        12..=14 => Ask::Steer(process, Steer::Resume),
-        15 | 16 => Ask::Steer(process, Steer::RollBack),
+        11 => Ask::Steer(process, RolloutControl::Pause),
+        12..=14 => Ask::Steer(process, RolloutControl::Resume),
+        15 | 16 => Ask::Steer(process, RolloutControl::RollBack),
         17 => Ask::Scale { process, instances: u32_below(rng, 6) },
         18 => Ask::Retire(process, u32_below(rng, 4)),
         _ => Ask::Desire { process, instances: 1 + u32_below(rng, 4), work: Work::usual() },
@@ -152,7 +152,7 @@ pub(super) fn work(number: u64) -> Work {
 }
 
 pub(super) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
-    let usual = UpdatePolicy::of_update();
+    let usual = UpdatePolicy::default_update();
     let order = if rng.chance(350) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst };
     let parallelism = match rng.below(6) {
         0 => Parallelism::Percent(50),

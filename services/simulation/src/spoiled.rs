@@ -1,14 +1,14 @@
 //! Commands with exactly one thing wrong, and what their clients must be told; and commands in which everything is as
 //! large as it may be.
 //!
-//! What is wrong stands here in the words and numbers of docs/clients.md. Nothing of the language is asked: it is what is
+//! What is wrong stands here in the words and numbers of docs/reference/limits.md. Nothing of the language is asked: it is what is
 //! tried.
 
 use schemas::action::{Action, Group, Run, Secret, Try, Variable};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 use schemas::names::{DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::Policies;
 use schemas::rank::Priority;
@@ -32,7 +32,7 @@ const COMMANDS: [(&str, &str); 8] = [
     ("domain", "upsert"),
 ];
 
-/// docs/clients.md, Limits.
+/// docs/reference/limits.md.
 const NAME_BYTES: usize = 128;
 const SPEC_BYTES: usize = 131_072;
 const ROUTES_BYTES: usize = 131_072;
@@ -395,9 +395,9 @@ fn of_definitions() -> Vec<Fault> {
     faults.extend(of_actions());
     let large = Put::Large(|| json!({ "run": { "path": "scripted", "args": ["x".repeat(SPEC_BYTES)] } }));
     faults.push(named("body.action", large, "body", "131072"));
-    // What Diego knows and Muster doesn't honour.
+    // Fields of Diego that Muster does not support.
     let refused = ["body.privileged", "body.check_definition", "body.max_pids", "body.volume_mounts"];
-    faults.extend(refused.map(|at| named(at, Put::Json("1".into()), at, "not honoured")));
+    faults.extend(refused.map(|at| named(at, Put::Json("1".into()), at, "not supported")));
     faults.push(value("body.root_fs", &json!("docker:busybox")));
     faults.push(value("body.network", &json!("bridge")));
     faults.push(named(
@@ -629,7 +629,7 @@ fn utmost_constraint() -> Constraint {
     Constraint {
         stack: Stack::new("nowhere").ok(),
         placement_tags: (0..TAGS).filter_map(tag).collect(),
-        walls: Wall::ALL.into(),
+        walls: IsolationLayer::ALL.into(),
         rules: None,
     }
 }

@@ -53,8 +53,8 @@ fn append(effect: &Effect) -> Option<Stored> {
             Some(Stored { subject: subject.clone(), entry: Some(*entry), bytes: bytes.clone() })
         }
         Effect::ReadLast(_)
-        | Effect::Answer { .. }
-        | Effect::Show { .. }
+        | Effect::Reply { .. }
+        | Effect::AnswerQuery { .. }
         | Effect::Stop(..)
         | Effect::Cancel(..)
         | Effect::Enter(..)
@@ -62,12 +62,12 @@ fn append(effect: &Effect) -> Option<Stored> {
         | Effect::Evacuate(..)
         | Effect::Uncordon(..)
         | Effect::Dismiss(..)
-        | Effect::Beat(_)
+        | Effect::LeaderHeartbeat(_)
         | Effect::Call { .. }
-        | Effect::Feed { .. }
+        | Effect::Publish { .. }
         | Effect::Leading(_)
-        | Effect::Listening(_)
-        | Effect::SetAside(_)
+        | Effect::Subscribed(_)
+        | Effect::Quarantined(_)
         | Effect::Warn(_)
         | Effect::Halt(_) => None,
     }
@@ -84,10 +84,10 @@ struct Alone {
 impl Alone {
     /// None: something is under way from an earlier time, and what comes of that only the journal knows.
     fn new(bbs: &Bbs, now: Timestamp, appended: VecDeque<Stored>) -> Option<Self> {
-        let books = bbs.books();
+        let books = bbs.pending_work();
         let count = |name: &str| books.get(name).copied().unwrap_or_default();
-        let earlier = count("entries in flight") > appended.len()
-            || count("subjects whose answers wait for the journal's leader") > 0;
+        let earlier =
+            count("entries in flight") > appended.len() || count("subjects with unconfirmed answers") > 0;
         (!earlier).then(|| Self { bbs: bbs.clone(), now, appended })
     }
 
@@ -99,7 +99,7 @@ impl Alone {
         if !ticked {
             self.step(Input::Tick);
         }
-        while self.bbs.is_sweeping() {
+        while self.bbs.is_pass_running() {
             self.step(Input::Tick);
         }
         self.step(Input::Turn);
@@ -111,7 +111,7 @@ impl Alone {
             }
             let (position, subject) =
                 (Position(self.bbs.world().position().0 + 1), stored.subject.to_string());
-            self.step(Input::Recorded { position, subject, entry: stored.entry, bytes: stored.bytes });
+            self.step(Input::Delivered { position, subject, entry: stored.entry, bytes: stored.bytes });
             self.step(Input::Turn);
         }
         still_due(self.bbs.world(), self.bbs.time_at(self.now)).map_or(Ok(()), Err)
@@ -140,11 +140,16 @@ fn of_process(world: &World, guid: &ProcessGuid, now: Timestamp) -> Option<Strin
     let known = world.process(guid)?;
     let present = |cell: &CellId| world.is_present(cell);
     let known_cell = |cell: &CellId| world.cell(cell).is_some();
-    let numbered = |visit: process::Visit<'_>| world.numbered(visit);
+    let numbered = |visit: process::CellVisitor<'_>| world.visit_numbered(visit);
     let decide = |now| {
         let fresh = world.is_fresh(&known.domain, now);
-        let context =
-            process::Context { now, fresh, present: &present, known: &known_cell, numbered: &numbered };
+        let context = process::Context {
+            now,
+            is_fresh: fresh,
+            present: &present,
+            known: &known_cell,
+            for_each_cell: &numbered,
+        };
         process::decide(Some(known), &process::Command::Converge, context).unwrap_or_default()
     };
     let last = world.last_time(&Subject::of_process(guid, world.shards()));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use schemas::isolation::{Isolation, Wall};
+use schemas::isolation::{Isolation, IsolationLayer};
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 
 use crate::nodes::number_of;
@@ -43,11 +43,11 @@ impl Walls {
     }
 
     /// As a definition says it.
-    pub(super) fn wanted(self) -> BTreeSet<Wall> {
+    pub(super) fn wanted(self) -> BTreeSet<IsolationLayer> {
         match self {
-            Self::All => BTreeSet::from(Wall::ALL),
-            Self::Landlock => BTreeSet::from([Wall::Landlock]),
-            Self::FilesAndProcesses => BTreeSet::from([Wall::Files, Wall::Processes]),
+            Self::All => BTreeSet::from(IsolationLayer::ALL),
+            Self::Landlock => BTreeSet::from([IsolationLayer::Landlock]),
+            Self::FilesAndProcesses => BTreeSet::from([IsolationLayer::Files, IsolationLayer::Processes]),
         }
     }
 }
@@ -56,9 +56,9 @@ impl Walls {
 pub(super) const fn kept(cell: usize) -> Isolation {
     match cell % 4 {
         0 => Isolation::FULL,
-        1 => Isolation::FULL.without(Wall::Landlock),
+        1 => Isolation::FULL.without(IsolationLayer::Landlock),
         2 => Isolation::NONE,
-        _ => Isolation::FULL.without(Wall::Memory).without(Wall::Disk),
+        _ => Isolation::FULL.without(IsolationLayer::Memory).without(IsolationLayer::Disk),
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn of(cell: &CellId) -> Isolation {
 }
 
 /// Whether a cell keeps its containers apart as it is asked for.
-pub(super) fn are_kept(wanted: &BTreeSet<Wall>, cell: &CellId) -> bool {
-    let lacking: Vec<Wall> = of(cell).lacking().collect();
+pub(super) fn are_kept(wanted: &BTreeSet<IsolationLayer>, cell: &CellId) -> bool {
+    let lacking: Vec<IsolationLayer> = of(cell).missing().collect();
     !wanted.iter().any(|wall| lacking.contains(wall))
 }

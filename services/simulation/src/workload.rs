@@ -14,11 +14,11 @@ use schemas::names::{
 };
 use schemas::parameterised::Dispatch;
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
-use schemas::process::{Purpose, Steer};
+use schemas::process::{Purpose, RolloutControl};
 use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::schedule::Schedule;
-use schemas::spec::{self, ClientCommand, PeriodicAsk};
+use schemas::spec::{self, ClientCommand, PeriodicAction};
 
 use super::nodes::tag;
 use super::plan::Act;
@@ -89,7 +89,7 @@ pub enum Ask {
     /// Every instance shall start anew.
     Restart(ProcessGuid),
     /// A rollout shall pause, go on or go back.
-    Steer(ProcessGuid, Steer),
+    Steer(ProcessGuid, RolloutControl),
     /// Nobody wants a process any longer.
     Remove(ProcessGuid),
     /// An instance shall stop, and another take its place.
@@ -125,7 +125,7 @@ pub enum Ask {
         work: Work,
     },
     /// A periodic task shall pause, go on, launch or go.
-    OfPeriodic(PeriodicGuid, PeriodicAsk),
+    OfPeriodic(PeriodicGuid, PeriodicAction),
     /// A template of tasks.
     Parameterised {
         /// The guid of the parameterised task.
@@ -241,7 +241,7 @@ impl Rolls {
     /// As a process rolls of which nothing else is said.
     #[must_use]
     pub const fn usual() -> Self {
-        Self { update: UpdatePolicy::of_update(), min_running: None, history: None }
+        Self { update: UpdatePolicy::default_update(), min_running: None, history: None }
     }
 
     fn policies(&self) -> Policies {
@@ -392,7 +392,7 @@ impl Ask {
                 desire_periodic(desired, *update)
             }
             Self::OfPeriodic(periodic, ask) => {
-                ClientCommand::PeriodicAsk { periodic_guid: periodic.clone(), ask: *ask }
+                ClientCommand::PeriodicAction { periodic_guid: periodic.clone(), ask: *ask }
             }
             Self::Parameterised { parameterised, update, limit, overflow, work } => {
                 desire_parameterised(parameterised, domain, *update, (*limit, *overflow), work)

@@ -106,7 +106,7 @@ fn everything_interesting_happens() {
 fn every_row_is_met_that_can_be() {
     const ATTEMPTS: u64 = 30;
     let mut unmet = vec![];
-    for row in Row::all().filter(|row| row.out_of_reach().is_none()) {
+    for row in Row::all().filter(|row| row.unreachable_reason().is_none()) {
         if towards(row, 0).is_none() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Builds of the program: of this work tree, and of the commit before.
+//! Builds of the program: from this work tree, and from the previous commit.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,29 +8,29 @@ use tokio::process::Command;
 use crate::failed::{Failed, Result, so};
 use crate::program::Binary;
 
-/// Where the work tree is.
+/// Returns the root of the work tree.
 fn root() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    here.map(Path::to_owned).ok_or_else(|| Failed::new("there is no work tree"))
+    here.map(Path::to_owned).ok_or_else(|| Failed::new("can't find the root of the work tree"))
 }
 
-/// Builds the program of this work tree, in the profile of this program, beside it.
+/// Builds the program of this work tree, in the profile of this program and beside it.
 ///
 /// # Errors
-/// It doesn't build.
-pub async fn of_this_tree() -> Result<Binary> {
-    let own = env::current_exe().map_err(Failed::at("our own place"))?;
-    let folder = own.parent().ok_or_else(|| Failed::new("our own place has no folder"))?;
+/// Returns an error if the build fails.
+pub async fn build_this_tree() -> Result<Binary> {
+    let own = env::current_exe().map_err(Failed::at("the path of this program"))?;
+    let folder = own.parent().ok_or_else(|| Failed::new("the path of this program has no folder"))?;
     let release = folder.file_name().is_some_and(|name| name == "release");
     cargo(&root()?, release, &[]).await?;
     Binary::new(folder.join("muster"))
 }
 
-/// Builds the program of the commit before, in a work tree and a target folder of its own that stay for the next time.
+/// Builds the program of the previous commit. Its work tree and its target folder are kept for the next run.
 ///
 /// # Errors
-/// There is no commit before, or it doesn't build.
-pub async fn of_commit_before() -> Result<Binary> {
+/// Returns an error if there is no previous commit or the build fails.
+pub async fn build_previous_commit() -> Result<Binary> {
     let root = root()?;
     let (tree, target) = (root.join("target/faults/earlier"), root.join("target/faults/earlier-target"));
     let shown = tree.display().to_string();
@@ -53,8 +53,7 @@ async fn git(folder: &Path, args: &[&str]) -> Result<String> {
     let ran = ran.map_err(Failed::at("git"))?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     so(ran.status.success(), || {
-        let advice =
-            "name the earlier program with --earlier FILE, or leave upgrade-one-by-one out with --only";
+        let advice = "set the earlier program with --earlier FILE, or select other faults with --only";
         format!("git {}: {}; {advice}", args.join(" "), said(&ran.stderr).trim())
     })?;
     Ok(said(&ran.stdout))

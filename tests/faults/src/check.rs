@@ -1,99 +1,107 @@
-//! What has to hold when a fault is over and everything is quiet again.
+//! Properties that must hold when a fault is over and the cluster is quiet again.
 //!
-//! | what | how it is seen |
+//! | property | evidence |
 //! |---|---|
-//! | every acknowledged command is in the log exactly once | by its request token, in an export of the journal itself |
-//! | what was refused did nothing | likewise |
-//! | no task ran twice, and what succeeded ran | each writes a line to a file of its own |
-//! | what ought to run runs, once, and nothing else does | processes and shims of this machine, compared with the rows |
+//! | every acknowledged command is in the log exactly once | request id, in an export of the journal |
+//! | a refused command had no effect | likewise |
+//! | no task ran twice, and every successful task ran | file of each task, to which it adds a line |
+//! | exactly the desired instances run, once each | processes and shims of this machine, compared with the rows |
 //! | the tables are the fold of the log | `muster projection verify` |
-//! | the log is what its rules allow | `muster audit verify` |
+//! | the log obeys its rules | `muster audit verify` |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use client::Only;
+use client::ListFilter;
 use schemas::query::{CellState, InstanceRow, InstanceState, LrpRow, TaskState};
 use schemas::task::Outcome;
-use support::containers::{living_in, running_in};
+use support::containers::{processes_in, running_in};
 
-use crate::asker::Asker;
+use crate::asker::RecordingClient;
 use crate::cluster::Cluster;
 use crate::failed::{Failed, Result, so, until};
 use crate::ledger::{Outcome as Answer, Record};
 use crate::log::Log;
 
-/// How long it may take until nothing moves any more. A cell that was lost is waited for, and what is restarted after crashes.
-const QUIET: Duration = Duration::from_secs(300);
-/// How long the tables may take to reach the log's end.
-const CAUGHT_UP: Duration = Duration::from_secs(300);
-/// How many of several wrong things are told.
-const TOLD: usize = 10;
+/// Timeout until the cluster is quiet. This includes the detection of a lost cell and delayed restarts after
+/// crashes.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(300);
+/// Timeout until the tables reach the end of the log.
+const TABLES_TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum number of open tasks in a message.
+const MAX_REPORTED: usize = 10;
 
-/// What was found.
+/// Result of the checks.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// Messages of the log.
+pub struct CheckResult {
+    /// Number of messages in the log.
     pub entries: u64,
     /// Acknowledged commands that are not in the log.
     pub lost: Vec<String>,
-    /// Tasks that failed, with the reason.
+    /// Failed tasks with the reason.
     pub failed_tasks: BTreeMap<String, String>,
-    /// Everything that is wrong.
+    /// Descriptions of all violations.
     pub wrong: Vec<String>,
 }
 
-/// Waits until everything is quiet, and looks whether all of it holds. No client may ask meanwhile.
+/// Waits until the cluster is quiet, and checks all properties. No client may send commands at the same time.
 ///
 /// # Errors
-/// It couldn't be looked at. What is wrong is no error, but found.
-pub async fn check(cluster: &mut Cluster, asker: &Asker, records: &[Record]) -> Result<Found> {
-    let mut found = Found::default();
-    note(&mut found, quiet(cluster, asker).await);
-    note(&mut found, cluster.all_run());
+/// Returns an error if a property can't be checked. A violation is not an error, but part of the result.
+pub async fn check(
+    cluster: &mut Cluster,
+    asker: &RecordingClient,
+    records: &[Record],
+) -> Result<CheckResult> {
+    let mut found = CheckResult::default();
+    record_violation(&mut found, wait_until_quiet(cluster, asker).await);
+    record_violation(&mut found, cluster.check_all_running());
     let log = export(cluster).await?;
     found.entries = log.messages;
     commands(&mut found, &log, records);
     tasks(&mut found, &log, &cluster.folder().join("ran"))?;
-    note(&mut found, tables(cluster, log.messages).await);
-    note(&mut found, cluster.muster(&["audit", "verify"]).await.map(drop));
+    record_violation(&mut found, tables(cluster, log.messages).await);
+    record_violation(&mut found, cluster.muster(&["audit", "verify"]).await.map(drop));
     Ok(found)
 }
 
-fn note(found: &mut Found, holds: Result<()>) {
+fn record_violation(found: &mut CheckResult, holds: Result<()>) {
     if let Err(Failed(why)) = holds {
         found.wrong.push(why);
     }
 }
 
-/// Waits until what is desired is what the log says and what really runs.
-async fn quiet(cluster: &Cluster, asker: &Asker) -> Result<()> {
-    until(QUIET, "everything is quiet, and what runs is what is desired", async || {
-        let client = asker.questions();
+/// Waits until the desired state, the log and the running processes match.
+async fn wait_until_quiet(cluster: &Cluster, asker: &RecordingClient) -> Result<()> {
+    until(QUIET_TIMEOUT, "the cluster is quiet and runs exactly the desired instances", async || {
+        let client = asker.queries();
         let row = client.cluster().await.map_err(Failed::at("cluster show"))?.row;
         let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
         so(present as usize == cluster.shape().cells, || format!("cells: {:?}", row.cells))?;
-        let tasks = client.tasks(&Only::default()).await.map_err(Failed::at("task list"))?.rows;
+        let tasks = client.tasks(&ListFilter::default()).await.map_err(Failed::at("task list"))?.rows;
         let open: Vec<_> = tasks.iter().filter(|task| task.state != TaskState::Completed).collect();
-        so(open.is_empty(), || format!("tasks are not over: {:?}", &open[..open.len().min(TOLD)]))?;
-        let lrps = client.lrps(&Only::default()).await.map_err(Failed::at("lrp list"))?.rows;
-        let instances = client.instances(&Only::default()).await.map_err(Failed::at("instance list"))?.rows;
-        lrps.iter().try_for_each(|lrp| as_desired(lrp, &instances))?;
-        so(instances.iter().all(|one| lrps.iter().any(|lrp| lrp.process_guid == one.process_guid)), || {
-            format!("instances of what nobody desires: {instances:?}")
+        so(open.is_empty(), || {
+            format!("tasks that have not completed: {:?}", &open[..open.len().min(MAX_REPORTED)])
         })?;
-        really(cluster.folder(), &instances)
+        let lrps = client.lrps(&ListFilter::default()).await.map_err(Failed::at("lrp list"))?.rows;
+        let instances =
+            client.instances(&ListFilter::default()).await.map_err(Failed::at("instance list"))?.rows;
+        lrps.iter().try_for_each(|lrp| check_instances(lrp, &instances))?;
+        so(instances.iter().all(|one| lrps.iter().any(|lrp| lrp.process_guid == one.process_guid)), || {
+            format!("instances of unknown processes: {instances:?}")
+        })?;
+        check_processes(cluster.folder(), &instances)
     })
     .await
 }
 
-/// That the log has of a process exactly the instances that are desired, of its active definition.
-fn as_desired(lrp: &LrpRow, instances: &[InstanceRow]) -> Result<()> {
+/// Checks that the log contains exactly the desired instances of a process, with its active definition.
+fn check_instances(lrp: &LrpRow, instances: &[InstanceRow]) -> Result<()> {
     let guid = &lrp.process_guid;
-    so(lrp.desired, || format!("{guid} is not desired, and still there"))?;
-    let rolling = lrp.rollout.as_ref().filter(|rollout| !rollout.is_over());
+    so(lrp.desired, || format!("{guid} is not desired, but still exists"))?;
+    let rolling = lrp.rollout.as_ref().filter(|rollout| !rollout.is_completed());
     so(rolling.is_none(), || format!("{guid}: {rolling:?}"))?;
     let own: Vec<_> = instances.iter().filter(|row| row.process_guid == *guid).collect();
     let indices: BTreeSet<u32> = own.iter().map(|row| row.index).collect();
@@ -107,11 +115,11 @@ fn as_desired(lrp: &LrpRow, instances: &[InstanceRow]) -> Result<()> {
         };
         settled && !row.stopping && Some(&row.definition_id) == lrp.definition_id.as_ref()
     });
-    so(all && fine, || format!("{} of {guid} are desired, and there are {own:?}", lrp.instances))
+    so(all && fine, || format!("{guid}: {} instances are desired, found {own:?}", lrp.instances))
 }
 
-/// That on this machine there are exactly the containers of the instances that run, each with its shim.
-fn really(folder: &Path, instances: &[InstanceRow]) -> Result<()> {
+/// Checks that exactly the containers of the running instances exist on this machine, each with its shim.
+fn check_processes(folder: &Path, instances: &[InstanceRow]) -> Result<()> {
     let running = instances.iter().filter(|row| row.state == InstanceState::Running);
     let named = running.filter_map(|row| {
         Some((format!("{}/{}", row.process_guid, row.index), row.instance_guid?.to_string()))
@@ -124,17 +132,17 @@ fn really(folder: &Path, instances: &[InstanceRow]) -> Result<()> {
     let (missing, extra): (Vec<_>, Vec<_>) =
         (wanted.difference(&there).collect(), there.difference(&wanted).collect());
     so(missing.is_empty() && extra.is_empty(), || {
-        format!("on this machine are missing {missing:?}, and run without being desired {extra:?}")
+        format!("containers on this machine: missing {missing:?}, unexpected {extra:?}")
     })?;
     let shims: BTreeSet<String> =
-        living_in(folder).into_iter().filter_map(|one| shim_of(&one.line)).collect();
+        processes_in(folder).into_iter().filter_map(|one| shim_container(&one.line)).collect();
     let guids: BTreeSet<String> = wanted.into_iter().map(|(_, guid)| guid).collect();
-    so(shims == guids, || format!("there are the shims {shims:?}, and the containers {guids:?}"))
+    so(shims == guids, || format!("shims {shims:?} do not match containers {guids:?}"))
 }
 
-/// The container that a shim belongs to, if a command line is that of one.
+/// Returns the guid of a shim's container from its command line, or `None` if the line is not that of a shim.
 #[must_use]
-pub fn shim_of(line: &str) -> Option<String> {
+pub fn shim_container(line: &str) -> Option<String> {
     let mut words = line.split_whitespace();
     let shim = words.any(|word| word == "shim");
     let folder = words.find(|word| word.contains("/containers/")).filter(|_| shim)?;
@@ -150,31 +158,31 @@ async fn export(cluster: &Cluster) -> Result<Log> {
     Log::read(&path)
 }
 
-/// That what was acknowledged is there once, and what was refused isn't.
-fn commands(found: &mut Found, log: &Log, records: &[Record]) {
+/// Checks that an acknowledged command is in the log once, and that a refused command is not.
+fn commands(found: &mut CheckResult, log: &Log, records: &[Record]) {
     for Record { request, what, outcome, .. } in records {
-        let stands = log.of(request);
+        let stands = log.positions_of(request);
         match outcome {
             Answer::Acknowledged(_) if stands.is_empty() => found.lost.push(format!("{request} ({what})")),
-            // One that was asked again is answered with where the log stood then.
+            // A repeated command is answered with the position that the log had reached at that time.
             Answer::Acknowledged(at) if stands.len() == 1 && stands[0] <= *at => {}
             Answer::Refused(_) if stands.is_empty() => {}
             Answer::Unknown(_) if stands.len() <= 1 => {}
             Answer::Acknowledged(_) | Answer::Refused(_) | Answer::Unknown(_) => {
-                found.wrong.push(format!("{request} ({what}): {outcome:?}, and it stands at {stands:?}"));
+                found.wrong.push(format!("{request} ({what}): {outcome:?}, but is in the log at {stands:?}"));
             }
         }
     }
     if !found.lost.is_empty() {
-        found.wrong.push(format!("acknowledged, and not in the log: {:?}", found.lost));
+        found.wrong.push(format!("acknowledged, but not in the log: {:?}", found.lost));
     }
-    if !log.twice.is_empty() {
-        found.wrong.push(format!("entries that stand in the log twice: {:?}", log.twice));
+    if !log.duplicates.is_empty() {
+        found.wrong.push(format!("entries that are in the log twice: {:?}", log.duplicates));
     }
 }
 
-/// That no task ran twice, and each that succeeded did run.
-fn tasks(found: &mut Found, log: &Log, ran: &Path) -> Result<()> {
+/// Checks that no task ran twice and that every successful task ran.
+fn tasks(found: &mut CheckResult, log: &Log, ran: &Path) -> Result<()> {
     for (guid, outcome) in &log.tasks {
         let path = ran.join(guid.as_str());
         let lines = match fs::read_to_string(&path) {
@@ -188,18 +196,18 @@ fn tasks(found: &mut Found, log: &Log, ran: &Path) -> Result<()> {
                 found.failed_tasks.insert(guid.to_string(), reason.clone());
             }
             None | Some(Outcome::Succeeded { .. } | Outcome::Failed { .. }) => {
-                found.wrong.push(format!("task {guid} ran {lines} times, and its outcome is {outcome:?}"));
+                found.wrong.push(format!("task {guid} ran {lines} times with the outcome {outcome:?}"));
             }
         }
     }
     Ok(())
 }
 
-/// That the tables reach the log's end, and are its fold.
+/// Checks that the tables reach the end of the log and are its fold.
 async fn tables(cluster: &Cluster, end: u64) -> Result<()> {
-    until(CAUGHT_UP, "the tables reach the end of the log", async || {
-        let position = cluster.projected().await?;
-        so(position >= end, || format!("they are at {position} of {end}"))
+    until(TABLES_TIMEOUT, "the tables reach the end of the log", async || {
+        let position = cluster.projected_position().await?;
+        so(position >= end, || format!("the tables are at {position} of {end}"))
     })
     .await?;
     cluster.muster(&["projection", "verify", "--database", &cluster.database()]).await.map(drop)
@@ -217,31 +225,31 @@ mod tests {
         Record { request: request.to_owned(), what: "test".to_owned(), asked: now, answered: now, outcome }
     }
 
-    /// What is found wrong if requests stand so in the log.
-    fn found(stands: &[(&str, &[u64])], outcome: Answer) -> Found {
+    /// Returns the result of the check if the requests are at these positions of the log.
+    fn found(stands: &[(&str, &[u64])], outcome: Answer) -> CheckResult {
         let requests = stands.iter().map(|(request, at)| {
             ((*request).to_owned(), at.iter().copied().map(Position).collect::<Vec<_>>())
         });
         let log = Log { requests: requests.collect(), ..Log::default() };
-        let mut found = Found::default();
+        let mut found = CheckResult::default();
         commands(&mut found, &log, &[record("one", outcome)]);
         found
     }
 
     #[test]
-    fn what_was_acknowledged_stands_there_once() {
+    fn acknowledged_command_must_be_in_log_once() {
         let acknowledged = || Answer::Acknowledged(Position(7));
         let right = found(&[("one", &[7])], acknowledged());
         assert!(right.wrong.is_empty() && right.lost.is_empty());
-        assert!(found(&[("one", &[5])], acknowledged()).wrong.is_empty(), "asked again");
+        assert!(found(&[("one", &[5])], acknowledged()).wrong.is_empty(), "repeated request");
         let lost = found(&[("other", &[7])], acknowledged());
         assert_eq!((lost.lost.len(), lost.wrong.len()), (1, 1));
-        assert_eq!(found(&[("one", &[7, 9])], acknowledged()).wrong.len(), 1, "twice");
-        assert_eq!(found(&[("one", &[8])], acknowledged()).wrong.len(), 1, "later than was said");
+        assert_eq!(found(&[("one", &[7, 9])], acknowledged()).wrong.len(), 1, "in the log twice");
+        assert_eq!(found(&[("one", &[8])], acknowledged()).wrong.len(), 1, "later than acknowledged");
     }
 
     #[test]
-    fn what_was_refused_stands_nowhere_and_what_is_unknown_once_at_the_most() {
+    fn refused_command_must_not_be_in_log_and_unknown_at_most_once() {
         let (refused, unknown) = (Answer::Refused(Code::ResourceNotFound), Answer::Unknown(String::new()));
         assert!(found(&[], refused.clone()).wrong.is_empty());
         assert_eq!(found(&[("one", &[3])], refused).wrong.len(), 1);
@@ -251,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_ran_twice_or_never_is_found() {
+    fn task_that_ran_twice_or_never_is_a_violation() {
         let ran = tempfile::tempdir().unwrap();
         let (succeeded, failed) = (
             Some(Outcome::Succeeded { result: String::new() }),
@@ -269,16 +277,16 @@ mod tests {
             let guid = schemas::names::TaskGuid::new("task").unwrap();
             fs::write(ran.path().join("task"), "ran\n".repeat(lines)).unwrap();
             let log = Log { tasks: [(guid, outcome.clone())].into(), ..Log::default() };
-            let mut found = Found::default();
+            let mut found = CheckResult::default();
             tasks(&mut found, &log, ran.path()).unwrap();
             assert_eq!(found.wrong.len(), wrong, "{lines} lines, {outcome:?}");
         }
     }
 
     #[test]
-    fn a_shim_is_known_by_its_command_line() {
+    fn shim_container_is_parsed_from_command_line() {
         let line = "/bin/muster shim /tmp/x/rep-c1/containers/0190-aa ";
-        assert_eq!(shim_of(line).as_deref(), Some("0190-aa"));
-        assert_eq!(shim_of("sleep /tmp/x/rep-c1/containers/0190-aa"), None);
+        assert_eq!(shim_container(line).as_deref(), Some("0190-aa"));
+        assert_eq!(shim_container("sleep /tmp/x/rep-c1/containers/0190-aa"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster of real processes: servers, services, and the folder with all that lives in it.
+//! Cluster of real processes: servers, services, and the folder with their files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,45 +16,44 @@ use tokio::task::block_in_place;
 use crate::disk::Disk;
 use crate::failed::{Failed, Result, so, until};
 use crate::past;
-use crate::program::{Binary, Program};
+use crate::program::{Binary, RunningService};
 use crate::proxy::Proxy;
 
 mod seen;
 
-/// How long a cluster may take until somebody leads and all cells are present. A log of a million entries is folded first.
-pub const READY: Duration = Duration::from_secs(300);
-/// How long the containers of a cluster may take to end with it.
-const EMPTIED: Duration = Duration::from_secs(30);
-/// How many BBSs and how many auctioneers there are.
+/// Timeout until leaders are elected and all cells are present. A log of a million entries is folded first.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(300);
+/// Timeout for the containers of a cluster to end.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// Number of BBSs, and number of auctioneers.
 const PER_ROLE: usize = 2;
 const BBSS: [&str; PER_ROLE] = ["bbs-1", "bbs-2"];
-/// The auctioneers.
+/// Names of the auctioneers.
 pub const AUCTIONEERS: [&str; PER_ROLE] = ["auctioneer-1", "auctioneer-2"];
-/// The size of each disk of its own, in MiB. The streams of a run have to fit.
+/// Size of each separate disk in MiB. The streams of a run must fit.
 const DISK_MB: u64 = 768;
-/// What each cell has, in MiB: more than all that the load desires.
+/// Memory and disk of each cell in MiB: more than the whole load desires.
 const CELL_MB: &str = "4096";
 
-/// What a cluster is made of.
+/// Composition of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// NATS servers: 1 or 3.
+    /// Number of NATS servers: 1 or 3.
     pub nodes: usize,
-    /// Cells.
     pub cells: usize,
-    /// Whether each server has a disk of its own.
+    /// Each server has a disk of its own.
     pub disks: bool,
-    /// How many entries the log has before anything is started; 0: none.
+    /// Number of entries in the log before anything is started. Zero founds a new cluster.
     pub past: u64,
 }
 
-/// A cluster. Dropped, nothing of it is left but its folder, if that is kept.
+/// Cluster of real processes. Dropping it ends them and removes the folder, unless that is kept.
 #[derive(Debug)]
 pub struct Cluster {
     shape: Shape,
     binaries: BTreeMap<String, Binary>,
     binary: Binary,
-    programs: BTreeMap<String, Program>,
+    programs: BTreeMap<String, RunningService>,
     proxies: BTreeMap<String, Proxy>,
     /// Wall clocks of the BBSs.
     clocks: BTreeMap<String, Clock>,
@@ -65,15 +64,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the servers, and no service.
+    /// Starts the servers, but no service.
     ///
     /// # Errors
-    /// There are no servers, or no disks; the message says what is needed.
+    /// Returns an error if the servers or disks can't be set up. The message names the requirements.
     pub async fn servers(binary: Binary, shape: Shape) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("muster-faults-").tempdir();
-        let folder = folder.map_err(Failed::at("a folder"))?;
+        let folder = folder.map_err(Failed::at("temporary folder"))?;
         let nats = folder.path().join("nats");
-        std::fs::create_dir_all(folder.path().join("ran")).map_err(Failed::at("a folder"))?;
+        std::fs::create_dir_all(folder.path().join("ran")).map_err(Failed::at("temporary folder"))?;
         let mut disks = vec![];
         for node in 1..=if shape.disks { shape.nodes } else { 0 } {
             let image = folder.path().join(format!("disk-{node}.img"));
@@ -86,7 +85,7 @@ impl Cluster {
         let servers = servers.map_err(|error| Failed(error.to_string()))?;
         for node in 1..=disks.len() {
             let used = store_of(&nats, shape, node).join("jetstream");
-            so(used.is_dir(), || format!("the server {node} doesn't use its disk: no {}", used.display()))?;
+            so(used.is_dir(), || format!("server {node} does not use its disk: no {}", used.display()))?;
         }
         let postgres = block_in_place(Postgres::start).map_err(|error| Failed(error.to_string()))?;
         let mut proxies = BTreeMap::new();
@@ -98,7 +97,7 @@ impl Cluster {
         let mut clocks = BTreeMap::new();
         for name in BBSS {
             let clock = block_in_place(|| Clock::new(&folder.path().join("clocks").join(name)));
-            clocks.insert(name.to_owned(), clock.map_err(Failed::at("a clock"))?);
+            clocks.insert(name.to_owned(), clock.map_err(Failed::at("wall clock"))?);
         }
         let (binaries, programs) = (BTreeMap::new(), BTreeMap::new());
         let cluster =
@@ -111,7 +110,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Gives the cluster its past.
+    /// Imports the past into the log.
     async fn import(&self) -> Result<()> {
         let path = self.folder.path().join("past.jsonl");
         block_in_place(|| past::write(&path, self.shape.past))?;
@@ -120,11 +119,11 @@ impl Cluster {
         std::fs::remove_file(&path).map_err(Failed::at(path.display()))
     }
 
-    /// Takes from every service what it keeps to start quickly: each reads the whole log again.
+    /// Removes the caches with which services start quickly, so that each reads the whole log again.
     ///
     /// # Errors
-    /// It can't be removed.
-    pub fn forget_caches(&self) -> Result<()> {
+    /// Returns an error if the caches can't be removed.
+    pub fn delete_caches(&self) -> Result<()> {
         let cache = self.folder.path().join("cache");
         match std::fs::remove_dir_all(&cache) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -134,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// The names of all services, in the order in which they start.
+    /// Returns the names of all services in the order of their start.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let cells = (1..=self.shape.cells).map(|cell| format!("rep-c{cell}"));
@@ -142,10 +141,10 @@ impl Cluster {
         others.map(str::to_owned).chain(cells).collect()
     }
 
-    /// Starts all services that don't run.
+    /// Starts all services that are not running.
     ///
     /// # Errors
-    /// The program doesn't start.
+    /// Returns an error if a program does not start.
     pub fn start_all(&mut self) -> Result<()> {
         let missing: Vec<_> =
             self.names().into_iter().filter(|name| !self.programs.contains_key(name)).collect();
@@ -155,7 +154,7 @@ impl Cluster {
     /// Starts a service.
     ///
     /// # Errors
-    /// The program doesn't start.
+    /// Returns an error if the program does not start.
     pub fn start(&mut self, name: &str) -> Result<()> {
         let folder = |what: &str| self.folder.path().join(what).display().to_string();
         let (replicas, cache) = (self.shape.nodes.to_string(), folder(&format!("cache/{name}")));
@@ -173,7 +172,11 @@ impl Cluster {
                 let who = ["rep", "--cell", number, "--zone", &zone, "--data", &data];
                 who.into_iter().chain(["--memory-mb", CELL_MB, "--disk-mb", CELL_MB]).collect()
             }
-            other => return Err(Failed(format!("{other} is no service"))),
+            other => {
+                return Err(Failed(format!(
+                    "unknown service {other}: expected bbs, auctioneer, projector or rep"
+                )));
+            }
         };
         let url = self.proxies.get(name).map_or_else(|| self.url(), |proxy| proxy.url.clone());
         let log = self.log(name);
@@ -185,74 +188,75 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has a service run another build of the program from its next start on; none: that which is tried.
-    pub fn run_with(&mut self, name: &str, binary: Option<Binary>) {
+    /// Selects the build that a service runs from its next start on. `None` selects the build under test.
+    pub fn select_binary(&mut self, name: &str, binary: Option<Binary>) {
         match binary {
             Some(binary) => self.binaries.insert(name.to_owned(), binary),
             None => self.binaries.remove(name),
         };
     }
 
-    /// Where the servers are reached.
+    /// Returns the URLs of the servers, separated by commas.
     #[must_use]
     pub fn url(&self) -> String {
         self.servers.iter().map(|server| server.url.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// The database with the tables.
+    /// Returns the URL of the database with the tables.
     #[must_use]
     pub fn database(&self) -> String {
         self.postgres.url("postgres", "postgres")
     }
 
-    /// Where everything lives.
+    /// Returns the folder with all files of the cluster.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it is made of.
+    /// Returns the composition of the cluster.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Keeps the folder with all logs when the cluster goes; answers where that is.
+    /// Keeps the folder with all logs when the cluster is dropped. Returns its path.
     #[must_use]
     pub fn keep(&mut self) -> PathBuf {
         self.folder.disable_cleanup(true);
         self.folder.path().to_owned()
     }
 
-    /// Runs a command of `muster`; answers its standard output.
+    /// Runs a `muster` command and returns its standard output.
     ///
     /// # Errors
-    /// See [`Binary::ask`].
+    /// Returns the same errors as [`Binary::ask`].
     pub async fn muster(&self, args: &[&str]) -> Result<String> {
         self.binary.ask(&self.url(), args).await
     }
 
-    /// Starts the first so many servers again, side by side: one of several is well only when others are there.
+    /// Restarts the first `nodes` servers concurrently, because one of several becomes healthy only together
+    /// with others.
     ///
     /// # Errors
-    /// One doesn't start.
+    /// Returns an error if a server does not start.
     pub async fn restart_servers(&mut self, nodes: usize) -> Result<()> {
         let started = join_all(self.servers.iter_mut().take(nodes).map(NatsServer::restart)).await;
         started.into_iter().try_for_each(|started| started.map_err(|error| Failed(error.to_string())))
     }
 
-    /// Kills a service at once.
+    /// Kills a service with SIGKILL.
     ///
     /// # Errors
-    /// It doesn't run.
+    /// Returns an error if the service is not running.
     pub async fn kill9(&mut self, name: &str) -> Result<()> {
         self.take(name)?.kill9().await
     }
 
-    /// Asks a service to end, and waits until it has.
+    /// Stops a service gracefully and waits until it has exited.
     ///
     /// # Errors
-    /// It doesn't run, or doesn't end well.
+    /// Returns an error if the service is not running or exits with a failure.
     pub async fn stop(&mut self, name: &str) -> Result<()> {
         self.take(name)?.stop().await
     }
@@ -260,73 +264,73 @@ impl Cluster {
     /// Sends a signal to a service.
     ///
     /// # Errors
-    /// It doesn't run.
+    /// Returns an error if the service is not running.
     pub fn signal(&self, name: &str, signal: Signal) -> Result<()> {
-        let program = self.programs.get(name).ok_or_else(|| Failed(format!("{name} doesn't run")))?;
+        let program = self.programs.get(name).ok_or_else(|| Failed(format!("{name} is not running")))?;
         program.signal(signal);
         Ok(())
     }
 
-    fn take(&mut self, name: &str) -> Result<Program> {
-        self.programs.remove(name).ok_or_else(|| Failed(format!("{name} doesn't run")))
+    fn take(&mut self, name: &str) -> Result<RunningService> {
+        self.programs.remove(name).ok_or_else(|| Failed(format!("{name} is not running")))
     }
 
-    /// Where a service says what it says.
+    /// Returns the path of a service's log.
     fn log(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    /// The network of a rep.
+    /// Returns the network of a rep.
     ///
     /// # Errors
-    /// It has none of its own: with three servers it knows them all.
+    /// Returns an error if the rep has no network of its own. With three servers, it connects to all of them.
     pub fn network(&self, name: &str) -> Result<&Proxy> {
         self.proxies.get(name).ok_or_else(|| Failed(format!("{name} has no network of its own")))
     }
 
-    /// A server.
+    /// Returns a server by its index, from 0.
     ///
     /// # Errors
-    /// There are fewer.
+    /// Returns an error if there are fewer servers.
     pub fn server(&mut self, node: usize) -> Result<&mut NatsServer> {
-        self.servers.get_mut(node).ok_or_else(|| Failed(format!("there is no server {node}")))
+        self.servers.get_mut(node).ok_or_else(|| Failed(format!("server {node} does not exist")))
     }
 
-    /// The wall clock of a BBS.
+    /// Returns the wall clock of a BBS.
     ///
     /// # Errors
-    /// The name is not that of a BBS.
+    /// Returns an error if the name is not that of a BBS.
     pub fn clock(&self, name: &str) -> Result<&Clock> {
         self.clocks.get(name).ok_or_else(|| Failed(format!("{name} has no clock of its own")))
     }
 
-    /// The disk of a server.
+    /// Returns the disk of a server.
     ///
     /// # Errors
-    /// It has none of its own.
+    /// Returns an error if the server has no disk of its own.
     pub fn disk(&self, node: usize) -> Result<&Disk> {
-        self.disks.get(node).ok_or_else(|| Failed(format!("the server {node} has no disk of its own")))
+        self.disks.get(node).ok_or_else(|| Failed(format!("server {node} has no disk of its own")))
     }
 
-    /// The database server.
+    /// Returns the database server.
     pub const fn postgres(&mut self) -> &mut Postgres {
         &mut self.postgres
     }
 
-    /// Ends all services, and whatever runs in containers.
+    /// Ends all services and everything that runs in containers.
     async fn end(&mut self) -> Result<()> {
         self.programs.clear();
         let folder = self.folder.path().to_owned();
-        until(EMPTIED, "nothing runs any more", async || {
-            so(containers::kill_all(&folder), || format!("{:?}", containers::living_in(&folder)))
+        until(END_TIMEOUT, "every container has ended", async || {
+            so(containers::kill_all(&folder), || format!("{:?}", containers::processes_in(&folder)))
         })
         .await
     }
 
-    /// Ends all of it, and waits until it has.
+    /// Ends the whole cluster and waits until it has ended.
     ///
     /// # Errors
-    /// Something doesn't end.
+    /// Returns an error if a process does not end.
     pub async fn close(mut self) -> Result<()> {
         self.end().await?;
         for server in &mut self.servers {
@@ -337,15 +341,15 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// A run that failed leaves nothing either.
+    /// Also cleans up after a failed run.
     fn drop(&mut self) {
         self.programs.clear();
-        containers::clear(self.folder.path(), EMPTIED);
+        containers::clear(self.folder.path(), END_TIMEOUT);
         self.servers.clear();
     }
 }
 
-/// The folder of a server's store, as [`NatsServer`] has it.
+/// Returns the folder of a server's store, which [`NatsServer`] determines.
 fn store_of(nats: &Path, shape: Shape, node: usize) -> PathBuf {
     match shape.nodes {
         1 => nats.join("store"),

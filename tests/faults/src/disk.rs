@@ -1,4 +1,5 @@
-//! A disk of one's own: a file with ext4 on it, mounted by a loop device. It can be full, and lose what wasn't synced.
+//! Separate disk: a file with an ext4 file system, mounted through a loop device. It can be filled, and it
+//! can lose data that was not synced.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -8,23 +9,24 @@ use tokio::process::Command;
 
 use crate::failed::{Failed, Result, so};
 
-/// What a program is told to do with a file system: `EXT4_IOC_SHUTDOWN`, without flushing the log.
-const CUT: &str = "import fcntl, os, struct, sys\n\
+/// Script that shuts down a file system by `EXT4_IOC_SHUTDOWN`, without flushing its log.
+const SHUTDOWN_SCRIPT: &str = "import fcntl, os, struct, sys\n\
                    fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))\n";
-/// The file that makes a disk full.
-const FILLER: &str = "filler";
-/// The file that was never synced: what a power cut takes.
-const UNSYNCED: &str = "unsynced";
-/// How much it holds, in bytes: it takes half a minute until such a thing gets to the disk by itself.
+/// Name of the file that fills the disk.
+const FILLER_FILE: &str = "filler";
+/// Name of the file that is never synced, so that a power cut loses it.
+const UNSYNCED_FILE: &str = "unsynced";
+/// Size of that file in bytes. The kernel takes half a minute to write such a file to the disk on its own.
 const UNSYNCED_BYTES: usize = 1024 * 1024;
-/// How much is written to a full disk at once, in bytes.
-const PIECE: usize = 64 * 1024;
+/// Bytes that are written at once to fill the disk.
+const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What to do where there are no such disks.
-const ADVICE: &str = "disks of its own need root, loop devices (modprobe loop), mkfs.ext4 (apt-get install e2fsprogs), mount and \
-                      python3: run it as root of a machine that has them, or leave those faults out with --only";
+/// Advice for a machine without such disks.
+const ADVICE: &str = "separate disks need root, loop devices (modprobe loop), \
+                      mkfs.ext4 (apt-get install e2fsprogs), mount and python3: run this program as root \
+                      on a machine that has them, or select other faults with --only";
 
-/// A mounted disk. Dropped, it is unmounted.
+/// Mounted disk. It is unmounted on drop.
 #[derive(Debug)]
 pub struct Disk {
     image: PathBuf,
@@ -32,10 +34,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a disk of so many MiB, and mounts it on a folder.
+    /// Creates a disk of this size in MiB, and mounts it on a folder.
     ///
     /// # Errors
-    /// The machine doesn't let us; the message says what it needs.
+    /// Returns an error if the machine does not allow it. The message names the requirements.
     pub async fn mount(image: &Path, megabytes: u64, at: &Path) -> Result<Self> {
         fs::create_dir_all(at).map_err(Failed::at(at.display()))?;
         let file = File::create(image).map_err(Failed::at(image.display()))?;
@@ -46,15 +48,15 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Makes it full, to the last byte that is to be had, or as full again.
+    /// Fills the disk to its last byte. A full disk may be filled again.
     ///
     /// # Errors
-    /// It can't be written for another reason.
+    /// Returns an error if writing fails for another reason than a full disk.
     pub fn fill(&self) -> Result<()> {
-        let path = self.at.join(FILLER);
+        let path = self.at.join(FILLER_FILE);
         let opened = File::options().create(true).append(true).open(&path);
         let mut file = opened.map_err(Failed::at(path.display()))?;
-        let mut piece = &[0_u8; PIECE][..];
+        let mut piece = &[0_u8; CHUNK_BYTES][..];
         while !piece.is_empty() {
             match file.write(piece) {
                 Ok(_) => {}
@@ -65,42 +67,43 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back what [`Disk::fill`] took.
+    /// Frees the space that [`Disk::fill`] uses.
     ///
     /// # Errors
-    /// It can't be given back.
+    /// Returns an error if the file can't be removed.
     pub fn free(&self) -> Result<()> {
-        let path = self.at.join(FILLER);
+        let path = self.at.join(FILLER_FILE);
         fs::remove_file(&path).map_err(Failed::at(path.display()))
     }
 
-    /// Cuts its power: from here on nothing is written to it any more, and what wasn't synced is lost with
-    /// [`Disk::power_up`].
+    /// Cuts the power. From now on nothing is written to the disk, and [`Disk::power_up`] loses unsynced
+    /// data.
     ///
     /// # Errors
-    /// The machine doesn't let us; the message says what it needs.
-    pub async fn cut(&self) -> Result<()> {
-        let marker = self.at.join(UNSYNCED);
-        // What is written over a file that is there is synced with the next one: ext4 takes it for a careless program's.
+    /// Returns an error if the machine does not allow it. The message names the requirements.
+    pub async fn cut_power(&self) -> Result<()> {
+        let marker = self.at.join(UNSYNCED_FILE);
+        // ext4 syncs an overwritten file early, to protect careless programs. The file is therefore removed
+        // first.
         if marker.exists() {
             fs::remove_file(&marker).map_err(Failed::at(marker.display()))?;
         }
         fs::write(&marker, vec![1_u8; UNSYNCED_BYTES]).map_err(Failed::at(marker.display()))?;
-        run("python3", &["-c".as_ref(), CUT.as_ref(), &self.at]).await
+        run("python3", &["-c".as_ref(), SHUTDOWN_SCRIPT.as_ref(), &self.at]).await
     }
 
-    /// Mounts it again as after a power cut. Nobody may use it meanwhile.
+    /// Mounts the disk again, as after a power cut. No program may use it at the same time.
     ///
     /// # Errors
-    /// It isn't mounted; or the cut took nothing, so that it was none.
+    /// Returns an error if the disk can't be mounted, or if nothing was lost, so that the cut had no effect.
     pub async fn power_up(&self) -> Result<()> {
         run("umount", &[&self.at]).await?;
         self.remount().await?;
-        // Its name may be there: whoever syncs another file syncs that, too.
-        let marker = self.at.join(UNSYNCED);
+        // The name of the file may survive, because syncing any other file writes it as well.
+        let marker = self.at.join(UNSYNCED_FILE);
         let left = fs::read(&marker).unwrap_or_default();
         so(left != vec![1_u8; UNSYNCED_BYTES], || {
-            format!("{} was never synced, and is whole after a power cut", marker.display())
+            format!("{} was never synced, but is intact after a power cut", marker.display())
         })
     }
 
@@ -113,7 +116,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let unmounted = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
         if !unmounted.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            tracing::warn!("{} stays mounted: {unmounted:?}", self.at.display());
+            tracing::warn!("can't unmount {}: {unmounted:?}", self.at.display());
         }
     }
 }

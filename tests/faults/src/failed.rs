@@ -1,38 +1,38 @@
-//! What went wrong, in words for whoever reads the report.
+//! Errors, as text for the reader of the report.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How often is looked whether something has come to be.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval between polls of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What went wrong.
+/// Error, as text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Failed(pub String);
 
-/// What something comes to, unless it fails.
+/// Result that fails with [`Failed`].
 pub type Result<T> = std::result::Result<T, Failed>;
 
 impl Failed {
-    /// That this is wrong.
+    /// Creates an error with this text.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self(what.into())
     }
 
-    /// What was being done when something went wrong.
+    /// Returns a function that adds the failed operation to an error.
     pub fn at<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
         move |error| Self(format!("{what}: {error}"))
     }
 }
 
-/// Waits until there is something, as long as `limit`; fails with the last reason why there isn't.
+/// Polls until `look` succeeds, at most for `limit`.
 ///
 /// # Errors
-/// It didn't come to be.
+/// Returns the last error of `look` if it does not succeed in time.
 pub async fn until<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let end = Instant::now() + limit;
     loop {
@@ -41,15 +41,15 @@ pub async fn until<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -
             Err(why) if Instant::now() >= end => {
                 return Err(Failed(format!("{what}: not within {limit:?}: {why}")));
             }
-            Err(_) => sleep(LOOK).await,
+            Err(_) => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
-/// That something is so.
+/// Checks a condition.
 ///
 /// # Errors
-/// It isn't: `otherwise` says what is.
+/// Returns an error with the text of `otherwise` if the condition does not hold.
 pub fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(Failed(otherwise())) }
 }

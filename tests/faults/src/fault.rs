@@ -1,4 +1,4 @@
-//! Every fault: its name, what it does, how it is undone, and what it needs.
+//! Faults: their names, their effects, how they are undone, and their requirements.
 
 use std::fmt;
 
@@ -6,42 +6,27 @@ use schemas::query::FindingCode;
 
 use crate::cluster::Shape;
 
-/// What happens to a cluster.
+/// Fault that is injected into a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The leading BBS is killed.
     KillBbsLeader,
-    /// The BBS that stands by is killed.
     KillBbsStandby,
-    /// The leading auctioneer is killed.
     KillAuctioneerLeader,
-    /// The auctioneer that stands by is killed.
     KillAuctioneerStandby,
-    /// A rep is killed.
     KillRep,
-    /// The projector is killed.
     KillProjector,
-    /// The shim of a container is killed.
     KillShim,
-    /// A nats-server is killed.
     KillNats,
-    /// PostgreSQL is killed.
     KillPostgres,
-    /// The leading BBS stands still.
     PauseBbsLeader,
-    /// The leading auctioneer stands still.
     PauseAuctioneerLeader,
-    /// A rep stands still.
     PauseRep,
-    /// What a rep sends and is sent stays on the way.
+    /// The traffic of a rep is held back in both directions.
     CutRep,
-    /// The connections of a rep are torn down.
+    /// The connections of a rep are closed, and new ones as soon as they are accepted.
     TearRep,
-    /// The leading BBS is stopped by its supervisor.
     StopBbsLeader,
-    /// The leading auctioneer is stopped by its supervisor.
     StopAuctioneerLeader,
-    /// Every auctioneer is paused.
     PauseAuctioneers,
     /// The wall clock of the leading BBS is an hour ahead.
     ShiftClock,
@@ -55,13 +40,13 @@ pub enum Fault {
     CutPower,
     /// One node of the journal loses its power.
     CutPowerOfOne,
-    /// Half of those who follow the log fall behind, and have to lead.
+    /// The standbys fall behind in the log, and then have to lead.
     HalfBehind,
-    /// Every service is killed, and all start at once.
+    /// Every service is killed, and all are started at once.
     StartAtOnce,
-    /// One service after the other is asked to end and started again.
+    /// Every service is stopped and restarted, one after the other.
     RestartOneByOne,
-    /// One service after the other goes over to this program from an earlier one.
+    /// Every service is upgraded from an earlier build, one after the other.
     UpgradeOneByOne,
     /// One node of three is lost for a while.
     LoseOneNode,
@@ -69,50 +54,46 @@ pub enum Fault {
     LoseTwoNodes,
 }
 
-/// What a fault needs of the cluster and of the machine.
+/// Requirements of a fault on the cluster and on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// Nothing that is not there on every machine.
+pub enum Requirement {
+    /// No special requirement.
     Nothing,
-    /// A network of each rep's own: one NATS server.
+    /// Separate network for each rep, which needs a single NATS server.
     Network,
-    /// Disks of its own for the journal: root, and loop devices.
+    /// Separate disks for the journal, which need root and loop devices.
     Disks,
-    /// Three NATS servers.
     ThreeNodes,
-    /// Three NATS servers with disks of their own.
+    /// Three NATS servers with separate disks.
     ThreeDisks,
-    /// An earlier build of the program.
     EarlierBuild,
 }
 
-/// What there is to say of a fault.
+/// Description of a fault.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Its name.
+pub struct FaultInfo {
     pub name: &'static str,
-    /// What it does.
+    /// Effect, as text.
     pub does: &'static str,
-    /// How it is undone.
-    pub undone: &'static str,
-    /// What it needs.
-    pub needs: Needs,
+    /// Text on how the fault is undone.
+    pub reversal: &'static str,
+    pub needs: Requirement,
     /// Finding that `muster status` must show during the fault, and not after it. `None` if no finding is certain.
     pub status: Option<FindingCode>,
 }
 
 const fn row(
     name: &'static str,
-    needs: Needs,
+    needs: Requirement,
     status: Option<FindingCode>,
     does: &'static str,
     undone: &'static str,
-) -> Row {
-    Row { name, does, undone, needs, status }
+) -> FaultInfo {
+    FaultInfo { name, does, reversal: undone, needs, status }
 }
 
 impl Fault {
-    /// All of them.
+    /// Faults in the order of their definition.
     pub const ALL: [Self; 29] = [
         Self::KillBbsLeader,
         Self::KillBbsStandby,
@@ -145,61 +126,62 @@ impl Fault {
         Self::LoseTwoNodes,
     ];
 
-    /// What there is to say of it.
+    /// Returns the description of the fault.
     #[rustfmt::skip]
     #[must_use]
-    pub const fn row(self) -> Row {
+    pub const fn row(self) -> FaultInfo {
         use FindingCode::{AppendsFail, CellLost, CellUnhealthy, ClockOff, NoAuctioneer, ReplicasBehind};
-        use Needs::{Disks, EarlierBuild, Network, Nothing, ThreeDisks, ThreeNodes};
+        use Requirement::{Disks, EarlierBuild, Network, Nothing, ThreeDisks, ThreeNodes};
         match self {
-            Self::KillBbsLeader         => row("kill-bbs-leader",         Nothing,      None,                 "kill -9 of the leading BBS",                                             "started again at once"),
-            Self::KillBbsStandby        => row("kill-bbs-standby",        Nothing,      None,                 "kill -9 of the BBS that stands by",                                      "started again at once"),
-            Self::KillAuctioneerLeader  => row("kill-auctioneer-leader",  Nothing,      None,                 "kill -9 of the leading auctioneer",                                      "started again at once"),
-            Self::KillAuctioneerStandby => row("kill-auctioneer-standby", Nothing,      None,                 "kill -9 of the auctioneer that stands by",                               "started again at once"),
-            Self::KillRep               => row("kill-rep",                Nothing,      None,                 "kill -9 of a rep",                                                       "started again at once"),
-            Self::KillProjector         => row("kill-projector",          Nothing,      None,                 "kill -9 of the projector",                                               "started again at once"),
-            Self::KillShim              => row("kill-shim",               Nothing,      None,                 "kill -9 of the shim of a container",                                     "nothing to undo"),
-            Self::KillNats              => row("kill-nats",               Nothing,      None,                 "kill -9 of a nats-server",                                               "started again at once"),
-            Self::KillPostgres          => row("kill-postgres",           Nothing,      None,                 "kill -9 of PostgreSQL's first process",                                  "started again at once"),
-            Self::PauseBbsLeader        => row("pause-bbs-leader",        Nothing,      None,                 "SIGSTOP of the leading BBS for 40 s",                                    "SIGCONT"),
-            Self::PauseAuctioneerLeader => row("pause-auctioneer-leader", Nothing,      None,                 "SIGSTOP of the leading auctioneer for 40 s",                             "SIGCONT"),
-            Self::PauseRep              => row("pause-rep",               Nothing,      Some(CellLost),       "SIGSTOP of a rep for 40 s: its cell is lost",                            "SIGCONT"),
-            Self::CutRep                => row("cut-rep",                 Network,      Some(CellLost),       "what a rep sends and is sent stays on the way for 40 s",                 "it arrives"),
-            Self::TearRep               => row("tear-rep",                Network,      Some(CellLost),       "every connection of a rep is torn down for 40 s",                        "it may connect"),
-            Self::StopBbsLeader         => row("stop-bbs-leader",         Nothing,      None,                 "SIGTERM to the leading BBS",                                             "started again when it has stopped"),
-            Self::StopAuctioneerLeader  => row("stop-auctioneer-leader",  Nothing,      None,                 "SIGTERM to the leading auctioneer",                                      "started again when it has stopped"),
-            Self::PauseAuctioneers      => row("pause-auctioneers",       Nothing,      Some(NoAuctioneer),   "SIGSTOP of every auctioneer until `status` shows it",                    "SIGCONT"),
-            Self::ShiftClock            => row("shift-clock",             Nothing,      Some(ClockOff),       "the clock of the leading BBS is an hour ahead until another BBS leads",  "the clock is right again"),
-            Self::BreakCell             => row("break-cell",              Nothing,      Some(CellUnhealthy),  "the folder of containers of a cell is missing until `status` shows it",  "the folder is back"),
-            Self::FillLog               => row("fill-log",                Nothing,      Some(AppendsFail),    "`max_bytes` of the stream is what the log has, until `status` shows it", "no limit"),
-            Self::FillDisk              => row("fill-disk",               Disks,        Some(AppendsFail),    "the journal's disk is full until commands have waited for 10 s",         "room again, nats-server started again"),
-            Self::CutPower              => row("cut-power",               Disks,        None,                 "power cut of every node of the journal",                                 "mounted and started again"),
-            Self::CutPowerOfOne         => row("cut-power-of-one",        ThreeDisks,   None,                 "power cut of one node of three",                                         "mounted and started again"),
-            Self::HalfBehind            => row("half-behind",             Nothing,      None,                 "who stands by is stopped for 1,000 entries, then who leads killed",      "SIGCONT; started again at once"),
-            Self::StartAtOnce           => row("start-at-once",           Nothing,      None,                 "kill -9 of every service, and its snapshots are gone",                   "all started at once"),
-            Self::RestartOneByOne       => row("restart-one-by-one",      Nothing,      None,                 "every service is asked to end, one by one",                              "started again, each before the next one ends"),
-            Self::UpgradeOneByOne       => row("upgrade-one-by-one",      EarlierBuild, None,                 "every service goes over to the earlier build, one by one",               "and then to this one, one by one"),
-            Self::LoseOneNode           => row("lose-one-node",           ThreeNodes,   Some(ReplicasBehind), "kill -9 of one NATS server of three for 20 s",                           "started again"),
-            Self::LoseTwoNodes          => row("lose-two-nodes",          ThreeNodes,   Some(AppendsFail),    "kill -9 of two NATS servers of three for 20 s",                          "started again"),
+            Self::KillBbsLeader         => row("kill-bbs-leader",         Nothing,      None,                 "kill -9 of the leading BBS",                                        "restarted at once"),
+            Self::KillBbsStandby        => row("kill-bbs-standby",        Nothing,      None,                 "kill -9 of the standby BBS",                                        "restarted at once"),
+            Self::KillAuctioneerLeader  => row("kill-auctioneer-leader",  Nothing,      None,                 "kill -9 of the leading auctioneer",                                 "restarted at once"),
+            Self::KillAuctioneerStandby => row("kill-auctioneer-standby", Nothing,      None,                 "kill -9 of the standby auctioneer",                                 "restarted at once"),
+            Self::KillRep               => row("kill-rep",                Nothing,      None,                 "kill -9 of a rep",                                                  "restarted at once"),
+            Self::KillProjector         => row("kill-projector",          Nothing,      None,                 "kill -9 of the projector",                                          "restarted at once"),
+            Self::KillShim              => row("kill-shim",               Nothing,      None,                 "kill -9 of the shim of a container",                                "nothing to undo"),
+            Self::KillNats              => row("kill-nats",               Nothing,      None,                 "kill -9 of a nats-server",                                          "restarted at once"),
+            Self::KillPostgres          => row("kill-postgres",           Nothing,      None,                 "kill -9 of the main process of PostgreSQL",                         "restarted at once"),
+            Self::PauseBbsLeader        => row("pause-bbs-leader",        Nothing,      None,                 "SIGSTOP of the leading BBS for 40 s",                               "SIGCONT"),
+            Self::PauseAuctioneerLeader => row("pause-auctioneer-leader", Nothing,      None,                 "SIGSTOP of the leading auctioneer for 40 s",                        "SIGCONT"),
+            Self::PauseRep              => row("pause-rep",               Nothing,      Some(CellLost),       "SIGSTOP of a rep for 40 s: its cell is lost",                       "SIGCONT"),
+            Self::CutRep                => row("cut-rep",                 Network,      Some(CellLost),       "traffic of a rep held back in both directions for 40 s",            "held traffic delivered"),
+            Self::TearRep               => row("tear-rep",                Network,      Some(CellLost),       "connections of a rep closed and refused for 40 s",                  "connections accepted"),
+            Self::StopBbsLeader         => row("stop-bbs-leader",         Nothing,      None,                 "SIGTERM to the leading BBS",                                        "restarted after its exit"),
+            Self::StopAuctioneerLeader  => row("stop-auctioneer-leader",  Nothing,      None,                 "SIGTERM to the leading auctioneer",                                 "restarted after its exit"),
+            Self::PauseAuctioneers      => row("pause-auctioneers",       Nothing,      Some(NoAuctioneer),   "SIGSTOP of every auctioneer until `status` shows it",               "SIGCONT"),
+            Self::ShiftClock            => row("shift-clock",             Nothing,      Some(ClockOff),       "clock of the leading BBS one hour ahead until another BBS leads",   "clock set right"),
+            Self::BreakCell             => row("break-cell",              Nothing,      Some(CellUnhealthy),  "container folder of a cell missing until `status` shows it",        "folder restored"),
+            Self::FillLog               => row("fill-log",                Nothing,      Some(AppendsFail),    "`max_bytes` of the stream set to its size until `status` shows it", "limit removed"),
+            Self::FillDisk              => row("fill-disk",               Disks,        Some(AppendsFail),    "disk of the journal full until no command succeeds for 10 s",       "space freed, nats-server restarted"),
+            Self::CutPower              => row("cut-power",               Disks,        None,                 "power cut of every node of the journal",                            "mounted and restarted"),
+            Self::CutPowerOfOne         => row("cut-power-of-one",        ThreeDisks,   None,                 "power cut of one node of three",                                    "mounted and restarted"),
+            Self::HalfBehind            => row("half-behind",             Nothing,      None,                 "standbys paused for 1,000 entries, then the leaders killed",        "SIGCONT; restarted at once"),
+            Self::StartAtOnce           => row("start-at-once",           Nothing,      None,                 "kill -9 of every service, caches removed",                          "all started at once"),
+            Self::RestartOneByOne       => row("restart-one-by-one",      Nothing,      None,                 "SIGTERM to every service, one by one",                              "restarted, each before the next one stops"),
+            Self::UpgradeOneByOne       => row("upgrade-one-by-one",      EarlierBuild, None,                 "every service restarted with the earlier build, one by one",        "restarted with this build, one by one"),
+            Self::LoseOneNode           => row("lose-one-node",           ThreeNodes,   Some(ReplicasBehind), "kill -9 of one NATS server of three for 20 s",                      "restarted"),
+            Self::LoseTwoNodes          => row("lose-two-nodes",          ThreeNodes,   Some(AppendsFail),    "kill -9 of two NATS servers of three for 20 s",                     "restarted"),
         }
     }
 
-    /// The fault of a name.
+    /// Returns the fault with this name.
     #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.row().name == name)
     }
 
-    /// Whether it can happen to a cluster of this shape.
+    /// Returns `true` if the fault can be injected into a cluster of this shape. `earlier` is set if there is
+    /// an earlier build.
     #[must_use]
     pub const fn fits(self, shape: Shape, earlier: bool) -> bool {
         match self.row().needs {
-            Needs::Nothing => true,
-            Needs::Network => shape.nodes == 1,
-            Needs::Disks => shape.disks,
-            Needs::ThreeNodes => shape.nodes == 3,
-            Needs::ThreeDisks => shape.nodes == 3 && shape.disks,
-            Needs::EarlierBuild => earlier,
+            Requirement::Nothing => true,
+            Requirement::Network => shape.nodes == 1,
+            Requirement::Disks => shape.disks,
+            Requirement::ThreeNodes => shape.nodes == 3,
+            Requirement::ThreeDisks => shape.nodes == 3 && shape.disks,
+            Requirement::EarlierBuild => earlier,
         }
     }
 }
@@ -220,23 +202,23 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_has_a_name_of_its_own_and_fits_somewhere() {
+    fn faults_have_unique_names_and_fit_a_shape() {
         let single = Shape { nodes: 1, cells: 3, disks: true, past: 0 };
         let three = Shape { nodes: 3, ..single };
         for (at, fault) in Fault::ALL.into_iter().enumerate() {
             assert_eq!(Fault::ALL.iter().position(|other| *other == fault), Some(at));
-            assert_eq!(Fault::of(fault.row().name), Some(fault));
+            assert_eq!(Fault::from_name(fault.row().name), Some(fault));
             assert!(fault.fits(single, true) || fault.fits(three, true), "{fault}");
         }
     }
 
     #[test]
-    fn the_page_has_every_fault_as_it_is_here() {
-        let page = include_str!("../../../docs/testing.md");
-        for Row { name, does, undone, status, .. } in Fault::ALL.map(Fault::row) {
+    fn testing_page_lists_every_fault() {
+        let page = include_str!("../../../docs/internals/faults.md");
+        for FaultInfo { name, does, reversal: undone, status, .. } in Fault::ALL.map(Fault::row) {
             let status = status.map_or_else(String::new, |code| format!("`{}`", code_name(code)));
             let line = format!("| `{name}` | {does} | {status} | {undone} |");
-            assert!(page.contains(&line), "docs/testing.md has no line {line}");
+            assert!(page.contains(&line), "docs/internals/faults.md has no line {line}");
         }
     }
 }

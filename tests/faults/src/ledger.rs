@@ -1,54 +1,52 @@
-//! The clients' record: every command that was asked, and what came of it.
+//! Record of the clients: every command with its outcome.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use client::Error;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::{Code, Position};
 use tokio::time::Instant;
 
-/// What came of a command.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in the log, the client was told.
+    /// The command is in the log, and the client received its answer.
     Acknowledged(Position),
-    /// It was refused, and did nothing.
+    /// The command was refused and had no effect.
     Refused(Code),
-    /// Nobody answered for as long as the client had patience.
+    /// No answer arrived before the client gave up.
     Unknown(String),
 }
 
-/// A command that was asked.
+/// Command of a client, with its outcome.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The request token that it carried.
     pub request: String,
-    /// What was asked, of whom: `lrp scale scaled`.
+    /// Command and target, such as `lrp scale scaled`.
     pub what: String,
-    /// When it was asked first.
+    /// Time of the first attempt.
     pub asked: Instant,
-    /// When it was answered or given up.
+    /// Time of the answer, or of giving up.
     pub answered: Instant,
-    /// What came of it.
     pub outcome: Outcome,
 }
 
 impl Record {
-    /// How long its client waited.
+    /// Returns the time that the client waited.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.answered - self.asked
     }
 }
 
-/// Every command that was asked, in the order in which they were answered.
+/// Commands with their outcomes, in the order of their answers.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<Vec<Record>>);
 
 impl Ledger {
-    /// Writes down what came of a command.
-    pub fn note(&self, request: String, what: String, asked: Instant, answer: &Result<Done, Error>) {
+    /// Records the outcome of a command.
+    pub fn record(&self, request: String, what: String, asked: Instant, answer: &Result<Ack, Error>) {
         let outcome = match answer {
             Ok(done) => Outcome::Acknowledged(done.position),
             Err(Error::Refused(refusal)) => Outcome::Refused(refusal.code),
@@ -63,32 +61,32 @@ impl Ledger {
         self.lock().push(record);
     }
 
-    /// How many there are.
+    /// Returns the number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// How many were acknowledged.
+    /// Returns the number of acknowledged commands.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         let is_done = |record: &&Record| matches!(record.outcome, Outcome::Acknowledged(_));
         self.lock().iter().filter(is_done).count()
     }
 
-    /// Whether nothing was asked yet.
+    /// Returns `true` if no command has been recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Those behind the first so many.
+    /// Returns the records after the first `first` ones.
     #[must_use]
     pub fn behind(&self, first: usize) -> Vec<Record> {
         self.lock().get(first..).unwrap_or_default().to_vec()
     }
 
-    /// Nothing panics half-way while it is held.
+    /// Locks the records. Poisoning is ignored, because no change is left half-done.
     fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

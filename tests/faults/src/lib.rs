@@ -1,25 +1,25 @@
-//! A cluster of real processes under a steady load, and everything that may happen to it.
+//! Fault injection into a cluster of real processes under a steady load.
 //!
-//! After each fault everything is looked at: no acknowledged command is lost, no task ran twice, what ought to run runs and
-//! nothing else does, the tables and the log are right. The short version is the test `faults` of `muster`; the long one
-//! is `cargo run --release -p faults`. `docs/testing.md` says more.
+//! After each fault, everything is checked: no acknowledged command is lost, no task ran twice, exactly the
+//! desired instances run, and the tables and the log are correct. The short version is the test `faults` of
+//! `muster`, and the long one is `cargo run --release -p faults`. See `docs/internals/faults.md`.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `fault.rs` | every fault: its name, what it does, how it is undone |
-//! | `strike.rs` | faults as they are done |
-//! | `cluster.rs` | servers, services, and the folder with all that lives in it; what is seen of them |
-//! | `disk.rs` | a disk that can be full and lose its power |
-//! | `proxy.rs` | the network of a rep |
+//! | `fault.rs` | faults: name, effect, how it is undone |
+//! | `strike.rs` | injection of faults |
+//! | `cluster.rs` | servers, services, and the folder with their files; observations of them |
+//! | `disk.rs` | disk that can be full and lose its power |
+//! | `proxy.rs` | network of a rep |
 //! | `program.rs` | `muster`: services and commands |
-//! | `load.rs` | clients that never stop |
-//! | `work.rs` | what they desire |
-//! | `asker.rs`, `ledger.rs` | commands with request tokens, and the record of what came of each |
-//! | `service.rs` | whether somebody who asks gets everything |
-//! | `check.rs`, `log.rs` | what has to hold when everything is quiet again |
-//! | `past.rs` | a long log to begin with |
-//! | `build.rs` | builds of the program, of this commit and of the one before |
-//! | `run.rs`, `report.rs` | one fault after the other, and what came of them |
+//! | `load.rs` | clients that send commands continuously |
+//! | `work.rs` | processes and tasks of these clients |
+//! | `asker.rs`, `ledger.rs` | commands with request ids, and the record of their outcomes |
+//! | `service.rs` | test for full service |
+//! | `check.rs`, `log.rs` | properties that must hold when the cluster is quiet again |
+//! | `past.rs` | long log to start with |
+//! | `build.rs` | builds of the program, of this commit and of the previous one |
+//! | `run.rs`, `report.rs` | one fault after the other, and their results |
 
 pub mod asker;
 pub mod build;

@@ -1,12 +1,13 @@
-//! A steady load: clients that desire, scale, update, crash, run and remove, one command after the other each.
+//! Steady load: clients that desire, scale, update, crash, run and remove. Each sends one command after the
+//! other.
 //!
-//! | the client | does |
+//! | client | commands |
 //! |---|---|
-//! | `steady` | desires what runs all the time, once |
-//! | `scales` | changes the scale of a process |
-//! | `updates` | gives a process another definition, in the middle of a rollout, too |
-//! | `crashes` | desires processes that crash by themselves, and removes older ones |
-//! | `tasks` | runs tasks each of which adds a line to a file of its own, cancels some and resolves others |
+//! | `steady` | desires the permanent processes, once |
+//! | `scales` | scales a process |
+//! | `updates` | changes the definition of a process, even during a rollout |
+//! | `crashes` | desires processes that crash, removes older ones |
+//! | `tasks` | runs tasks that each add a line to a file of their own, cancels some, resolves others |
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,24 +16,24 @@ use std::time::Duration;
 use client::Error;
 use schemas::Code;
 use schemas::definition::DesiredLrpUpdate;
-use schemas::message::Done;
+use schemas::message::Ack;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::asker::Asker;
+use crate::asker::RecordingClient;
 use crate::failed::{Failed, Result};
 use crate::ledger::Ledger;
 use crate::work;
 
-/// How many instances run all the time, of each of two processes.
-const STEADY: u32 = 2;
-/// How many processes that crash are there at once.
-const CRASHING: u64 = 2;
-/// How many tasks later a task is resolved, if it is.
-const RESOLVED_AFTER: u64 = 8;
+/// Instances of each of the two permanent processes.
+const STEADY_INSTANCES: u32 = 2;
+/// Number of crashing processes that exist at the same time.
+const CRASHING_PROCESSES: u64 = 2;
+/// Number of tasks between the desire of a task and its resolution, if it is resolved.
+const RESOLVE_DELAY: u64 = 8;
 
-/// The clients.
+/// Kind of a client.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Scales,
@@ -44,7 +45,7 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 4] = [Self::Scales, Self::Updates, Self::Crashes, Self::Tasks];
 
-    /// Its name, and how long it waits from one command to the next.
+    /// Returns the name of the client, and the pause between its commands.
     const fn row(self) -> (&'static str, Duration) {
         match self {
             Self::Scales => ("scales", Duration::from_millis(300)),
@@ -55,7 +56,7 @@ impl Kind {
     }
 }
 
-/// Clients that never stop. Dropped, they are gone.
+/// Clients that send commands continuously. Dropping it ends them.
 #[derive(Debug)]
 pub struct Load {
     gate: Arc<RwLock<()>>,
@@ -63,37 +64,40 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts all clients; what tasks write goes to files in `folder`.
+    /// Starts all clients. Tasks write to files in `folder`.
     ///
     /// # Errors
-    /// Nobody is there.
+    /// Returns an error if the cluster does not answer.
     pub async fn start(url: &str, folder: &Path, ledger: &Arc<Ledger>) -> Result<Self> {
-        let steady = Asker::connect(url, "steady", ledger).await?;
-        // What nobody desires is only stopped while the domain is fresh.
+        let steady = RecordingClient::connect(url, "steady", ledger).await?;
+        // Instances that are not desired are stopped only while the domain is fresh.
         let fresh = steady.ask("domain refresh", async |client| client.refresh_domain(None).await).await;
         fresh.map_err(Failed::at("domain refresh"))?;
-        for (name, instances) in [("steady-a", STEADY), ("steady-b", STEADY), ("scaled", 1), ("updated", 2)] {
+        for (name, instances) in
+            [("steady-a", STEADY_INSTANCES), ("steady-b", STEADY_INSTANCES), ("scaled", 1), ("updated", 2)]
+        {
             steady.desire(work::sleeper(name, instances, 0)?).await?;
         }
         let gate = Arc::new(RwLock::new(()));
         let mut clients = JoinSet::new();
         for kind in Kind::ALL {
-            let asker = Asker::connect(url, kind.row().0, ledger).await?;
-            clients.spawn(go_on(kind, asker, folder.to_owned(), Arc::clone(&gate)));
+            let asker = RecordingClient::connect(url, kind.row().0, ledger).await?;
+            clients.spawn(run_client(kind, asker, folder.to_owned(), Arc::clone(&gate)));
         }
         Ok(Self { gate, clients })
     }
 
-    /// Waits until every client has its answer; none asks again while what is returned is held.
+    /// Waits until every client has its answer. No client sends another command while the returned guard is
+    /// held.
     pub async fn pause(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.gate).write_owned().await
     }
 
-    /// That no client has given up.
+    /// Checks that no client has given up.
     ///
     /// # Errors
-    /// One has: why.
-    pub fn goes_on(&mut self) -> Result<()> {
+    /// Returns the reason if a client has given up.
+    pub fn check_running(&mut self) -> Result<()> {
         match self.clients.try_join_next() {
             None => Ok(()),
             Some(Ok(Ok(()))) => Err(Failed::new("a client has stopped")),
@@ -103,8 +107,13 @@ impl Load {
     }
 }
 
-/// One client, with one command after the other.
-async fn go_on(kind: Kind, asker: Asker, folder: PathBuf, gate: Arc<RwLock<()>>) -> Result<()> {
+/// Runs one client, with one command after the other.
+async fn run_client(
+    kind: Kind,
+    asker: RecordingClient,
+    folder: PathBuf,
+    gate: Arc<RwLock<()>>,
+) -> Result<()> {
     for number in 1.. {
         let asking = gate.read().await;
         match kind {
@@ -119,48 +128,48 @@ async fn go_on(kind: Kind, asker: Asker, folder: PathBuf, gate: Arc<RwLock<()>>)
     Ok(())
 }
 
-async fn scale(asker: &Asker, number: u64) -> Result<()> {
-    let instances = u32::try_from(1 + number % 4).map_err(Failed::at("a scale"))?;
+async fn scale(asker: &RecordingClient, number: u64) -> Result<()> {
+    let instances = u32::try_from(1 + number % 4).map_err(Failed::at("instance count"))?;
     let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
     let guid = work::process("scaled")?;
     let asked = asker.ask("lrp scale scaled", async |client| client.update_lrp(guid, update).await).await;
     asked.map(drop).map_err(Failed::at("lrp scale scaled"))
 }
 
-async fn update(asker: &Asker, number: u64) -> Result<()> {
+async fn update(asker: &RecordingClient, number: u64) -> Result<()> {
     let lrp = work::sleeper("updated", 2, number)?;
     let asked = asker.ask("lrp update updated", async |client| client.replace_lrp(lrp).await).await;
     asked.map(drop).map_err(Failed::at("lrp update updated"))
 }
 
-async fn crash(asker: &Asker, number: u64) -> Result<()> {
+async fn crash(asker: &RecordingClient, number: u64) -> Result<()> {
     asker.desire(work::crasher(&format!("crashing-{number}"))?).await?;
-    match number.checked_sub(CRASHING) {
+    match number.checked_sub(CRASHING_PROCESSES) {
         None | Some(0) => Ok(()),
         Some(old) => asker.remove(work::process(&format!("crashing-{old}"))?).await.map(drop),
     }
 }
 
-async fn run_tasks(asker: &Asker, folder: &Path, number: u64) -> Result<()> {
+async fn run_tasks(asker: &RecordingClient, folder: &Path, number: u64) -> Result<()> {
     let guid = work::task_guid(&format!("task-{number}"))?;
     let seconds = if number.is_multiple_of(3) { "0.5" } else { "0" };
     asker.run(work::task(&guid, folder, seconds)?).await?;
     if number.is_multiple_of(5) {
         let what = format!("task cancel {guid}");
-        may_be_refused(asker.ask(what, async |client| client.cancel_task(guid).await).await)?;
+        allow_refusal(asker.ask(what, async |client| client.cancel_task(guid).await).await)?;
     }
-    match number.checked_sub(RESOLVED_AFTER) {
+    match number.checked_sub(RESOLVE_DELAY) {
         Some(old) if old.is_multiple_of(2) && old > 0 => {
             let guid = work::task_guid(&format!("task-{old}"))?;
             let what = format!("task resolve {guid}");
-            may_be_refused(asker.ask(what, async |client| client.resolve_task(guid).await).await)
+            allow_refusal(asker.ask(what, async |client| client.resolve_task(guid).await).await)
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// What comes too late or too early is refused, and nothing is wrong with that.
-fn may_be_refused(answer: std::result::Result<Done, Error>) -> Result<()> {
+/// Accepts the refusal of a command that is too late or too early.
+fn allow_refusal(answer: std::result::Result<Ack, Error>) -> Result<()> {
     match answer {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.code(), Some(Code::InvalidStateTransition | Code::ResourceNotFound)) => {

@@ -1,11 +1,11 @@
-//! The log as the journal itself has it, read by an export: where each request stands, and how each task ended.
+//! The log, read from an export of the journal: the positions of each request, and the outcome of each task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use audit::export::{Reader, Taken};
+use audit::export::{ParsedLine, Reader};
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{EntryId, TaskGuid};
 use schemas::task::{self, Outcome};
@@ -13,18 +13,16 @@ use schemas::{Entry, Position};
 
 use crate::failed::{Failed, Result};
 
-/// What the log says.
+/// Content of the log.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// How many messages it has.
     pub messages: u64,
-    /// Where each request token stands.
+    /// Positions of each request, by request id.
     pub requests: BTreeMap<String, Vec<Position>>,
-    /// Every task that was ever desired, with its outcome; none: it has none yet.
+    /// Tasks that were ever desired, with their outcome. `None` if a task has not completed yet.
     pub tasks: BTreeMap<TaskGuid, Option<Outcome>>,
-    /// Entries that stand there a second time.
-    pub twice: Vec<EntryId>,
-    /// All entries.
+    /// Entries that occur a second time.
+    pub duplicates: Vec<EntryId>,
     pub ids: BTreeSet<EntryId>,
 }
 
@@ -32,17 +30,17 @@ impl Log {
     /// Reads an export.
     ///
     /// # Errors
-    /// It is none, or not a whole one.
+    /// Returns an error if the file is not a complete export.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Failed::at(path.display()))?;
         let (mut file, mut reader) = (BufReader::new(file), Reader::default());
         let (mut log, mut line) = (Self::default(), vec![]);
         while file.read_until(b'\n', &mut line).map_err(Failed::at(path.display()))? > 0 {
             match reader.take(&line).map_err(Failed::at(path.display()))? {
-                Taken::Head(_) | Taken::Manifest(_) => {}
-                Taken::Message(message) => {
+                ParsedLine::Header(_) | ParsedLine::Manifest(_) => {}
+                ParsedLine::Message(message) => {
                     log.messages += 1;
-                    // What is no entry verifying tells.
+                    // The verification of the log reports messages that are not entries.
                     if let Ok(entry) = Entry::decode(&message.bytes) {
                         log.add(message.position, entry);
                     }
@@ -56,7 +54,7 @@ impl Log {
 
     fn add(&mut self, position: Position, entry: Entry) {
         if !self.ids.insert(entry.id) {
-            self.twice.push(entry.id);
+            self.duplicates.push(entry.id);
         }
         for decision in entry.decisions {
             if let Some(request) = decision.request_id {
@@ -72,9 +70,9 @@ impl Log {
         }
     }
 
-    /// Where a request stands.
+    /// Returns the positions of a request.
     #[must_use]
-    pub fn of(&self, request: &str) -> &[Position] {
+    pub fn positions_of(&self, request: &str) -> &[Position] {
         self.requests.get(request).map_or(&[], Vec::as_slice)
     }
 }

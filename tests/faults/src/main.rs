@@ -1,5 +1,10 @@
-//! The long version: every fault again and again for minutes, on clusters with disks of their own, of one node and of three.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is what it is for")]
+//! Long version of the fault tests: injects every fault repeatedly for minutes, into clusters with separate
+//! disks, of one node and of three.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the program prints its progress and its report"
+)]
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -10,46 +15,46 @@ use clap::Parser;
 use faults::build;
 use faults::cluster::Shape;
 use faults::failed::{Failed, Result, so};
-use faults::fault::{Fault, Needs};
+use faults::fault::{Fault, Requirement};
 use faults::program::Binary;
 use faults::report::{Report, Round};
 use faults::run::Run;
 use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
 
-/// Does to a cluster of real processes under load whatever may happen to one, and looks after each fault whether everything
-/// that was acknowledged is there, what ought to run runs once, and tables and log are right.
+/// Inject faults into a cluster of real processes under load, and check after each fault that no acknowledged
+/// command is lost, that the desired instances run exactly once, and that the tables and the log are correct
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only these faults; may be given again
-    #[arg(long, value_name = "NAME", value_parser = fault)]
+    /// Faults to inject, instead of all; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = parse_fault)]
     only: Vec<Fault>,
-    /// For how long faults happen at the least; each happens once, however long that takes
+    /// Minimum duration; each fault is injected once, however long that takes
     #[arg(long, value_name = "N", default_value_t = 20)]
     minutes: u64,
-    /// What the order of the faults is drawn by; drawn itself unless given
+    /// Seed for the order of the faults; default: random
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// The program that is tried, instead of a build of this work tree
+    /// Program under test, instead of a build of this work tree
     #[arg(long, value_name = "FILE", env = "FAULTS_BINARY")]
     binary: Option<PathBuf>,
-    /// The earlier program that is upgraded from, instead of a build of the commit before
+    /// Earlier program to upgrade from, instead of a build of the previous commit
     #[arg(long, value_name = "FILE", env = "FAULTS_EARLIER")]
     earlier: Option<PathBuf>,
-    /// How many entries the log of the last cluster has before its services start; 0: there is no such cluster
+    /// Number of entries in the log of the last cluster before its services start; 0: no such cluster
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     past: u64,
-    /// Where the report goes as JSON
+    /// File for the report, as JSON
     #[arg(long, value_name = "FILE", default_value = "target/faults/report.json")]
     report: PathBuf,
-    /// Lists the faults, and does none
+    /// List the faults and exit
     #[arg(long)]
     list: bool,
 }
 
-fn fault(name: &str) -> std::result::Result<Fault, String> {
+fn parse_fault(name: &str) -> std::result::Result<Fault, String> {
     let names: Vec<_> = Fault::ALL.into_iter().map(|fault| fault.row().name).collect();
-    Fault::of(name).ok_or_else(|| format!("there is no such fault; there are {}", names.join(", ")))
+    Fault::from_name(name).ok_or_else(|| format!("expected one of {}", names.join(", ")))
 }
 
 #[tokio::main]
@@ -72,23 +77,23 @@ async fn run(args: Args) -> Result<()> {
     }
     let seed = match args.seed {
         Some(seed) => seed,
-        None => clock::seed().map_err(Failed::at("a seed"))? % 1_000_000,
+        None => clock::seed().map_err(Failed::at("random seed"))? % 1_000_000,
     };
     let wanted = if args.only.is_empty() { Fault::ALL.to_vec() } else { args.only.clone() };
     let binary = match &args.binary {
         Some(path) => Binary::new(path)?,
-        None => build::of_this_tree().await?,
+        None => build::build_this_tree().await?,
     };
-    let upgrades = wanted.iter().any(|fault| fault.row().needs == Needs::EarlierBuild);
+    let upgrades = wanted.iter().any(|fault| fault.row().needs == Requirement::EarlierBuild);
     let earlier = match (&args.earlier, upgrades) {
         (_, false) => None,
         (Some(path), true) => Some(Binary::new(path)?),
-        (None, true) => Some(build::of_commit_before().await?),
+        (None, true) => Some(build::build_previous_commit().await?),
     };
     println!("seed {seed}");
     let mut report = Report { seed, rounds: vec![] };
     let acts: Vec<_> =
-        shapes(&wanted, args.past).into_iter().filter(|(_, faults)| !faults.is_empty()).collect();
+        required_clusters(&wanted, args.past).into_iter().filter(|(_, faults)| !faults.is_empty()).collect();
     let each = Duration::from_secs(args.minutes * 60) / u32::try_from(acts.len().max(1)).unwrap_or(1);
     let mut ended = Ok(());
     for (shape, faults) in acts {
@@ -97,37 +102,41 @@ async fn run(args: Args) -> Result<()> {
             report.rounds.push(round);
             write(&report, &args.report)
         };
-        ended = act(seed, (binary.clone(), earlier.clone()), shape, faults, each, &mut happened).await;
-        if ended.is_err() || !report.is_right() {
+        ended =
+            run_cluster(seed, (binary.clone(), earlier.clone()), shape, faults, each, &mut happened).await;
+        if ended.is_err() || !report.has_no_violations() {
             break;
         }
     }
     println!("{report}\n{}", args.report.display());
     let names: Vec<_> = args.only.iter().map(|fault| format!(" --only {fault}")).collect();
     let (names, minutes) = (names.concat(), args.minutes);
-    let again = format!("again: cargo run --release -p faults -- --seed {seed} --minutes {minutes}{names}");
+    let again =
+        format!("to repeat: cargo run --release -p faults -- --seed {seed} --minutes {minutes}{names}");
     ended.map_err(|Failed(why)| Failed(format!("{why}\n{again}")))?;
-    so(report.is_right(), || format!("not everything was right\n{again}"))
+    so(report.has_no_violations(), || format!("violations were found\n{again}"))
 }
 
 fn list() -> Result<()> {
     let lines =
-        Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.does, row.undone));
+        Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.does, row.reversal));
     match io::stdout().write_all(lines.concat().as_bytes()) {
-        // Whoever reads has read enough.
+        // The reader has closed the pipe early.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(Failed::at("the list of faults")),
+        written => written.map_err(Failed::at("standard output")),
     }
 }
 
-/// The clusters that are needed, each with what happens to it.
-fn shapes(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
-    let disks = wanted.iter().any(|fault| matches!(fault.row().needs, Needs::Disks | Needs::ThreeDisks));
+/// Returns the required clusters, each with its faults.
+fn required_clusters(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
+    let disks =
+        wanted.iter().any(|fault| matches!(fault.row().needs, Requirement::Disks | Requirement::ThreeDisks));
     let single = Shape { nodes: 1, cells: 3, disks, past: 0 };
     let three = Shape { nodes: 3, ..single };
-    let is_of_three = |fault: &Fault| matches!(fault.row().needs, Needs::ThreeNodes | Needs::ThreeDisks);
+    let is_of_three =
+        |fault: &Fault| matches!(fault.row().needs, Requirement::ThreeNodes | Requirement::ThreeDisks);
     let of_one = wanted.iter().copied().filter(|fault| !is_of_three(fault)).collect();
-    // What three nodes change: who is lost of them, and what their power cut costs.
+    // Faults that differ on three nodes: lost nodes, power cuts, and the loss of the leading BBS.
     let of_three = wanted
         .iter()
         .copied()
@@ -140,9 +149,9 @@ fn shapes(wanted: &[Fault], past: u64) -> [(Shape, Vec<Fault>); 3] {
     [(single, of_one), (three, of_three), (long, at_once)]
 }
 
-/// One cluster, and what happens to it: each fault once in an order that is drawn, then any of them until time is up. Each
-/// round is told once it is over.
-async fn act(
+/// Runs one cluster. Each fault is injected once in random order, and then random faults until the time is
+/// up. `happened` receives each round when it is over.
+async fn run_cluster(
     seed: u64,
     (binary, earlier): (Binary, Option<Binary>),
     shape: Shape,
@@ -152,7 +161,7 @@ async fn act(
 ) -> Result<()> {
     let began = Instant::now();
     let mut run = Run::start(binary, earlier, shape, seed).await?;
-    let possible = run.possible();
+    let possible = run.possible_faults();
     faults.retain(|fault| possible.contains(fault));
     let mut first = run.shuffled(&faults);
     while !first.is_empty() || began.elapsed() < time {
@@ -172,20 +181,20 @@ async fn act(
                 wrong
             }
             Err(Failed(why)) => {
-                return Err(Failed(format!("{fault}: {why}\nwhat the services said is in {}", run.keep())));
+                return Err(Failed(format!("{fault}: {why}\nservice logs: {}", run.keep())));
             }
         };
         if wrong {
-            println!("what the services said is in {}", run.keep());
+            println!("service logs: {}", run.keep());
             return Ok(());
         }
     }
     run.close().await
 }
 
-/// Writes what is known so far, so that a run that is cut short has it, too.
+/// Writes the results so far, so that an interrupted run leaves a report as well.
 fn write(report: &Report, path: &Path) -> Result<()> {
-    let text = serde_json::to_string_pretty(report).map_err(Failed::at("the report"))?;
+    let text = serde_json::to_string_pretty(report).map_err(Failed::at("report"))?;
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(Failed::at(folder.display()))?;
     }

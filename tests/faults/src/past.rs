@@ -1,4 +1,5 @@
-//! A long past for a cluster to begin with: a log as `muster import` takes it, of decisions that the machine of processes made.
+//! Long past for a new cluster: a log for `muster import`, whose decisions were made by the state machine of
+//! processes.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -10,54 +11,55 @@ use projections::World;
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::names::{ClientName, ClusterId, Ids};
+use schemas::names::{ClientName, ClusterId, IdGenerator};
 use schemas::{Decision, Position, Timestamp, cluster, process};
 
 use crate::failed::{Failed, Result};
 
-/// How many shards the cluster has.
+/// Shard count of the cluster.
 const SHARDS: u16 = 32;
-/// How many processes are there side by side.
-const SIDE_BY_SIDE: u64 = 256;
-/// How many decisions a process lives: it is desired, changed again and again, and removed.
-const LIFE: u64 = 10;
-/// Where its processes belong, and who desired them.
+/// Number of processes that exist at the same time.
+const CONCURRENT_PROCESSES: u64 = 256;
+/// Number of decisions about a process: it is desired, changed repeatedly, and removed.
+const DECISIONS_PER_PROCESS: u64 = 10;
+/// Domain of the processes and of the client that desired them.
 const DOMAIN: &str = "past";
-/// When it began, in seconds of Unix time: long ago.
-const BEGAN: u64 = 1_700_000_000;
-/// Nanoseconds from one decision to the next.
-const PACE: u64 = 1_000_000;
+/// Time of the first decision, in seconds of Unix time.
+const START_SECONDS: u64 = 1_700_000_000;
+/// Nanoseconds between two decisions.
+const DECISION_INTERVAL_NANOS: u64 = 1_000_000;
 
-/// Writes a log of at least so many entries, in which nothing is desired any more at the end.
+/// Writes a log of at least this number of entries. No process is desired at its end.
 ///
 /// # Errors
-/// It can't be written.
+/// Returns an error if the file can't be written.
 pub fn write(path: &Path, entries: u64) -> Result<()> {
     let file = File::create(path).map_err(Failed::at(path.display()))?;
-    let mut past = Past::found(BufWriter::new(file))?;
+    let mut past = LogWriter::found(BufWriter::new(file))?;
     let mut round = 0;
     while past.world.position().0 < entries {
-        for step in 0..LIFE {
-            (0..SIDE_BY_SIDE)
-                .try_for_each(|nth| past.step(&format!("past-{}", round * SIDE_BY_SIDE + nth), step))?;
+        for step in 0..DECISIONS_PER_PROCESS {
+            (0..CONCURRENT_PROCESSES).try_for_each(|nth| {
+                past.step(&format!("past-{}", round * CONCURRENT_PROCESSES + nth), step)
+            })?;
         }
         round += 1;
     }
     past.finish()
 }
 
-struct Past<W> {
+struct LogWriter<W> {
     world: World,
-    ids: Ids,
+    ids: IdGenerator,
     now: Timestamp,
     who: ClientName,
     lines: Writer,
     out: W,
 }
 
-impl<W: Write> Past<W> {
+impl<W: Write> LogWriter<W> {
     fn found(out: W) -> Result<Self> {
-        let (mut ids, now) = (Ids::new(1), Timestamp::from_seconds(BEGAN));
+        let (mut ids, now) = (IdGenerator::new(1), Timestamp::from_seconds(START_SECONDS));
         let id = ClusterId(ids.next(now));
         let (lines, head) = Writer::begin("muster 0.1.0", id, Position(1));
         let who = ClientName::new("load").map_err(Failed::at("load"))?;
@@ -69,23 +71,23 @@ impl<W: Write> Past<W> {
         Ok(past)
     }
 
-    /// Takes a step of a process's life.
+    /// Appends the decision for one step in the life of a process.
     fn step(&mut self, name: &str, step: u64) -> Result<()> {
-        self.now = Timestamp(self.now.0 + PACE);
+        self.now = Timestamp(self.now.0 + DECISION_INTERVAL_NANOS);
         let (guid, domain) = (fixtures::process_guid(name), fixtures::domain(DOMAIN));
         let annotation = Some(format!("change {step}"));
         let command = match step {
             0 => process::Command::Desire(fixtures::lrp(name, DOMAIN, 0).into()),
-            last if last + 1 == LIFE => process::Command::Remove,
+            last if last + 1 == DECISIONS_PER_PROCESS => process::Command::Remove,
             _ => process::Command::Update(DesiredLrpUpdate { annotation, ..DesiredLrpUpdate::default() }),
         };
         let known = self.world.process(&guid);
         let context = process::Context {
             now: self.now,
-            fresh: false,
+            is_fresh: false,
             present: &|_| false,
             known: &|_| true,
-            numbered: &|_| {},
+            for_each_cell: &|_| {},
         };
         let events = process::decide(known, &command, context).map_err(Failed::at(name))?;
         let epoch = known.map_or(Epoch(self.now), |known| known.epoch);
@@ -100,20 +102,20 @@ impl<W: Write> Past<W> {
         let entry = fixtures::entry(Decision { version, actor, ..decision });
         let position = Position(self.world.position().0 + 1);
         let message = Message { position, subject, id: Some(entry.id), bytes: entry.encode() };
-        let line = self.lines.line(&message).map_err(Failed::at("the past"))?;
+        let line = self.lines.line(&message).map_err(Failed::at("generated log"))?;
         self.put(&line)?;
         self.world.fold(position, &entry);
         Ok(())
     }
 
     fn put(&mut self, line: &[u8]) -> Result<()> {
-        self.out.write_all(line).map_err(Failed::at("the past"))
+        self.out.write_all(line).map_err(Failed::at("generated log"))
     }
 
     fn finish(self) -> Result<()> {
         let Self { lines, mut out, .. } = self;
         let (_, last) = lines.finish();
-        out.write_all(&last).and_then(|()| out.flush()).map_err(Failed::at("the past"))
+        out.write_all(&last).and_then(|()| out.flush()).map_err(Failed::at("generated log"))
     }
 }
 
@@ -123,10 +125,10 @@ mod tests {
     use crate::log::Log;
 
     #[test]
-    fn a_past_is_a_whole_export() {
+    fn written_log_is_a_complete_export() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("past.jsonl");
         write(&path, 3_000).unwrap();
-        assert_eq!(Log::read(&path).unwrap().messages, 1 + 2 * SIDE_BY_SIDE * LIFE);
+        assert_eq!(Log::read(&path).unwrap().messages, 1 + 2 * CONCURRENT_PROCESSES * DECISIONS_PER_PROCESS);
     }
 }

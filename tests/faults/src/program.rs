@@ -1,4 +1,4 @@
-//! `muster`: as a service that runs, and as a command that answers.
+//! `muster` as a running service and as a command.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,31 @@ use tokio::time::timeout;
 
 use crate::failed::{Failed, Result};
 
-/// How long a command may take at the most: a log of a million entries is imported, exported, verified.
-const ENDS: Duration = Duration::from_secs(1_800);
-/// How long a service may take to stop by itself.
-const STOPS: Duration = Duration::from_secs(60);
+/// Timeout of a command. A log of a million entries is imported, exported and verified.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(1_800);
+/// Timeout for a service to stop gracefully.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The program that is tried.
+/// Executable of `muster`.
 #[derive(Clone, Debug)]
 pub struct Binary(PathBuf);
 
 impl Binary {
-    /// The program at this path.
+    /// Returns the executable at this path.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if there is no such file.
     pub fn new(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         match path.canonicalize() {
             Ok(path) if path.is_file() => Ok(Self(path)),
-            Ok(_) | Err(_) => Err(Failed(format!("{} is no program: build it first", path.display()))),
+            Ok(_) | Err(_) => {
+                Err(Failed(format!("{} is not a file: build the program first", path.display())))
+            }
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the executable.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -46,14 +48,15 @@ impl Binary {
         command
     }
 
-    /// Runs a command to its end; answers its standard output.
+    /// Runs a command until it exits, and returns its standard output.
     ///
     /// # Errors
-    /// It ends with another status than 0, or not at all.
+    /// Returns an error if the command exits with another status than 0, or does not exit in time.
     pub async fn ask(&self, url: &str, args: &[&str]) -> Result<String> {
         let line = args.join(" ");
-        let ran = timeout(ENDS, self.command(url, args).output()).await;
-        let ran = ran.map_err(|_| Failed(format!("muster {line} does not end within {ENDS:?}")))?;
+        let ran = timeout(COMMAND_TIMEOUT, self.command(url, args).output()).await;
+        let ran =
+            ran.map_err(|_| Failed(format!("muster {line} did not exit within {COMMAND_TIMEOUT:?}")))?;
         let ran = ran.map_err(Failed::at(format!("muster {line}")))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if ran.status.success() {
@@ -62,10 +65,10 @@ impl Binary {
         Err(Failed(format!("muster {line}: {}\n{}{}", ran.status, text(&ran.stdout), text(&ran.stderr))))
     }
 
-    /// Starts a service with more environment variables. Its output is appended to a file.
+    /// Starts a service with additional environment variables. Its output is appended to a file.
     ///
     /// # Errors
-    /// It doesn't start.
+    /// Returns an error if the service does not start.
     pub fn start(
         &self,
         name: &str,
@@ -73,7 +76,7 @@ impl Binary {
         args: &[&str],
         variables: &[(&str, &str)],
         log: &Path,
-    ) -> Result<Program> {
+    ) -> Result<RunningService> {
         let opened = File::options().create(true).append(true).open(log);
         let out = opened.map_err(Failed::at(log.display()))?;
         let err = out.try_clone().map_err(Failed::at(log.display()))?;
@@ -81,56 +84,58 @@ impl Binary {
         command.envs(variables.iter().copied());
         let child = command.stdout(Stdio::from(out)).stderr(Stdio::from(err)).spawn();
         let child = child.map_err(Failed::at(self.0.display()))?;
-        Ok(Program { name: name.to_owned(), child })
+        Ok(RunningService { name: name.to_owned(), child })
     }
 }
 
-/// A service that runs until it is told to stop. Dropped, it is killed.
+/// Service that runs until it is stopped. It is killed on drop.
 #[derive(Debug)]
-pub struct Program {
+pub struct RunningService {
     name: String,
     child: Child,
 }
 
-impl Program {
-    /// Its process id; 0 if it has ended.
+impl RunningService {
+    /// Returns the process id, or 0 if the service has exited.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default()
     }
 
-    /// How it ended, if it did by itself.
+    /// Returns the exit status, or `None` if the service is still running.
     ///
     /// # Errors
-    /// The operating system doesn't say.
+    /// Returns an error if the operating system does not report the status.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().map_err(Failed::at(&self.name))
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the service.
     pub fn signal(&self, signal: Signal) {
         containers::signal(self.pid(), signal);
     }
 
-    /// Kills it at once, and waits for its end.
+    /// Kills the service with SIGKILL and waits until it has exited.
     ///
     /// # Errors
-    /// The operating system doesn't let us.
+    /// Returns an error if the operating system does not allow it.
     pub async fn kill9(mut self) -> Result<()> {
         self.child.kill().await.map_err(Failed::at(&self.name))
     }
 
-    /// Asks it to end, as a supervisor does, and waits until it has.
+    /// Sends SIGTERM to the service, as a supervisor does, and waits until it has exited.
     ///
     /// # Errors
-    /// It doesn't, or with another status than 0.
+    /// Returns an error if the service does not exit in time, or exits with another status than 0.
     pub async fn stop(mut self) -> Result<()> {
         self.signal(Signal::TERM);
-        match timeout(STOPS, self.child.wait()).await {
+        match timeout(STOP_TIMEOUT, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => Err(Failed(format!("{} was asked to end, and did with {status}", self.name))),
+            Ok(Ok(status)) => Err(Failed(format!("{} after SIGTERM: {status}", self.name))),
             Ok(Err(error)) => Err(Failed(format!("{}: {error}", self.name))),
-            Err(_) => Err(Failed(format!("{} does not end within {STOPS:?} of being asked to", self.name))),
+            Err(_) => {
+                Err(Failed(format!("{} did not exit within {STOP_TIMEOUT:?} after SIGTERM", self.name)))
+            }
         }
     }
 }

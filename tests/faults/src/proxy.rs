@@ -1,4 +1,4 @@
-//! The network between a rep and the server: a proxy that lets through, swallows, or tears down.
+//! Network between a rep and the server: a proxy that forwards data, holds it back, or closes connections.
 
 use std::io;
 
@@ -10,57 +10,57 @@ use tokio::task::JoinSet;
 
 use crate::failed::{Failed, Result};
 
-/// How much is carried at once, in bytes.
-const PIECE: usize = 16 * 1024;
+/// Bytes that are forwarded at once.
+const CHUNK_BYTES: usize = 16 * 1024;
 
-/// What becomes of what is sent.
+/// State of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// It arrives.
+pub enum NetworkState {
+    /// Data is forwarded.
     Whole,
-    /// It stays on the way, and nobody is told. What was on the way arrives when the network is whole again.
+    /// Data is held back without an error, and arrives when the network is whole again.
     Silent,
-    /// Connections are torn down, and new ones as soon as they are made.
+    /// Connections are closed, and new ones as soon as they are accepted.
     Refusing,
 }
 
-/// A proxy in front of a server. Dropped, it is gone with its connections.
+/// Proxy in front of a server. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it is reached.
+    /// URL of the proxy.
     pub url: String,
-    network: watch::Sender<Network>,
+    network: watch::Sender<NetworkState>,
     tasks: JoinSet<()>,
 }
 
 impl Proxy {
-    /// Puts one in front of a server at `nats://HOST:PORT`.
+    /// Starts a proxy in front of a server at `nats://HOST:PORT`.
     ///
     /// # Errors
-    /// No port is free.
+    /// Returns an error if no port is free.
     pub async fn before(url: &str) -> Result<Self> {
         let server = url.trim_start_matches("nats://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failed::at("a proxy"))?;
-        let address = listener.local_addr().map_err(Failed::at("a proxy"))?;
-        let (network, seen) = watch::channel(Network::Whole);
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failed::at("proxy"))?;
+        let address = listener.local_addr().map_err(Failed::at("proxy"))?;
+        let (network, seen) = watch::channel(NetworkState::Whole);
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, server, seen));
         Ok(Self { url: format!("nats://{address}"), network, tasks })
     }
 
-    /// Changes the network.
-    pub fn set(&self, network: Network) {
+    /// Sets the state of the network.
+    pub fn set(&self, network: NetworkState) {
         self.network.send_replace(network);
     }
 
-    /// How many tasks it has.
+    /// Returns the number of running tasks.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 }
 
-async fn accept(listener: TcpListener, server: String, network: watch::Receiver<Network>) {
+async fn accept(listener: TcpListener, server: String, network: watch::Receiver<NetworkState>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -68,16 +68,16 @@ async fn accept(listener: TcpListener, server: String, network: watch::Receiver<
                 Ok((client, _)) => {
                     connections.spawn(connect(client, server.clone(), network.clone()));
                 }
-                Err(error) => tracing::warn!("a proxy takes no connection: {error}"),
+                Err(error) => tracing::warn!("the proxy can't accept a connection: {error}"),
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// Carries one connection until it ends, or is torn down.
-async fn connect(client: TcpStream, server: String, mut network: watch::Receiver<Network>) {
-    if *network.borrow_and_update() == Network::Refusing {
+/// Forwards one connection until it ends or is closed.
+async fn connect(client: TcpStream, server: String, mut network: watch::Receiver<NetworkState>) {
+    if *network.borrow_and_update() == NetworkState::Refusing {
         return;
     }
     let Ok(server) = TcpStream::connect(server).await else { return };
@@ -85,28 +85,28 @@ async fn connect(client: TcpStream, server: String, mut network: watch::Receiver
     let (from_server, to_server) = server.into_split();
     let torn = network.clone();
     tokio::select! {
-        _ = carry(from_client, to_server, network.clone()) => {}
-        _ = carry(from_server, to_client, network) => {}
-        () = refusing(torn) => {}
+        _ = forward(from_client, to_server, network.clone()) => {}
+        _ = forward(from_server, to_client, network) => {}
+        () = wait_until_refusing(torn) => {}
     }
 }
 
-/// Waits until connections are torn down.
-async fn refusing(mut network: watch::Receiver<Network>) {
-    // The sender is gone only with the proxy, and so is this connection.
-    network.wait_for(|network| *network == Network::Refusing).await.ok();
+/// Waits until the network refuses connections.
+async fn wait_until_refusing(mut network: watch::Receiver<NetworkState>) {
+    // The sender is dropped only with the proxy, which ends this connection as well.
+    network.wait_for(|network| *network == NetworkState::Refusing).await.ok();
 }
 
-/// Carries what is sent in one direction, while the network is whole.
-async fn carry(
+/// Forwards data in one direction while the network is whole.
+async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut network: watch::Receiver<Network>,
+    mut network: watch::Receiver<NetworkState>,
 ) -> io::Result<()> {
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; CHUNK_BYTES];
     loop {
         let read = from.read(&mut piece).await?;
-        if read == 0 || network.wait_for(|network| *network == Network::Whole).await.is_err() {
+        if read == 0 || network.wait_for(|network| *network == NetworkState::Whole).await.is_err() {
             return Ok(());
         }
         to.write_all(&piece[..read]).await?;
@@ -136,35 +136,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_network_keeps_what_is_sent_until_it_is_whole() {
+    async fn silent_network_holds_data_until_whole() {
         let proxy = Proxy::before(&echo().await).await.unwrap();
         let mut stream = through(&proxy).await;
         let mut answer = [0; 3];
         stream.write_all(b"one").await.unwrap();
         stream.read_exact(&mut answer).await.unwrap();
-        proxy.set(Network::Silent);
+        proxy.set(NetworkState::Silent);
         stream.write_all(b"two").await.unwrap();
         tokio::select! {
             biased;
-            _ = stream.read_exact(&mut answer) => panic!("{answer:?} came through a silent network"),
+            _ = stream.read_exact(&mut answer) => panic!("{answer:?} passed a silent network"),
             () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
         }
-        proxy.set(Network::Whole);
+        proxy.set(NetworkState::Whole);
         stream.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"two");
     }
 
     #[tokio::test]
-    async fn a_refusing_network_tears_connections_down() {
+    async fn refusing_network_closes_connections() {
         let proxy = Proxy::before(&echo().await).await.unwrap();
         let mut old = through(&proxy).await;
         old.write_all(b"one").await.unwrap();
         old.read_exact(&mut [0; 3]).await.unwrap();
-        proxy.set(Network::Refusing);
+        proxy.set(NetworkState::Refusing);
         let ends = |read: io::Result<usize>| matches!(read, Ok(0) | Err(_));
         assert!(ends(old.read(&mut [0; 3]).await));
         assert!(ends(through(&proxy).await.read(&mut [0; 3]).await));
-        proxy.set(Network::Whole);
+        proxy.set(NetworkState::Whole);
         let mut new = through(&proxy).await;
         new.write_all(b"two").await.unwrap();
         new.read_exact(&mut [0; 3]).await.unwrap();

@@ -1,4 +1,4 @@
-//! What came of each fault, as a table for people and as JSON for programs.
+//! Results of the faults, as a table and as JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,51 +6,52 @@ use std::time::Duration;
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
 
-/// What came of one fault.
+/// Result of one fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
-    /// The name of the fault.
+    /// Name of the fault.
     pub fault: String,
-    /// How many NATS servers there were.
+    /// Number of NATS servers.
     pub nodes: usize,
-    /// Commands that were acknowledged since the round before.
+    /// Number of commands that were acknowledged since the previous round.
     pub acknowledged: usize,
-    /// Commands that were refused since then: they came too early or too late.
+    /// Number of commands that were refused since the previous round, because they came too early or too
+    /// late.
     pub refused: usize,
-    /// Commands that nobody answered since then.
+    /// Number of commands without an answer since the previous round.
     pub unanswered: usize,
-    /// Acknowledged commands of the whole run that are not in the log.
+    /// Number of acknowledged commands of the whole run that are not in the log.
     pub lost: usize,
-    /// Tasks that failed since then: cancelled, or struck by the fault.
+    /// Number of tasks that failed since the previous round: cancelled, or hit by the fault.
     pub failed_tasks: usize,
-    /// How long the fault lasted, in seconds.
+    /// Duration of the fault, serialized in seconds.
     #[serde(rename = "lasted_seconds", serialize_with = "seconds")]
     pub lasted: Duration,
-    /// From the fault to full service, in seconds.
+    /// Time from the start of the fault to full service, serialized in seconds.
     #[serde(rename = "full_service_seconds", serialize_with = "seconds")]
     pub full_service: Duration,
-    /// How long a client waited at the most for the answer to a command, in seconds.
+    /// Longest time that a client waited for the answer to a command, serialized in seconds.
     #[serde(rename = "longest_pause_seconds", serialize_with = "seconds")]
-    pub longest_pause: Duration,
-    /// Messages of the log, after it.
+    pub max_latency: Duration,
+    /// Number of messages in the log after the fault.
     pub entries: u64,
-    /// Everything that was found wrong.
+    /// Descriptions of all violations.
     pub wrong: Vec<String>,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The seed that the faults were drawn by.
+    /// Seed with which the faults were drawn.
     pub seed: u64,
-    /// What came of each, in the order in which they happened.
+    /// Results in the order of the faults.
     pub rounds: Vec<Round>,
 }
 
 impl Report {
-    /// Whether anything was found wrong.
+    /// Returns `true` if no violation was found.
     #[must_use]
-    pub fn is_right(&self) -> bool {
+    pub fn has_no_violations(&self) -> bool {
         self.rounds.iter().all(|round| round.wrong.is_empty())
     }
 }
@@ -61,11 +62,11 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fault, acknowledged, lost, lasted, full_service, longest_pause, .. } = self;
+        let Self { fault, acknowledged, lost, lasted, full_service, max_latency: longest_pause, .. } = self;
         let sum = format!("{acknowledged} acknowledged, {lost} lost; lasted {:.1} s", lasted.as_secs_f64());
         write!(f, "{fault}: {sum}, full service after {:.1} s", full_service.as_secs_f64())?;
         write!(f, ", longest pause {:.1} s", longest_pause.as_secs_f64())?;
-        self.wrong.iter().try_for_each(|wrong| write!(f, "\n  WRONG: {wrong}"))
+        self.wrong.iter().try_for_each(|wrong| write!(f, "\n  VIOLATION: {wrong}"))
     }
 }
 
@@ -81,7 +82,7 @@ impl fmt::Display for Report {
             "lasted",
             "full service",
             "longest pause",
-            "wrong",
+            "violations",
         ]);
         for round in &self.rounds {
             let time = |time: Duration| format!("{:.1} s", time.as_secs_f64());
@@ -92,7 +93,7 @@ impl fmt::Display for Report {
                 round.lost.to_string(),
                 time(round.lasted),
                 time(round.full_service),
-                time(round.longest_pause),
+                time(round.max_latency),
                 round.wrong.len().to_string(),
             ]);
         }

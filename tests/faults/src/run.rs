@@ -5,109 +5,108 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::asker::Asker;
+use crate::asker::RecordingClient;
 use crate::check::check;
-use crate::cluster::{Cluster, READY, Shape};
+use crate::cluster::{Cluster, READY_TIMEOUT, Shape};
 use crate::failed::{Failed, Result, so, until};
 use crate::fault::Fault;
 use crate::ledger::{Ledger, Outcome, Record};
 use crate::load::Load;
 use crate::program::Binary;
 use crate::report::Round;
-use crate::service::full_service;
-use crate::strike::Striker;
+use crate::service::wait_for_full_service;
+use crate::strike::Injector;
 
-/// How many commands are acknowledged between two faults at the least.
-const STEADY: usize = 20;
-/// How long they may take.
-const GOES_ON: Duration = Duration::from_secs(120);
+/// Minimum number of commands that are acknowledged between two faults.
+const MIN_ACKNOWLEDGED: usize = 20;
+/// Timeout for these commands.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A cluster under load, to which things happen.
+/// Cluster under load, into which faults are injected.
 pub struct Run {
     cluster: Cluster,
     load: Load,
-    asker: Asker,
+    asker: RecordingClient,
     ledger: Arc<Ledger>,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
     earlier: Option<Binary>,
-    /// What of the ledger, and how many failed tasks, belong to rounds that are over.
-    told: (usize, usize),
+    /// Number of ledger records, and number of failed tasks, that belong to finished rounds.
+    reported: (usize, usize),
     rounds: usize,
 }
 
 impl Run {
-    /// Starts a cluster of a shape, with its load; an earlier build is there for an upgrade.
+    /// Starts a cluster of this shape with its load. `earlier` is the build for an upgrade.
     ///
     /// # Errors
-    /// It doesn't come to serve.
+    /// Returns an error if the cluster does not become complete.
     pub async fn start(binary: Binary, earlier: Option<Binary>, shape: Shape, seed: u64) -> Result<Self> {
         let mut cluster = Cluster::servers(binary, shape).await?;
         cluster.start_all()?;
         match Self::over(&mut cluster).await {
             Ok((load, asker, ledger)) => {
                 let chance = fastrand::Rng::with_seed(seed);
-                Ok(Self { cluster, load, asker, ledger, chance, earlier, told: (0, 0), rounds: 0 })
+                Ok(Self { cluster, load, asker, ledger, rng: chance, earlier, reported: (0, 0), rounds: 0 })
             }
-            Err(Failed(why)) => {
-                Err(Failed(format!("{why}; what the services said is in {}", cluster.keep().display())))
-            }
+            Err(Failed(why)) => Err(Failed(format!("{why}; service logs: {}", cluster.keep().display()))),
         }
     }
 
-    async fn over(cluster: &mut Cluster) -> Result<(Load, Asker, Arc<Ledger>)> {
+    async fn over(cluster: &mut Cluster) -> Result<(Load, RecordingClient, Arc<Ledger>)> {
         let ledger = Arc::new(Ledger::default());
-        let asker = Asker::connect(&cluster.url(), "operator", &ledger).await?;
-        cluster.serves(&asker).await?;
+        let asker = RecordingClient::connect(&cluster.url(), "operator", &ledger).await?;
+        cluster.wait_until_complete(&asker).await?;
         let load = Load::start(&cluster.url(), &cluster.folder().join("ran"), &ledger).await?;
         Ok((load, asker, ledger))
     }
 
-    /// The faults that can happen to this cluster.
+    /// Returns the faults that can be injected into this cluster.
     #[must_use]
-    pub fn possible(&self) -> Vec<Fault> {
+    pub fn possible_faults(&self) -> Vec<Fault> {
         let (shape, earlier) = (self.cluster.shape(), self.earlier.is_some());
         Fault::ALL.into_iter().filter(|fault| fault.fits(shape, earlier)).collect()
     }
 
-    /// Draws a fault out of some.
+    /// Draws a random fault.
     ///
     /// # Errors
-    /// There are none.
+    /// Returns an error if `of` is empty.
     pub fn draw(&mut self, of: &[Fault]) -> Result<Fault> {
-        self.chance.choice(of).copied().ok_or_else(|| Failed::new("there is no fault to draw"))
+        self.rng.choice(of).copied().ok_or_else(|| Failed::new("no fault can be injected into this cluster"))
     }
 
-    /// Faults in an order that is drawn.
+    /// Returns the faults in random order.
     #[must_use]
     pub fn shuffled(&mut self, of: &[Fault]) -> Vec<Fault> {
         let mut faults = of.to_vec();
-        self.chance.shuffle(&mut faults);
+        self.rng.shuffle(&mut faults);
         faults
     }
 
-    /// Has something happen, and looks whether everything holds.
+    /// Injects a fault, undoes it, and checks all properties.
     ///
     /// # Errors
-    /// It couldn't be done, undone or looked at. What is wrong is no error, but told.
+    /// Returns an error if the fault can't be injected or undone, or a property can't be checked. A violation
+    /// is not an error, but part of the result.
     pub async fn round(&mut self, fault: Fault) -> Result<Round> {
-        self.goes_on().await?;
-        let mut chance = self.chance.fork();
+        self.wait_for_progress().await?;
+        let mut chance = self.rng.fork();
         let began = Instant::now();
         let (asker, ledger) = (&self.asker, &*self.ledger);
         let earlier = self.earlier.as_ref();
-        let mut striker = Striker { cluster: &mut self.cluster, asker, ledger, chance: &mut chance, earlier };
-        striker.strike(fault).await?;
+        let mut striker = Injector { cluster: &mut self.cluster, asker, ledger, rng: &mut chance, earlier };
+        striker.inject(fault).await?;
         let lasted = began.elapsed();
         self.rounds += 1;
-        full_service(&mut self.cluster, &self.asker, self.rounds).await?;
-        self.cluster.shows(&self.asker, fault, false).await?;
+        wait_for_full_service(&mut self.cluster, &self.asker, self.rounds).await?;
+        self.cluster.wait_for_finding(&self.asker, fault, false).await?;
         let served = began.elapsed();
-        self.goes_on().await?;
+        self.wait_for_progress().await?;
         let quiet = self.load.pause().await;
         let records = self.ledger.behind(0);
         let found = check(&mut self.cluster, &self.asker, &records).await?;
         drop(quiet);
-        let (told, failed) = std::mem::replace(&mut self.told, (records.len(), found.failed_tasks.len()));
+        let (told, failed) = std::mem::replace(&mut self.reported, (records.len(), found.failed_tasks.len()));
         let of = |is: fn(&Outcome) -> bool| records[told..].iter().filter(|one| is(&one.outcome)).count();
         Ok(Round {
             fault: fault.to_string(),
@@ -119,25 +118,27 @@ impl Run {
             failed_tasks: found.failed_tasks.len().saturating_sub(failed),
             lasted,
             full_service: served,
-            longest_pause: records[told..].iter().map(Record::waited).max().unwrap_or_default(),
+            max_latency: records[told..].iter().map(Record::waited).max().unwrap_or_default(),
             entries: found.entries,
             wrong: found.wrong,
         })
     }
 
-    /// Waits until the load has gone on for a while.
-    async fn goes_on(&mut self) -> Result<()> {
+    /// Waits until the load has made progress.
+    async fn wait_for_progress(&mut self) -> Result<()> {
         let before = self.ledger.acknowledged();
         let (load, ledger) = (&mut self.load, &self.ledger);
-        until(GOES_ON, "the load goes on", async || {
-            load.goes_on()?;
+        until(PROGRESS_TIMEOUT, "the load makes progress", async || {
+            load.check_running()?;
             let now = ledger.acknowledged();
-            so(now >= before + STEADY, || format!("{} commands were acknowledged", now - before))
+            so(now >= before + MIN_ACKNOWLEDGED, || {
+                format!("only {} commands were acknowledged", now - before)
+            })
         })
         .await
     }
 
-    /// Keeps the folder with everything that services said; answers where that is.
+    /// Keeps the folder with the logs of all services. Returns its path.
     #[must_use]
     pub fn keep(&mut self) -> String {
         self.cluster.keep().display().to_string()
@@ -146,10 +147,10 @@ impl Run {
     /// Ends the load and the cluster.
     ///
     /// # Errors
-    /// Something doesn't end.
+    /// Returns an error if a process does not end.
     pub async fn close(self) -> Result<()> {
         drop(self.load);
-        let closed = tokio::time::timeout(READY, self.cluster.close()).await;
-        closed.map_err(|_| Failed(format!("the cluster isn't gone within {READY:?}")))?
+        let closed = tokio::time::timeout(READY_TIMEOUT, self.cluster.close()).await;
+        closed.map_err(|_| Failed(format!("the cluster did not end within {READY_TIMEOUT:?}")))?
     }
 }

@@ -1,49 +1,55 @@
-//! Whether a cluster is at full service: somebody who asks now gets everything.
+//! Test for full service: a client that sends commands now gets everything it desires.
 
 use std::path::Path;
 use std::time::Duration;
 
-use client::Only;
+use client::ListFilter;
 use schemas::query::{InstanceState, TaskState};
 
-use crate::asker::Asker;
+use crate::asker::RecordingClient;
 use crate::cluster::Cluster;
 use crate::failed::{Failed, Result, so, until};
 use crate::work;
 
-/// How long it may take at the most.
-const SERVED: Duration = Duration::from_secs(300);
+/// Timeout of each condition.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Waits until every service is there, a new instance runs, a new task has run, and the tables know of both.
+/// Waits until every service is running, a new instance runs, a new task has completed, and the tables
+/// contain both.
 ///
 /// # Errors
-/// It doesn't come to that.
-pub async fn full_service(cluster: &mut Cluster, asker: &Asker, number: usize) -> Result<()> {
+/// Returns an error if that does not happen in time.
+pub async fn wait_for_full_service(
+    cluster: &mut Cluster,
+    asker: &RecordingClient,
+    number: usize,
+) -> Result<()> {
     let ran = cluster.folder().join("ran");
     let probed = probe(asker, &ran, number).await?;
-    cluster.serves(asker).await?;
-    until(SERVED, "the tables are up to date", async || {
-        let position = cluster.projected().await?;
-        so(position >= probed, || format!("they are at {position}, and the probe at {probed}"))
+    cluster.wait_until_complete(asker).await?;
+    until(SERVICE_TIMEOUT, "the tables are up to date", async || {
+        let position = cluster.projected_position().await?;
+        so(position >= probed, || format!("the tables are at {position}, the probe is at {probed}"))
     })
     .await
 }
 
-/// Desires an instance and a task, waits for both, and removes the process; answers where the log says so.
-async fn probe(asker: &Asker, ran: &Path, number: usize) -> Result<u64> {
+/// Desires an instance and a task, waits for both, and removes the process. Returns the position of the
+/// removal.
+async fn probe(asker: &RecordingClient, ran: &Path, number: usize) -> Result<u64> {
     let guid = work::process(&format!("probe-{number}"))?;
     asker.desire(work::sleeper(guid.as_str(), 1, 0)?).await?;
     let task = work::task_guid(&format!("probe-{number}"))?;
     asker.run(work::task(&task, ran, "0")?).await?;
-    let client = asker.questions();
-    until(SERVED, "a new instance runs", async || {
+    let client = asker.queries();
+    until(SERVICE_TIMEOUT, "a new instance runs", async || {
         let rows =
-            client.instances(&Only::process(guid.clone())).await.map_err(Failed::at("instances"))?.rows;
+            client.instances(&ListFilter::process(guid.clone())).await.map_err(Failed::at("instances"))?.rows;
         let runs = rows.iter().any(|row| row.state == InstanceState::Running);
         so(runs, || format!("{rows:?}"))
     })
     .await?;
-    until(SERVED, "a new task is over", async || {
+    until(SERVICE_TIMEOUT, "a new task has completed", async || {
         let row = client.task(&task).await.map_err(Failed::at("task show"))?.row;
         so(row.state == TaskState::Completed, || format!("{row:?}"))
     })

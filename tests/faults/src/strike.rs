@@ -1,4 +1,4 @@
-//! Faults as they are done: each returns when it is undone.
+//! Injection of faults. Each returns when it is undone.
 
 use std::fs;
 use std::time::Duration;
@@ -11,51 +11,50 @@ use support::containers;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep_until};
 
-use crate::asker::Asker;
-use crate::check::shim_of;
-use crate::cluster::{AUCTIONEERS, Cluster, READY};
+use crate::asker::RecordingClient;
+use crate::check::shim_container;
+use crate::cluster::{AUCTIONEERS, Cluster, READY_TIMEOUT};
 use crate::failed::{Failed, Result, so, until};
 use crate::fault::Fault;
 use crate::ledger::Ledger;
 use crate::program::Binary;
-use crate::proxy::Network;
+use crate::proxy::NetworkState;
 use crate::work;
 
-/// How long something is stopped or cut off: longer than silence is borne.
-const HELD: Duration = Duration::from_secs(40);
-/// How long nodes are lost.
-const LOST: Duration = Duration::from_secs(20);
-/// How long nobody must be answered before a full disk has made itself felt.
-const FELT: Duration = Duration::from_secs(10);
+/// Duration of a pause or a cut network: longer than silence is tolerated.
+const PAUSE_DURATION: Duration = Duration::from_secs(40);
+/// Duration of the loss of nodes.
+const LOSS_DURATION: Duration = Duration::from_secs(20);
+/// Time without an acknowledged command after which a full disk has taken effect.
+const FULL_DISK_QUIET: Duration = Duration::from_secs(10);
 /// Seconds by which a clock is set ahead.
 const HOUR: i64 = 3_600;
-/// How many entries those who are stopped have to catch up with.
-const BEHIND: u64 = 1_000;
-/// How many of them are asked for at once.
-const AT_ONCE: usize = 16;
-/// How long a server that was killed may take until its port and memory are free.
-const FREED: Duration = Duration::from_secs(60);
+/// Number of entries by which the paused standbys fall behind.
+const LAG_ENTRIES: u64 = 1_000;
+/// Number of concurrent commands that write these entries.
+const CONCURRENCY: usize = 16;
+/// Timeout until the port and the memory of a killed server are free.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What strikes, and at what.
-pub struct Striker<'a> {
-    /// The cluster.
+/// Injector of faults into a cluster.
+pub struct Injector<'a> {
     pub cluster: &'a mut Cluster,
-    /// Who asks meanwhile who leads.
-    pub asker: &'a Asker,
-    /// What clients were answered.
+    /// Client that queries the cluster, for example for its leaders.
+    pub asker: &'a RecordingClient,
+    /// Record of the clients' commands.
     pub ledger: &'a Ledger,
-    /// What is drawn by chance.
-    pub chance: &'a mut fastrand::Rng,
-    /// An earlier build of the program.
+    /// Random number generator.
+    pub rng: &'a mut fastrand::Rng,
+    /// Earlier build of the program, for an upgrade.
     pub earlier: Option<&'a Binary>,
 }
 
-impl Striker<'_> {
-    /// Does a fault, and undoes it.
+impl Injector<'_> {
+    /// Injects a fault and undoes it.
     ///
     /// # Errors
-    /// It can't be done or undone.
-    pub async fn strike(&mut self, fault: Fault) -> Result<()> {
+    /// Returns an error if the fault can't be injected or undone.
+    pub async fn inject(&mut self, fault: Fault) -> Result<()> {
         match fault {
             Fault::KillBbsLeader => self.kill_one(Role::Bbs, true).await,
             Fault::KillBbsStandby => self.kill_one(Role::Bbs, false).await,
@@ -73,10 +72,10 @@ impl Striker<'_> {
             Fault::PauseAuctioneerLeader => self.pause_leader(Role::Auctioneer, fault).await,
             Fault::PauseRep => {
                 let rep = self.any_rep();
-                self.pause(&[&rep], fault, HELD).await
+                self.pause(&[&rep], fault, PAUSE_DURATION).await
             }
-            Fault::CutRep => self.cut(Network::Silent, fault).await,
-            Fault::TearRep => self.cut(Network::Refusing, fault).await,
+            Fault::CutRep => self.cut_network(NetworkState::Silent, fault).await,
+            Fault::TearRep => self.cut_network(NetworkState::Refusing, fault).await,
             Fault::StopBbsLeader => self.stop_leader(Role::Bbs).await,
             Fault::StopAuctioneerLeader => self.stop_leader(Role::Auctioneer).await,
             Fault::PauseAuctioneers => self.pause(&AUCTIONEERS, fault, Duration::ZERO).await,
@@ -88,15 +87,15 @@ impl Striker<'_> {
             Fault::CutPowerOfOne => self.cut_power(1).await,
             Fault::HalfBehind => self.half_behind().await,
             Fault::StartAtOnce => self.start_at_once().await,
-            Fault::RestartOneByOne => self.one_by_one(None).await,
+            Fault::RestartOneByOne => self.restart_one_by_one(None).await,
             Fault::UpgradeOneByOne => {
-                let missing = "there is no earlier build: name one with --earlier";
+                let missing = "no earlier build: set one with --earlier FILE";
                 let earlier = self.earlier.ok_or_else(|| Failed::new(missing))?.clone();
-                self.one_by_one(Some(&earlier)).await?;
-                self.one_by_one(None).await
+                self.restart_one_by_one(Some(&earlier)).await?;
+                self.restart_one_by_one(None).await
             }
-            Fault::LoseOneNode => self.lose_nodes(1, fault, LOST).await,
-            Fault::LoseTwoNodes => self.lose_nodes(2, fault, LOST).await,
+            Fault::LoseOneNode => self.lose_nodes(1, fault, LOSS_DURATION).await,
+            Fault::LoseTwoNodes => self.lose_nodes(2, fault, LOSS_DURATION).await,
         }
     }
 
@@ -111,10 +110,10 @@ impl Striker<'_> {
     }
 
     fn any_rep(&mut self) -> String {
-        format!("rep-c{}", self.chance.usize(1..=self.cluster.shape().cells))
+        format!("rep-c{}", self.rng.usize(1..=self.cluster.shape().cells))
     }
 
-    /// Kills the shim of a container that runs all the time.
+    /// Kills the shim of a container that runs all the time, and waits until the container has ended.
     async fn kill_shim(&mut self) -> Result<()> {
         let folder = self.cluster.folder().to_owned();
         let running = containers::running_in(&folder);
@@ -123,12 +122,12 @@ impl Striker<'_> {
             .filter(|(work, _)| work.starts_with("steady"))
             .flat_map(|(_, guids)| guids.into_keys())
             .collect();
-        let guid = self.chance.choice(&guids).ok_or_else(|| Failed::new("no container runs"))?;
-        let living = containers::living_in(&folder);
-        let shim = living.iter().find(|one| shim_of(&one.line).as_ref() == Some(guid));
-        let shim = shim.ok_or_else(|| Failed(format!("the container {guid} has no shim")))?;
+        let guid = self.rng.choice(&guids).ok_or_else(|| Failed::new("no container of the load runs"))?;
+        let living = containers::processes_in(&folder);
+        let shim = living.iter().find(|one| shim_container(&one.line).as_ref() == Some(guid));
+        let shim = shim.ok_or_else(|| Failed(format!("container {guid} has no shim")))?;
         containers::signal(shim.pid, Signal::KILL);
-        until(FREED, "its container ends with a shim", async || {
+        until(RELEASE_TIMEOUT, "the container of a killed shim ends", async || {
             let running = containers::running_in(&folder);
             let there = running.values().any(|guids| guids.contains_key(guid));
             so(!there, || format!("{guid} still runs"))
@@ -138,17 +137,17 @@ impl Striker<'_> {
 
     async fn kill_postgres(&mut self) -> Result<()> {
         block_in_place(|| self.cluster.postgres().kill9());
-        // Its other processes take a moment to notice.
-        until(FREED, "PostgreSQL starts again", async || {
+        // The other processes of PostgreSQL notice the loss with a delay.
+        until(RELEASE_TIMEOUT, "PostgreSQL starts again", async || {
             block_in_place(|| self.cluster.postgres().restart()).map_err(|error| Failed(error.to_string()))
         })
         .await
     }
 
-    /// Waits for `time`, and until the status shows what it must show during a fault.
+    /// Waits for `time`, and until the status shows the finding of the fault.
     async fn hold(&self, fault: Fault, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
-        self.cluster.shows(self.asker, fault, true).await?;
+        self.cluster.wait_for_finding(self.asker, fault, true).await?;
         sleep_until(end).await;
         Ok(())
     }
@@ -162,7 +161,7 @@ impl Striker<'_> {
 
     async fn pause_leader(&mut self, role: Role, fault: Fault) -> Result<()> {
         let name = self.cluster.find(self.asker, role, true).await?;
-        self.pause(&[&name], fault, HELD).await
+        self.pause(&[&name], fault, PAUSE_DURATION).await
     }
 
     async fn pause(&mut self, names: &[&str], fault: Fault, time: Duration) -> Result<()> {
@@ -172,11 +171,11 @@ impl Striker<'_> {
         held
     }
 
-    async fn cut(&mut self, network: Network, fault: Fault) -> Result<()> {
+    async fn cut_network(&mut self, network: NetworkState, fault: Fault) -> Result<()> {
         let rep = self.any_rep();
         self.cluster.network(&rep)?.set(network);
-        let held = self.hold(fault, HELD).await;
-        self.cluster.network(&rep)?.set(Network::Whole);
+        let held = self.hold(fault, PAUSE_DURATION).await;
+        self.cluster.network(&rep)?.set(NetworkState::Whole);
         held
     }
 
@@ -184,7 +183,7 @@ impl Striker<'_> {
     async fn shift_clock(&mut self, fault: Fault) -> Result<()> {
         let leader = self.cluster.find(self.asker, Role::Bbs, true).await?;
         self.cluster.clock(&leader)?.set(HOUR).map_err(Failed::at("the clock"))?;
-        until(READY, "another BBS leads", async || {
+        until(READY_TIMEOUT, "another BBS leads", async || {
             let leads = self.cluster.find(self.asker, Role::Bbs, true).await?;
             so(leads != leader, || format!("{leads} leads"))
         })
@@ -204,7 +203,7 @@ impl Striker<'_> {
         held
     }
 
-    /// Limits the stream of the log to its present size until the status shows that the log takes no entries.
+    /// Limits the stream of the log to its present size until the status shows the failing appends.
     async fn fill_log(&mut self, fault: Fault) -> Result<()> {
         self.limit_log(true).await?;
         let held = self.hold(fault, Duration::ZERO).await;
@@ -222,31 +221,31 @@ impl Striker<'_> {
         context.update_stream(config).await.map(drop).map_err(Failed::at(STREAM))
     }
 
-    /// Fills the disk of the first node, and waits until commands feel it.
+    /// Fills the disk of the first node, and waits until no command is acknowledged.
     async fn fill_disk(&mut self, fault: Fault) -> Result<()> {
         let mut answered = self.ledger.acknowledged();
         let mut quiet = Instant::now();
-        until(READY, "a full disk is felt", async || {
-            // Whatever the server gives up meanwhile is taken, too.
+        until(READY_TIMEOUT, "a full disk blocks every command", async || {
+            // Space that the server frees in between is filled as well.
             block_in_place(|| self.cluster.disk(0)?.fill())?;
             let now = self.ledger.acknowledged();
             if now > answered {
                 (answered, quiet) = (now, Instant::now());
             }
-            so(quiet.elapsed() >= FELT, || format!("{now} commands were acknowledged"))
+            so(quiet.elapsed() >= FULL_DISK_QUIET, || format!("{now} commands were acknowledged"))
         })
         .await?;
         let held = self.hold(fault, Duration::ZERO).await;
         self.cluster.disk(0)?.free()?;
         held?;
-        // A server whose disk was full has given up its streams until it starts again.
+        // A server whose disk was full has given up its streams until it is restarted.
         self.lose_nodes(1, Fault::KillNats, Duration::ZERO).await
     }
 
-    /// Cuts the power of so many nodes, the first among them; what they hadn't synced is lost.
+    /// Cuts the power of the first `nodes` nodes. Data that was not synced is lost.
     async fn cut_power(&mut self, nodes: usize) -> Result<()> {
         for node in 0..nodes {
-            self.cluster.disk(node)?.cut().await?;
+            self.cluster.disk(node)?.cut_power().await?;
         }
         for node in 0..nodes {
             self.cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
@@ -255,7 +254,7 @@ impl Striker<'_> {
         self.restart_nodes(nodes).await
     }
 
-    /// Kills so many servers, and starts them again some time later.
+    /// Kills the first `nodes` servers, and restarts them after `time`.
     async fn lose_nodes(&mut self, nodes: usize, fault: Fault, time: Duration) -> Result<()> {
         for node in 0..nodes {
             self.cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
@@ -264,12 +263,12 @@ impl Striker<'_> {
         self.restart_nodes(nodes).await
     }
 
-    /// Starts servers again. One of several is well only when the others are there: they start side by side.
+    /// Restarts servers concurrently, because one of several becomes healthy only together with others.
     async fn restart_nodes(&mut self, nodes: usize) -> Result<()> {
         self.cluster.restart_servers(nodes).await
     }
 
-    /// Stops who stands by until the log is longer by [`BEHIND`] entries, and then kills who leads.
+    /// Pauses the standbys until the log is longer by [`BEHIND`] entries, and then kills the leaders.
     async fn half_behind(&mut self) -> Result<()> {
         let mut stopped = vec![];
         let mut leaders = vec![];
@@ -278,7 +277,7 @@ impl Striker<'_> {
             leaders.push(self.cluster.find(self.asker, role, true).await?);
         }
         stopped.iter().try_for_each(|name| self.cluster.signal(name, Signal::STOP))?;
-        let written = self.write(BEHIND).await;
+        let written = self.write(LAG_ENTRIES).await;
         stopped.iter().try_for_each(|name| self.cluster.signal(name, Signal::CONT))?;
         written?;
         for name in &leaders {
@@ -287,10 +286,10 @@ impl Striker<'_> {
         Ok(())
     }
 
-    /// Writes so many entries: a process is given another annotation again and again.
+    /// Writes this number of entries by changing the annotation of a process repeatedly.
     async fn write(&mut self, entries: u64) -> Result<()> {
         let guid = work::process("steady-a")?;
-        for _ in 0..entries.div_ceil(AT_ONCE as u64) {
+        for _ in 0..entries.div_ceil(CONCURRENCY as u64) {
             let one = async || {
                 let update = schemas::definition::DesiredLrpUpdate {
                     annotation: Some(self.ledger.len().to_string()),
@@ -301,7 +300,7 @@ impl Striker<'_> {
                     self.asker.ask("lrp annotate", async |client| client.update_lrp(guid, update).await);
                 asked.await.map(drop).map_err(Failed::at("lrp annotate"))
             };
-            for asked in futures::future::join_all((0..AT_ONCE).map(|_| one())).await {
+            for asked in futures::future::join_all((0..CONCURRENCY).map(|_| one())).await {
                 asked?;
             }
         }
@@ -312,17 +311,18 @@ impl Striker<'_> {
         for name in self.cluster.names() {
             self.cluster.kill9(&name).await?;
         }
-        self.cluster.forget_caches()?;
+        self.cluster.delete_caches()?;
         self.cluster.start_all()
     }
 
-    /// Asks every service to end, one by one, and starts each again, perhaps as another build, before the next one ends.
-    async fn one_by_one(&mut self, binary: Option<&Binary>) -> Result<()> {
+    /// Stops and restarts every service, one by one. Each serves again before the next one stops. `binary`
+    /// selects another build.
+    async fn restart_one_by_one(&mut self, binary: Option<&Binary>) -> Result<()> {
         for name in self.cluster.names() {
             self.cluster.stop(&name).await?;
-            self.cluster.run_with(&name, binary.cloned());
+            self.cluster.select_binary(&name, binary.cloned());
             self.cluster.start(&name)?;
-            self.cluster.serves(self.asker).await?;
+            self.cluster.wait_until_complete(self.asker).await?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the load desires: small processes that are really there.
+//! Processes and tasks of the load: small programs that really run.
 
 use std::path::Path;
 
@@ -10,35 +10,35 @@ use serde_json::{Value, json};
 use crate::asker::DOMAIN;
 use crate::failed::{Failed, Result};
 
-/// A process guid.
+/// Returns a process guid.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the name is not a valid process guid.
 pub fn process(name: &str) -> Result<ProcessGuid> {
     ProcessGuid::new(name).map_err(Failed::at(name))
 }
 
-/// A task guid.
+/// Returns a task guid.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the name is not a valid task guid.
 pub fn task_guid(name: &str) -> Result<TaskGuid> {
     TaskGuid::new(name).map_err(Failed::at(name))
 }
 
-/// A process that runs for ever; with another `version` it has another definition.
+/// Returns a process that runs forever. Another `version` makes another definition.
 ///
 /// # Errors
-/// The name is no process guid.
+/// Returns an error if the name is not a valid process guid.
 pub fn sleeper(name: &str, instances: u32, version: u64) -> Result<DesiredLrp> {
     let env = json!([{"name": "VERSION", "value": version.to_string()}]);
     lrp(name, instances, &json!({"run": {"path": "sleep", "args": ["1000000"], "env": env}}))
 }
 
-/// A process that crashes a moment after each start.
+/// Returns a process that crashes shortly after each start.
 ///
 /// # Errors
-/// The name is no process guid.
+/// Returns an error if the name is not a valid process guid.
 pub fn crasher(name: &str) -> Result<DesiredLrp> {
     lrp(name, 1, &json!({"run": {"path": "sh", "args": ["-c", "sleep 0.3; exit 3"]}}))
 }
@@ -50,10 +50,11 @@ fn lrp(name: &str, instances: u32, action: &Value) -> Result<DesiredLrp> {
     spec::lrp(desired).map_err(Failed::at(name))
 }
 
-/// A task that adds a line to the file of its name in `folder`, and then takes so many seconds.
+/// Returns a task that adds a line to the file of its name in `folder`, and then runs for this number of
+/// seconds.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the specification is invalid.
 pub fn task(guid: &TaskGuid, folder: &Path, seconds: &str) -> Result<DesiredTask> {
     let script = format!("echo ran >> {}; sleep {seconds}", folder.join(guid.as_str()).display());
     let desired = json!({

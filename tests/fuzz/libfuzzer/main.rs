@@ -1,4 +1,4 @@
-//! The fuzzer of the format that the variable `FORMAT` names.
+//! Fuzzer of the format in the environment variable `FORMAT`.
 #![no_main]
 
 use std::env;
@@ -11,7 +11,7 @@ static CHECK: LazyLock<Check> = LazyLock::new(|| {
     let asked = env::var("FORMAT").unwrap_or_default();
     let names = FORMATS.map(|(name, _)| name).join(", ");
     let found = FORMATS.into_iter().find(|(name, _)| *name == asked);
-    found.unwrap_or_else(|| panic!("FORMAT is {asked:?}: use one of {names}")).1
+    found.unwrap_or_else(|| panic!("invalid FORMAT {asked:?}: expected one of {names}")).1
 });
 
 fuzz_target!(|bytes: &[u8]| CHECK(bytes));

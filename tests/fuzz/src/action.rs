@@ -1,13 +1,13 @@
-//! An action: the tree that a container runs.
+//! Actions: the trees that containers run.
 
 use schemas::action::Action;
 
-use crate::message::travels;
+use crate::message::check_round_trip;
 
-/// What is read as an action is written and read again as the same, in both forms.
+/// Checks that an action is the same after encoding and decoding, in both forms.
 ///
 /// # Panics
-/// Where that doesn't hold.
+/// Panics if it is not.
 pub fn check(bytes: &[u8]) {
-    travels::<Action>(bytes);
+    check_round_trip::<Action>(bytes);
 }

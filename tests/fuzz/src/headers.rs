@@ -1,14 +1,14 @@
-//! What a NATS server answers when it is asked for entries: headers, and the entry behind them.
+//! Answers of a NATS server to requests for entries: headers, and then the entry.
 
 use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::{HeaderMap, Message};
-use journal::entry_of_answer;
+use journal::decode_page_entry;
 
-/// The bytes are headers, `Name: value` line by line, then after an empty line the entry. What is read as an answer has
-/// the entry's bytes as they came, and the position and the subject that the headers say.
+/// Reads the bytes as headers, one `Name: value` per line, and after an empty line as an entry. Checks that a
+/// valid answer has the unchanged bytes of the entry, and the position and the subject in the headers.
 ///
 /// # Panics
-/// Where that doesn't hold.
+/// Panics if the check fails.
 pub fn check(bytes: &[u8]) {
     let (head, payload) = split(bytes);
     let headers = headers(head);
@@ -21,7 +21,7 @@ pub fn check(bytes: &[u8]) {
         description: None,
         length: bytes.len(),
     };
-    let Ok((entry, _)) = entry_of_answer(message) else { return };
+    let Ok((entry, _)) = decode_page_entry(message) else { return };
     let said = |name: &str| headers.get(name).map(|value| value.as_str().to_owned());
     assert_eq!(entry.bytes, payload);
     assert_eq!(said("Nats-Subject"), Some(entry.subject));
@@ -33,7 +33,7 @@ fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((bytes, &[]), |end| (&bytes[..end], &bytes[end + 2..]))
 }
 
-/// The headers that the client library would hand on: it takes none that is not one.
+/// Returns the headers that the client library would pass on. It drops invalid headers.
 fn headers(head: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in String::from_utf8_lossy(head).lines() {

@@ -1,6 +1,6 @@
-//! What must hold of any bytes whatever: for each format that Muster reads a `check(bytes)`, which panics where something
-//! doesn't hold. The corpus in `corpus/FORMAT/` is checked by a test, and a fuzzer grows it (docs/testing.md, "Any bytes
-//! whatever").
+//! Properties that must hold for any input: for each format that Muster reads a `check(bytes)`, which panics
+//! if a property is violated. A test checks the corpus in `corpus/FORMAT/`, and a fuzzer extends it
+//! (docs/internals/fuzzing.md, "Fuzzing").
 
 pub mod action;
 pub mod entry;
@@ -13,10 +13,10 @@ pub mod text;
 
 use std::path::{Path, PathBuf};
 
-/// A check: it panics where something doesn't hold of these bytes.
+/// Check that panics if these bytes violate a property.
 pub type Check = fn(&[u8]);
 
-/// Every format by the name of its folder in the corpus and of its target, and its check.
+/// Formats, each with the name of its corpus folder and of its fuzz target, and its check.
 pub const FORMATS: [(&str, Check); 8] = [
     ("action", action::check),
     ("entry", entry::check),
@@ -28,7 +28,7 @@ pub const FORMATS: [(&str, Check); 8] = [
     ("text", text::check),
 ];
 
-/// Where the corpus of a format is.
+/// Returns the corpus folder of a format.
 #[must_use]
 pub fn corpus(format: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(format)

@@ -1,17 +1,17 @@
-//! Specs: files of desired processes and tasks, and the commands of clients.
+//! Specifications: files of desired processes and tasks, and commands of clients.
 
 use schemas::bus::ClientVerb;
 use schemas::names::Domain;
 use schemas::spec::{client_command, document, item, item_to_json, json, to_seal};
 use serde_json::{Value, json};
 
-/// The bytes are read as a file, as what a client asks to have sealed, and as each command of a client: what is read is
-/// written and read again as the same.
+/// Reads the bytes as a file, as a specification to be sealed, and as each command of a client. Checks that
+/// each is the same after encoding and decoding.
 ///
 /// # Panics
-/// Where that doesn't hold.
+/// Panics if it is not.
 pub fn check(bytes: &[u8]) {
-    let shop = Domain::new("shop").expect("it is the name of a domain");
+    let shop = Domain::new("shop").expect("a valid domain");
     if let Ok(items) = json(bytes).and_then(document) {
         items.iter().for_each(|one| assert_eq!(item(item_to_json(one)).as_ref(), Ok(one)));
     }
@@ -26,10 +26,10 @@ pub fn check(bytes: &[u8]) {
 fn command(verb: ClientVerb, domain: &Domain, bytes: &[u8]) {
     let (noun, verb) = verb.noun_and_verb();
     let Ok((envelope, command)) = client_command(noun, verb, domain, bytes) else { return };
-    let envelope: Value = serde_json::to_value(&envelope).expect("an envelope is plain data");
+    let envelope: Value = serde_json::to_value(&envelope).expect("an envelope can be serialized");
     let written = json!({"envelope": envelope, "body": command.body()}).to_string();
     let (_, again) =
-        client_command(noun, verb, domain, written.as_bytes()).expect("what was written is read");
+        client_command(noun, verb, domain, written.as_bytes()).expect("an encoded command can be decoded");
     assert_eq!(again.digest(), command.digest());
     assert_eq!(again, command);
 }

@@ -1,16 +1,16 @@
-//! Stories: text that a person writes.
+//! Stories: texts that people write.
 
 use simulation::story::Story;
 
-/// What is read as a story is written and read again as the same.
+/// Checks that a story is the same after printing and parsing.
 ///
 /// # Panics
-/// Where that doesn't hold.
+/// Panics if it is not.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(story) = text.parse::<Story>() else { return };
     let written = story.to_string();
     let again =
-        written.parse::<Story>().unwrap_or_else(|bad| panic!("{bad} in what was written:\n{written}"));
-    assert_eq!(again, story, "what was written:\n{written}");
+        written.parse::<Story>().unwrap_or_else(|bad| panic!("{bad} in the printed story:\n{written}"));
+    assert_eq!(again, story, "printed story:\n{written}");
 }

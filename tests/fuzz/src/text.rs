@@ -1,4 +1,5 @@
-//! Short texts with a form of their own: subjects, cursors, moments, names, levels of isolation, attributes of cells.
+//! Short texts with a syntax of their own: subjects, cursors, moments, names, isolation levels, attributes of
+//! cells.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,10 +11,11 @@ use schemas::isolation::Isolation;
 use schemas::names::{CellId, ClientName, Domain, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{AsOf, Cursor};
 
-/// What has one spelling is spelt as it was read; what may be spelt otherwise is read again as the same.
+/// Checks that a text with only one spelling is printed as it was read. A text with several spellings must
+/// have the same value after printing and parsing.
 ///
 /// # Panics
-/// Where that doesn't hold.
+/// Panics if a check fails.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let one_spelling: [Option<String>; 8] = [
@@ -29,13 +31,13 @@ pub fn check(bytes: &[u8]) {
     for spelt in one_spelling.into_iter().flatten() {
         assert_eq!(spelt, text);
     }
-    read_again::<TaskGuid>(text);
-    read_again::<Isolation>(text);
-    read_again::<AttributeName>(text);
-    read_again::<AsOf>(text);
+    check_round_trip::<TaskGuid>(text);
+    check_round_trip::<Isolation>(text);
+    check_round_trip::<AttributeName>(text);
+    check_round_trip::<AsOf>(text);
 }
 
-fn read_again<T: FromStr + Display + PartialEq + std::fmt::Debug>(text: &str) {
+fn check_round_trip<T: FromStr + Display + PartialEq + std::fmt::Debug>(text: &str) {
     let Ok(it) = text.parse::<T>() else { return };
     let again = it.to_string().parse::<T>().ok();
     assert_eq!(again, Some(it), "from {text:?}");

@@ -1,4 +1,4 @@
-//! The corpus: for each format what a fuzzer found worth keeping, and what once failed.
+//! The corpus: for each format, inputs that a fuzzer found worth keeping, and inputs that once failed.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use fuzz::{FORMATS, corpus};
 
 #[test]
-fn what_must_hold_of_any_bytes_holds_of_the_corpus() {
+fn corpus_violates_no_property() {
     for (format, check) in FORMATS {
         let folder = corpus(format);
         let mut files = fs::read_dir(&folder)
@@ -14,11 +14,11 @@ fn what_must_hold_of_any_bytes_holds_of_the_corpus() {
             .map(|file| file.unwrap().path())
             .collect::<Vec<_>>();
         files.sort();
-        assert!(!files.is_empty(), "{} holds nothing to check", folder.display());
+        assert!(!files.is_empty(), "{} contains no input", folder.display());
         for file in files {
             let bytes = fs::read(&file).unwrap();
             if catch_unwind(|| check(&bytes)).is_err() {
-                panic!("{} breaks what must hold of {format}", file.display());
+                panic!("{} violates a property of {format}", file.display());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Wall clocks that tests set.
+//! Wall clocks that tests can set.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,10 +15,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock that is right, with its files in `folder`. Needs a C compiler, `cc`.
+    /// Creates a correct clock, with its files in `folder`. Needs a C compiler, `cc`.
     ///
     /// # Errors
-    /// The files cannot be written, or the compiler fails.
+    /// Returns an error if the files can't be written or the compiler fails.
     pub fn new(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let [path, library] = ["clock", "clock_shift.so"].map(|name| folder.join(name).display().to_string());
@@ -33,15 +33,15 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Sets the clock to `ahead` seconds ahead of the right time.
+    /// Sets the clock to `ahead` seconds ahead of the correct time.
     ///
     /// # Errors
-    /// Its file cannot be written.
+    /// Returns an error if the file of the clock can't be written.
     pub fn set(&self, ahead: i64) -> io::Result<()> {
         self.file.write_all_at(&ahead.to_ne_bytes(), 0)
     }
 
-    /// Environment variables that make a program use this clock.
+    /// Returns the environment variables that make a program use this clock.
     #[must_use]
     pub fn variables(&self) -> [(&'static str, &str); 2] {
         [("LD_PRELOAD", &self.library), ("CLOCK_SHIFT", &self.path)]

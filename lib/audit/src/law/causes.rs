@@ -1,4 +1,5 @@
-//! Causes: each leads to an earlier decision, and the first of the chain is a command, a cell or the clock.
+//! Rules for causes. Each cause is an earlier decision, and a chain starts with a command, a cell or the
+//! clock.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +7,30 @@ use schemas::Decision;
 use schemas::entry::{Actor, Aggregate};
 use schemas::names::DecisionId;
 
-use super::Wrong;
+use super::Violation;
 use crate::Kind;
 
-/// The first decision of the chain of each decision.
+/// First decision of the chain of each decision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Causes {
     first: BTreeMap<DecisionId, DecisionId>,
-    /// Whether there are decisions that nobody can name.
+    /// `true` if there are decisions whose ids cannot be read.
     incomplete: bool,
 }
 
 impl Causes {
-    /// Takes in decisions that are not judged, each with the first of its chain.
-    pub(super) fn know(&mut self, decisions: Vec<(DecisionId, DecisionId)>) {
+    /// Adds decisions that are not judged, each with the first decision of its chain.
+    pub(super) fn add_unjudged(&mut self, decisions: Vec<(DecisionId, DecisionId)>) {
         self.first.extend(decisions);
     }
 
-    /// There are decisions of which not even the ids can be read: from here on, a cause that is not known may be one of them.
-    pub(super) const fn are_incomplete(&mut self) {
+    /// Records that there are decisions whose ids cannot be read. An unknown cause may be one of them from
+    /// now on.
+    pub(super) const fn mark_incomplete(&mut self) {
         self.incomplete = true;
     }
 
-    pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
+    pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Violation> {
         let Decision { id, cause, correlation, actor, .. } = decision;
         let mut wrong = vec![];
         let mut must = |holds: bool, what: String| {
@@ -38,26 +40,30 @@ impl Causes {
         };
         match cause.map(|cause| (cause, self.first.get(&cause))) {
             None => {
-                let what = format!("decision {id} begins a chain and names {correlation} as the first of it");
+                let what = format!(
+                    "decision {id} has no cause but the correlation {correlation}: expected its own id"
+                );
                 must(id == correlation, what);
                 let placed =
                     matches!(actor, Actor::Auctioneer(_)) && decision.aggregate != Aggregate::Cluster;
-                let what = format!("{actor} decided {id} with no cause: an auctioneer begins nothing");
+                let what =
+                    format!("decision {id} of {actor} has no cause: an auctioneer cannot start a chain");
                 must(!placed, what);
             }
             Some((cause, None)) => {
-                let what = format!("decision {id} names {cause} as its cause, which was never made");
+                let what = format!("decision {id} has the cause {cause}, which is not in the log");
                 must(self.incomplete, what);
             }
             Some((_, Some(first))) => {
                 let what = format!(
-                    "decision {id} names {correlation} as the first of its chain, and that of its cause is {first}"
+                    "decision {id} has the correlation {correlation}, but its cause has the correlation \
+                     {first}"
                 );
                 must(first == correlation, what);
             }
         }
         let again = self.first.insert(*id, *correlation).is_some();
-        must(!again, format!("decision {id} stands in the log twice"));
+        must(!again, format!("decision {id} occurs twice in the log"));
         wrong
     }
 }

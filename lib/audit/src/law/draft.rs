@@ -1,4 +1,4 @@
-//! What is true while an entry is judged: the World before it, and what its decisions have changed so far.
+//! State while an entry is judged: the World before it, and the changes by its decisions so far.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use schemas::container::Epoch;
 use schemas::desired::Desired;
 use schemas::entry::{Aggregate, Event, Stamp};
 use schemas::evacuating::{self, Evacuating};
-use schemas::evaluation::{self, Evaluation, Named};
+use schemas::evaluation::{self, Evaluation, StatusKind};
 use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
@@ -19,15 +19,15 @@ use schemas::rollout::{self, Rollout};
 use schemas::task::{self, Task};
 use schemas::{Decision, Place, Position};
 
-use super::{Wrong, begins, fleet, instances, launchers, life, rollouts, tasks};
+use super::{Violation, fleet, instances, launchers, life, rollouts, starts_epoch, tasks};
 use crate::Kind;
 
-/// What is true while an entry is judged.
+/// World before an entry, with the changes by its decisions so far.
 pub(super) struct Draft<'a> {
     world: &'a World,
-    /// Where the entry stands.
+    /// Position of the entry.
     position: Position,
-    processes: BTreeMap<ProcessGuid, Drafted<'a>>,
+    processes: BTreeMap<ProcessGuid, DraftProcess<'a>>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
     periodics: BTreeMap<PeriodicGuid, Option<Periodic>>,
     parameterised: BTreeMap<ParameterisedGuid, Option<Parameterised>>,
@@ -35,17 +35,18 @@ pub(super) struct Draft<'a> {
     cluster: Option<Option<Cluster>>,
 }
 
-/// A process while an entry is judged. Only the places that change are copied: a process may have ten thousand.
-pub(super) struct Drafted<'a> {
+/// A process while an entry is judged. Only the slots that change are copied, because a process may have ten
+/// thousand.
+pub(super) struct DraftProcess<'a> {
     before: Option<&'a Process>,
-    /// None: nothing is known of it.
+    /// Domain and epoch. `None` if the process is unknown.
     life: Option<(Domain, Epoch)>,
     version: u64,
     pub(super) desired: Option<Desired>,
     pub(super) rollout: Option<Rollout>,
     evaluations: Vec<Evaluation>,
     actuals: BTreeMap<Place, Option<Actual>>,
-    twins: BTreeMap<Place, Option<Evacuating>>,
+    evacuating: BTreeMap<Place, Option<Evacuating>>,
 }
 
 impl<'a> Draft<'a> {
@@ -62,7 +63,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The last version of what shares its subject with others; none: it has it for itself.
+    /// Returns the last version of an aggregate that shares its subject with others. `None` if it has a
+    /// subject of its own.
     pub(super) fn version(&self, aggregate: &Aggregate) -> Option<u64> {
         let version = match aggregate {
             Aggregate::Process { guid, .. } => match self.processes.get(guid) {
@@ -86,15 +88,15 @@ impl<'a> Draft<'a> {
         Some(version)
     }
 
-    /// Whether something begins with a decision, of which nothing else was there: then all of it is known, whatever was
-    /// before.
-    pub(super) fn begins_anew(&self, decision: &Decision) -> bool {
+    /// Returns `true` if the decision starts an epoch and nothing of an earlier epoch is left. The state is
+    /// then known, even after a quarantined entry.
+    pub(super) fn starts_clean_epoch(&self, decision: &Decision) -> bool {
         let is_empty = match &decision.aggregate {
             Aggregate::Process { guid, .. } => match self.processes.get(guid) {
                 Some(drafted) => drafted.instances().next().is_none() && drafted.twins().next().is_none(),
                 None => self.world.process(guid).is_none_or(|process| process.slots.is_empty()),
             },
-            // They begin with nothing of what was.
+            // A new epoch of these keeps nothing of the one before.
             Aggregate::Task { .. } | Aggregate::Periodic { .. } | Aggregate::Parameterised { .. } => true,
             Aggregate::Cell(id) => match self.cells.get(id) {
                 Some(cell) => cell.is_none(),
@@ -102,40 +104,40 @@ impl<'a> Draft<'a> {
             },
             Aggregate::Domain(_) | Aggregate::Cluster => false,
         };
-        is_empty && begins(decision)
+        is_empty && starts_epoch(decision)
     }
 
-    /// Judges a decision, and takes it in.
-    pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
+    /// Judges a decision and applies it.
+    pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Violation> {
         match &decision.aggregate {
             Aggregate::Process { guid, .. } => self.process(guid, decision),
             Aggregate::Task { guid, .. } => self.task(guid, decision),
             Aggregate::Periodic { guid, .. } => self.periodic(guid, decision),
             Aggregate::Parameterised { guid, .. } => self.parameterised(guid, decision),
-            // It says until when it is fresh, whatever was before.
+            // A refresh sets a new expiry, independent of the state before.
             Aggregate::Domain(_) => vec![],
             Aggregate::Cell(id) => self.cell(id, decision),
             Aggregate::Cluster => self.cluster(decision),
         }
     }
 
-    fn process(&mut self, guid: &ProcessGuid, decision: &Decision) -> Vec<Wrong> {
+    fn process(&mut self, guid: &ProcessGuid, decision: &Decision) -> Vec<Violation> {
         let before = self.world.process(guid);
-        let drafted = self.processes.entry(guid.clone()).or_insert_with(|| Drafted::new(before));
+        let drafted = self.processes.entry(guid.clone()).or_insert_with(|| DraftProcess::new(before));
         drafted.judge(decision)
     }
 
-    fn task(&mut self, guid: &TaskGuid, decision: &Decision) -> Vec<Wrong> {
+    fn task(&mut self, guid: &TaskGuid, decision: &Decision) -> Vec<Violation> {
         let before = self.tasks.remove(guid).unwrap_or_else(|| self.world.task(guid).cloned());
         let known = before.as_ref().map(|task| (&task.domain, task.epoch));
-        let mut wrong: Vec<Wrong> = life(decision, known).into_iter().collect();
+        let mut wrong: Vec<Violation> = life(decision, known).into_iter().collect();
         let (mut task, stamp) = (before, decision.stamp());
         for event in &decision.events {
             match event {
-                Event::Task(event) => wrong.extend(tasks::judge(task.as_ref(), event, decision)),
+                Event::Task(event) => wrong.extend(tasks::check_task(task.as_ref(), event, decision)),
                 Event::Evaluation(event) => {
                     let known = task.as_ref().map(|task| task.evaluations.to_vec());
-                    wrong.extend(evaluated(&known.unwrap_or_default(), event, &stamp));
+                    wrong.extend(check_evaluation(&known.unwrap_or_default(), event, &stamp));
                 }
                 Event::Desired(_)
                 | Event::Actual(_)
@@ -156,11 +158,11 @@ impl<'a> Draft<'a> {
         wrong
     }
 
-    fn periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) -> Vec<Wrong> {
+    fn periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) -> Vec<Violation> {
         let mut known = self.periodics.remove(guid).unwrap_or_else(|| self.world.periodic(guid).cloned());
         let events = || decision.events.iter().filter_map(Event::as_periodic);
         let before = known.as_ref().map(|known| (&known.domain, known.epoch));
-        let mut wrong: Vec<Wrong> = life(decision, before).into_iter().collect();
+        let mut wrong: Vec<Violation> = life(decision, before).into_iter().collect();
         for event in events() {
             wrong.extend(launchers::periodic(known.as_ref(), event));
             known = periodic::evolve(known, [event], &decision.stamp());
@@ -172,12 +174,12 @@ impl<'a> Draft<'a> {
         wrong
     }
 
-    fn parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) -> Vec<Wrong> {
+    fn parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) -> Vec<Violation> {
         let taken = self.parameterised.remove(guid);
         let mut known = taken.unwrap_or_else(|| self.world.parameterised(guid).cloned());
         let events = || decision.events.iter().filter_map(Event::as_parameterised);
         let before = known.as_ref().map(|known| (&known.domain, known.epoch));
-        let mut wrong: Vec<Wrong> = life(decision, before).into_iter().collect();
+        let mut wrong: Vec<Violation> = life(decision, before).into_iter().collect();
         for event in events() {
             wrong.extend(launchers::parameterised(known.as_ref(), event));
         }
@@ -189,7 +191,7 @@ impl<'a> Draft<'a> {
         wrong
     }
 
-    fn cell(&mut self, id: &CellId, decision: &Decision) -> Vec<Wrong> {
+    fn cell(&mut self, id: &CellId, decision: &Decision) -> Vec<Violation> {
         let mut cell = self.cells.remove(id).unwrap_or_else(|| self.world.cell(id).cloned());
         let mut wrong = vec![];
         for event in decision.events.iter().filter_map(Event::as_cell) {
@@ -200,7 +202,7 @@ impl<'a> Draft<'a> {
         wrong
     }
 
-    fn cluster(&mut self, decision: &Decision) -> Vec<Wrong> {
+    fn cluster(&mut self, decision: &Decision) -> Vec<Violation> {
         let mut cluster = self.cluster.take().unwrap_or_else(|| self.world.cluster().cloned());
         let mut wrong = vec![];
         for event in decision.events.iter().filter_map(Event::as_cluster) {
@@ -212,7 +214,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl<'a> Drafted<'a> {
+impl<'a> DraftProcess<'a> {
     fn new(before: Option<&'a Process>) -> Self {
         Self {
             before,
@@ -222,11 +224,11 @@ impl<'a> Drafted<'a> {
             rollout: before.and_then(|process| process.rollout.as_deref().cloned()),
             evaluations: before.map(|process| process.evaluations.to_vec()).unwrap_or_default(),
             actuals: BTreeMap::new(),
-            twins: BTreeMap::new(),
+            evacuating: BTreeMap::new(),
         }
     }
 
-    /// The instance at a place.
+    /// Returns the instance in a slot.
     pub(super) fn actual(&self, place: &Place) -> Option<&Actual> {
         match self.actuals.get(place) {
             Some(drafted) => drafted.as_ref(),
@@ -234,15 +236,15 @@ impl<'a> Drafted<'a> {
         }
     }
 
-    /// The evacuating twin at a place.
+    /// Returns the evacuating instance in a slot.
     pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
-        match self.twins.get(place) {
+        match self.evacuating.get(place) {
             Some(drafted) => drafted.as_ref(),
             None => self.before?.slot(place)?.evacuating.as_deref(),
         }
     }
 
-    /// Every instance, each with its place.
+    /// Returns every instance with its slot.
     pub(super) fn instances(&self) -> impl Iterator<Item = (&Place, &Actual)> {
         let slots = self.before.into_iter().flat_map(|process| process.slots.iter());
         let kept = slots.filter(|slot| !self.actuals.contains_key(&slot.place));
@@ -250,18 +252,18 @@ impl<'a> Drafted<'a> {
         kept.chain(self.actuals.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
     }
 
-    /// Every evacuating twin, each with its place.
+    /// Returns every evacuating instance with its slot.
     pub(super) fn twins(&self) -> impl Iterator<Item = (&Place, &Evacuating)> {
         let slots = self.before.into_iter().flat_map(|process| process.slots.iter());
-        let kept = slots.filter(|slot| !self.twins.contains_key(&slot.place));
+        let kept = slots.filter(|slot| !self.evacuating.contains_key(&slot.place));
         let kept = kept.filter_map(|slot| Some((&slot.place, slot.evacuating.as_deref()?)));
-        kept.chain(self.twins.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
+        kept.chain(self.evacuating.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
     }
 
-    fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
+    fn judge(&mut self, decision: &Decision) -> Vec<Violation> {
         let stamp = decision.stamp();
         let known = self.life.as_ref().map(|(domain, epoch)| (domain, *epoch));
-        let mut wrong: Vec<Wrong> = life(decision, known).into_iter().collect();
+        let mut wrong: Vec<Violation> = life(decision, known).into_iter().collect();
         for event in &decision.events {
             match event {
                 Event::Desired(event) => {
@@ -270,7 +272,7 @@ impl<'a> Drafted<'a> {
                     (self.desired, self.rollout) = process::evolve_desired(desired, rollout, event);
                 }
                 Event::Rollout(event) => {
-                    wrong.extend(rollouts::judge(self, event));
+                    wrong.extend(rollouts::check_rollout(self, event));
                     self.rollout = rollout::evolve(self.rollout.take(), event, decision.at);
                 }
                 Event::Actual(event) => self.instance(event, decision, &mut wrong),
@@ -278,10 +280,10 @@ impl<'a> Drafted<'a> {
                     wrong.extend(instances::twin(self, event, decision));
                     let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) =
                         event;
-                    self.twins.insert(place.clone(), evacuating::evolve(event, decision.at));
+                    self.evacuating.insert(place.clone(), evacuating::evolve(event, decision.at));
                 }
                 Event::Evaluation(event) => {
-                    wrong.extend(evaluated(&self.evaluations, event, &stamp));
+                    wrong.extend(check_evaluation(&self.evaluations, event, &stamp));
                     evaluation::fold(&mut self.evaluations, event, &stamp);
                 }
                 Event::Task(_)
@@ -299,20 +301,20 @@ impl<'a> Drafted<'a> {
         wrong
     }
 
-    fn instance(&mut self, event: &actual::Event, decision: &Decision, wrong: &mut Vec<Wrong>) {
+    fn instance(&mut self, event: &actual::Event, decision: &Decision, wrong: &mut Vec<Violation>) {
         for place in event.places().iter() {
-            wrong.extend(instances::judge(self, &place, event, decision));
+            wrong.extend(instances::check_instance(self, &place, event, decision));
             let before = self.actual(&place).cloned();
             self.actuals.insert(place, actual::evolve(before, event, decision.at));
         }
     }
 }
 
-/// What is wrong with what happens to an evaluation: its table of transitions says.
-fn evaluated(known: &[Evaluation], event: &evaluation::Event, stamp: &Stamp) -> Option<Wrong> {
+/// Checks an event of an evaluation against the table of transitions.
+fn check_evaluation(known: &[Evaluation], event: &evaluation::Event, stamp: &Stamp) -> Option<Violation> {
     let id = event.evaluation(stamp.decision);
-    let from = known.iter().rev().find(|one| one.id == id).map_or(Named::New, |one| one.status.named());
+    let from = known.iter().rev().find(|one| one.id == id).map_or(StatusKind::New, |one| one.status.kind());
     let legal = evaluation::transition(from, event.step()).is_some();
-    let what = || format!("evaluation {id} is {from:?}, and {:?} happens to it", event.step());
+    let what = || format!("evaluation {id} is {from:?}: invalid step {:?}", event.step());
     (!legal).then(|| (Kind::Illegal, what()))
 }

@@ -1,14 +1,15 @@
-//! What may happen to periodic and parameterised tasks (docs/model.md, "Periodic tasks" and "Parameterised tasks").
+//! Rules for events of periodic and parameterised tasks (docs/internals/model/periodic-tasks.md, "Periodic
+//! tasks" and "Parameterised tasks").
 
 use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 
-use super::Wrong;
+use super::Violation;
 use crate::Kind;
 
-/// What is wrong with what happens to a periodic task.
-pub(super) fn periodic(known: Option<&Periodic>, event: &periodic::Event) -> Option<Wrong> {
-    let living = known.filter(|known| !known.is_gone());
+/// Checks an event of a periodic task.
+pub(super) fn periodic(known: Option<&Periodic>, event: &periodic::Event) -> Option<Violation> {
+    let living = known.filter(|known| !known.is_removed());
     let legal = match event {
         periodic::Event::Desired { .. } => living.is_none(),
         periodic::Event::Updated { .. }
@@ -19,13 +20,16 @@ pub(super) fn periodic(known: Option<&Periodic>, event: &periodic::Event) -> Opt
         periodic::Event::Paused {} => living.is_some_and(|known| !known.paused),
         periodic::Event::Resumed { .. } => living.is_some_and(|known| known.paused),
     };
-    let is = known.map_or("not there", Periodic::state_name);
-    (!legal).then(|| (Kind::Illegal, format!("it is {is}: {event:?}")))
+    let is = known.map_or("absent", Periodic::state_name);
+    (!legal).then(|| (Kind::Illegal, format!("the periodic task is {is}: invalid event {event:?}")))
 }
 
-/// What is wrong with what happens to a parameterised task.
-pub(super) fn parameterised(known: Option<&Parameterised>, event: &parameterised::Event) -> Option<Wrong> {
-    let living = known.is_some_and(|known| !known.is_gone());
+/// Checks an event of a parameterised task.
+pub(super) fn parameterised(
+    known: Option<&Parameterised>,
+    event: &parameterised::Event,
+) -> Option<Violation> {
+    let living = known.is_some_and(|known| !known.is_removed());
     let legal = match event {
         parameterised::Event::Desired { .. } => !living,
         parameterised::Event::Updated { .. }
@@ -35,6 +39,6 @@ pub(super) fn parameterised(known: Option<&Parameterised>, event: &parameterised
         | parameterised::Event::Withdrawn { .. }
         | parameterised::Event::Removed {} => living,
     };
-    let is = if living { "there" } else { "not there" };
-    (!legal).then(|| (Kind::Illegal, format!("it is {is}: {event:?}")))
+    let is = if living { "present" } else { "absent" };
+    (!legal).then(|| (Kind::Illegal, format!("the parameterised task is {is}: invalid event {event:?}")))
 }

@@ -1,8 +1,8 @@
-//! Whether each decision was legal when it was made: told from the log alone, by the machines' own tables.
+//! Legality of decisions. Each decision is judged from the log alone, by the tables of the state machines.
 //!
-//! A decision is judged against the World before its entry, with what earlier decisions of the same entry changed. What
-//! depends on more than the log (what a container really did, which cell was known to be there, what fits where) is not
-//! judged here; what the log can't show is in docs/audit.md.
+//! A decision is judged against the World before its entry, with the changes by earlier decisions of the same
+//! entry. Facts outside the log are not judged: the behaviour of containers, the cells that the decider knew,
+//! and the fit of a placement. docs/guides/verify-the-log.md describes the limits of the log.
 
 mod aside;
 mod causes;
@@ -21,41 +21,41 @@ use schemas::entry::{Aggregate, Event};
 use schemas::names::Domain;
 use schemas::{Decision, Entry, Position, cell, desired, parameterised, periodic, task};
 
-use self::aside::{Aside, Standing};
+use self::aside::{Knowledge, Quarantine};
 use self::causes::Causes;
 use self::draft::Draft;
 use crate::{Finding, Kind};
 
-/// What of the log has to be remembered beside the World: some hundred bytes for each decision.
+/// Judge of decisions. In addition to the World it stores about a hundred bytes per decision.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
     causes: Causes,
-    /// The last version of what has its subject for itself.
+    /// Last version of each aggregate that has a subject of its own.
     versions: BTreeMap<Aggregate, u64>,
-    aside: Aside,
+    quarantine: Quarantine,
 }
 
-/// What is wrong with a decision.
-type Wrong = (Kind, String);
+/// Kind and description of a violation.
+type Violation = (Kind, String);
 
 impl Law {
-    /// Judges the next entry, before the World has folded it.
+    /// Judges the next entry. The World must not have folded it yet.
     pub fn judge(&mut self, world: &World, position: Position, entry: &Entry) -> Vec<Finding> {
         let mut draft = Draft::new(world, position);
         let mut findings = vec![];
         for decision in &entry.decisions {
-            let standing = self.aside.standing(decision, world.shards());
+            let standing = self.quarantine.standing(decision, world.shards());
             let mut wrong = vec![];
             wrong.extend(self.causes.judge(decision));
             wrong.extend(self.version(decision, &draft, standing));
-            wrong.extend(foreign(decision));
-            let anew = standing != Standing::Known && draft.begins_anew(decision);
+            wrong.extend(check_event_types(decision));
+            let anew = standing != Knowledge::Known && draft.starts_clean_epoch(decision);
             let judged = draft.judge(decision);
-            if standing == Standing::Known {
+            if standing == Knowledge::Known {
                 wrong.extend(judged);
             }
             if anew {
-                self.aside.begins(decision);
+                self.quarantine.mark_known(decision);
             }
             findings.extend(
                 wrong
@@ -66,29 +66,30 @@ impl Law {
         findings
     }
 
-    /// Takes note of what an operator set aside: nothing folds it, so what it is about is judged again only from its next
-    /// beginning on, and what names its decisions as causes is right to.
-    pub fn set_aside(&mut self, subject: &str, bytes: &[u8]) {
-        match self.aside.note(subject, bytes) {
-            Some(decisions) => self.causes.know(decisions),
-            None => self.causes.are_incomplete(),
+    /// Records an entry that an operator quarantined. The World does not fold it. Its aggregates are judged
+    /// again from their next epoch on, and later decisions may name its decisions as causes.
+    pub fn quarantine(&mut self, subject: &str, bytes: &[u8]) {
+        match self.quarantine.record(subject, bytes) {
+            Some(decisions) => self.causes.add_unjudged(decisions),
+            None => self.causes.mark_incomplete(),
         }
     }
 
-    /// Every version is the one after the last; where something was set aside, nobody knows which that is.
-    fn version(&mut self, decision: &Decision, draft: &Draft<'_>, standing: Standing) -> Option<Wrong> {
+    /// Checks that the version follows the last one. The first version after a quarantined entry is accepted,
+    /// because the last one is unknown.
+    fn version(&mut self, decision: &Decision, draft: &Draft<'_>, standing: Knowledge) -> Option<Violation> {
         let Decision { aggregate, version, .. } = decision;
         let last = match draft.version(aggregate) {
             Some(last) => last,
             None => self.versions.insert(aggregate.clone(), *version).unwrap_or_default(),
         };
-        let right = *version == last + 1 || standing == Standing::Next;
+        let right = *version == last + 1 || standing == Knowledge::FirstUnknown;
         (!right).then(|| (Kind::Version, format!("version {version} follows version {last}")))
     }
 }
 
-/// An event that isn't of the machines of what the decision is about.
-fn foreign(decision: &Decision) -> Option<Wrong> {
+/// Checks that all events belong to state machines of the decision's aggregate.
+fn check_event_types(decision: &Decision) -> Option<Violation> {
     let fits = |event: &&Event| match event {
         Event::Desired(_) | Event::Actual(_) | Event::Evacuating(_) | Event::Rollout(_) => {
             matches!(decision.aggregate, Aggregate::Process { .. })
@@ -104,11 +105,11 @@ fn foreign(decision: &Decision) -> Option<Wrong> {
         Event::Cluster(_) => matches!(decision.aggregate, Aggregate::Cluster),
     };
     let stray = decision.events.iter().find(|event| !fits(event))?;
-    Some((Kind::Illegal, format!("{} does not happen to {}", stray.type_name(), decision.aggregate)))
+    Some((Kind::Illegal, format!("event {} does not belong to {}", stray.type_name(), decision.aggregate)))
 }
 
-/// Whether a life begins with a decision: of a cell, that it comes.
-fn begins(decision: &Decision) -> bool {
+/// Returns `true` if the decision starts an epoch. A cell starts when it appears.
+fn starts_epoch(decision: &Decision) -> bool {
     let first = decision.events.first();
     match &decision.aggregate {
         Aggregate::Process { .. } => {
@@ -128,9 +129,9 @@ fn begins(decision: &Decision) -> bool {
     }
 }
 
-/// What is wrong with the life and the domain that a decision names.
-fn life(decision: &Decision, known: Option<(&Domain, Epoch)>) -> Option<Wrong> {
-    let begins = begins(decision);
+/// Checks the epoch and the domain that the decision names.
+fn life(decision: &Decision, known: Option<(&Domain, Epoch)>) -> Option<Violation> {
+    let begins = starts_epoch(decision);
     let (domain, epoch) = match &decision.aggregate {
         Aggregate::Process { domain, epoch, .. }
         | Aggregate::Task { domain, epoch, .. }
@@ -140,16 +141,16 @@ fn life(decision: &Decision, known: Option<(&Domain, Epoch)>) -> Option<Wrong> {
     };
     let what = match known {
         _ if begins && epoch != Epoch(decision.at) => {
-            format!("a life that begins at {} is called {}", decision.at, epoch.0)
+            format!("the epoch that starts at {} is named {}", decision.at, epoch.0)
         }
         Some((_, before)) if begins && before.0 >= epoch.0 => {
-            format!("a life that begins at {} is not later than that of {}", epoch.0, before.0)
+            format!("epoch {} is not later than epoch {}", epoch.0, before.0)
         }
         Some((_, before)) if !begins && before != epoch => {
-            format!("it is in its life of {}, and the decision is of that of {}", before.0, epoch.0)
+            format!("the current epoch is {}, but the decision is of epoch {}", before.0, epoch.0)
         }
         Some((known, _)) if !begins && known != domain => {
-            format!("it is in domain {known}, and the decision is of domain {domain}")
+            format!("the domain is {known}, but the decision is of domain {domain}")
         }
         Some(_) | None => return None,
     };

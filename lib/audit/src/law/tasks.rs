@@ -1,18 +1,19 @@
-//! What may happen to a task (docs/model.md, "Tasks").
+//! Rules for events of tasks (docs/internals/model/tasks.md, "Tasks").
 
 use schemas::Decision;
 use schemas::container::Instance;
 use schemas::entry::Actor;
 use schemas::task::{Event, Outcome, State, Task};
 
-use super::Wrong;
+use super::Violation;
 use crate::Kind;
 
-/// What is wrong with what happens to a task.
-pub(super) fn judge(task: Option<&Task>, event: &Event, decision: &Decision) -> Option<Wrong> {
+/// Checks an event of a task.
+pub(super) fn check_task(task: Option<&Task>, event: &Event, decision: &Decision) -> Option<Violation> {
     let state = task.and_then(|task| task.state.as_ref());
     if let (Event::Completed { .. }, Some(State::Completed(done) | State::Resolving(done))) = (event, state) {
-        let what = format!("it has ended already, as {:?}: the first outcome never changes", done.outcome);
+        let what =
+            format!("the task has already ended as {:?}: the first outcome never changes", done.outcome);
         return Some((Kind::Promise, what));
     }
     if let Event::Completed { by, outcome, .. } = event
@@ -26,7 +27,7 @@ pub(super) fn judge(task: Option<&Task>, event: &Event, decision: &Decision) -> 
         | (Event::Resolving {}, Some(State::Completed(_)))
         | (Event::Demoted {}, Some(State::Resolving(_)))
         | (Event::Deleted {}, Some(State::Completed(_) | State::Resolving(_))) => true,
-        (Event::Started { by, .. }, Some(State::Pending { .. })) => speaks(by, decision),
+        (Event::Started { by, .. }, Some(State::Pending { .. })) => is_own_cell(by, decision),
         (Event::Completed { .. }, Some(State::Pending { .. })) => true,
         (Event::Completed { by, .. }, Some(State::Running { by: runner })) => by.as_ref() == Some(runner),
         (Event::CallbackTried { attempt, .. }, Some(State::Completed(done) | State::Resolving(done))) => {
@@ -44,11 +45,11 @@ pub(super) fn judge(task: Option<&Task>, event: &Event, decision: &Decision) -> 
             _,
         ) => false,
     };
-    let is = task.map_or("not there", Task::state_name);
-    (!legal).then(|| (Kind::Illegal, format!("it is {is}, and {} said: {event:?}", decision.actor)))
+    let is = task.map_or("absent", Task::state_name);
+    (!legal).then(|| (Kind::Illegal, format!("the task is {is}: {} cannot decide {event:?}", decision.actor)))
 }
 
-/// Why it can't have ended so: a cell tells of its own containers only, and nobody else of a success.
+/// Checks the actor of a completion. A cell reports only its own containers, and only a cell reports success.
 fn ended(by: Option<&Instance>, outcome: &Outcome, decision: &Decision) -> Option<String> {
     let succeeded = match outcome {
         Outcome::Succeeded { .. } => true,
@@ -57,14 +58,15 @@ fn ended(by: Option<&Instance>, outcome: &Outcome, decision: &Decision) -> Optio
     match &decision.actor {
         Actor::Cell(cell) if by.is_some_and(|by| by.cell_id == *cell) => None,
         Actor::Cell(cell) => {
-            Some(format!("cell {cell} says that it has ended, and it is not in a container there"))
+            Some(format!("cell {cell} cannot complete the task: it does not have its container"))
         }
-        Actor::Client { .. } | Actor::Operator(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => succeeded
-            .then(|| format!("{} says that it has succeeded, and only its cell does", decision.actor)),
+        Actor::Client { .. } | Actor::Operator(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => {
+            succeeded.then(|| format!("{} reported success: only the cell of the task can", decision.actor))
+        }
     }
 }
 
-/// Only a container's own cell speaks for it.
-fn speaks(by: &Instance, decision: &Decision) -> bool {
+/// Returns `true` if the actor is the cell of the container.
+fn is_own_cell(by: &Instance, decision: &Decision) -> bool {
     matches!(&decision.actor, Actor::Cell(cell) if *cell == by.cell_id)
 }

@@ -1,4 +1,4 @@
-//! Tests of what an archive can and cannot do to the target folder.
+//! Tests of the changes that the unpacking of an archive can and cannot make to the target folder.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// Builds a tar archive from entries: path, type, permissions, and content or link target.
-fn tape(entries: &[(&str, EntryType, u32, &str)]) -> Vec<u8> {
+fn tar_bytes(entries: &[(&str, EntryType, u32, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(vec![]);
     for (path, kind, mode, content) in entries {
         let mut header = Header::new_gnu();
@@ -31,27 +31,27 @@ fn tape(entries: &[(&str, EntryType, u32, &str)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-fn unpacked(bytes: &[u8], most_bytes: u64) -> (TempDir, io::Result<()>) {
+fn unpack_bytes(bytes: &[u8], most_bytes: u64) -> (TempDir, io::Result<()>) {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("into")).unwrap();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     file.rewind().unwrap();
-    let files = Files::open(&root.path().join("into"), None).unwrap();
+    let files = FileTree::open(&root.path().join("into"), None).unwrap();
     let done = unpack(file, &files, most_bytes);
     (root, done)
 }
 
-fn refused(bytes: &[u8]) -> String {
-    let (root, done) = unpacked(bytes, 1000);
+fn unpack_error(bytes: &[u8]) -> String {
+    let (root, done) = unpack_bytes(bytes, 1000);
     let names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["into"], "something was written beside it");
+    assert_eq!(names, ["into"], "an entry was written outside the target folder");
     done.unwrap_err().to_string()
 }
 
 #[test]
 fn tar_keeps_permissions_times_and_links() {
-    let bytes = tape(&[
+    let bytes = tar_bytes(&[
         ("./", EntryType::Directory, 0o700, ""),
         ("bin/", EntryType::Directory, 0o555, ""),
         ("bin/run", EntryType::Regular, 0o755, "#!/bin/sh\n"),
@@ -63,7 +63,7 @@ fn tar_keeps_permissions_times_and_links() {
     let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
     packed.write_all(&bytes).unwrap();
     for archive in [bytes, packed.finish().unwrap()] {
-        let (root, done) = unpacked(&archive, 1000);
+        let (root, done) = unpack_bytes(&archive, 1000);
         done.unwrap();
         let into = root.path().join("into");
         let run = fs::metadata(into.join("bin/run")).unwrap();
@@ -84,7 +84,7 @@ fn zip_keeps_permissions_and_links() {
     writer.start_file("app/run", options.unix_permissions(0o4755)).unwrap();
     writer.write_all(b"hello").unwrap();
     writer.add_symlink("app/also", "run", options).unwrap();
-    let (root, done) = unpacked(&writer.finish().unwrap().into_inner(), 1000);
+    let (root, done) = unpack_bytes(&writer.finish().unwrap().into_inner(), 1000);
     done.unwrap();
     let into = root.path().join("into/app");
     assert_eq!(fs::metadata(into.join("run")).unwrap().mode() & 0o7777, 0o755);
@@ -95,34 +95,40 @@ fn zip_keeps_permissions_and_links() {
 #[test]
 fn entries_never_escape_the_target_folder() {
     let file = EntryType::Regular;
-    assert_eq!(refused(&tape(&[("../evil", file, 0o644, "x")])), "../evil: ../evil leads upwards");
     assert_eq!(
-        refused(&tape(&[("a/../../evil", file, 0o644, "x")])),
-        "a/../../evil: a/../../evil leads upwards"
+        unpack_error(&tar_bytes(&[("../evil", file, 0o644, "x")])),
+        "../evil: invalid path ../evil: .. is not allowed"
+    );
+    assert_eq!(
+        unpack_error(&tar_bytes(&[("a/../../evil", file, 0o644, "x")])),
+        "a/../../evil: invalid path a/../../evil: .. is not allowed"
     );
     let through_link = [("out", EntryType::Symlink, 0o777, "../.."), ("out/evil", file, 0o644, "x")];
     // The link is resolved as if the target folder were the root.
-    let (root, done) = unpacked(&tape(&through_link), 1000);
+    let (root, done) = unpack_bytes(&tar_bytes(&through_link), 1000);
     done.unwrap();
     assert!(root.path().join("into/evil").exists() && !root.path().join("evil").exists());
     let to_host = [("etc", EntryType::Symlink, 0o777, "/etc"), ("etc/evil", file, 0o644, "x")];
-    assert!(refused(&tape(&to_host)).starts_with("etc/evil: "));
-    assert!(refused(&tape(&[("passwd", EntryType::Link, 0o644, "/etc/passwd")])).starts_with("passwd: "));
+    assert!(unpack_error(&tar_bytes(&to_host)).starts_with("etc/evil: "));
+    assert!(
+        unpack_error(&tar_bytes(&[("passwd", EntryType::Link, 0o644, "/etc/passwd")]))
+            .starts_with("passwd: ")
+    );
     // An absolute path is taken relative to the target folder.
-    let (root, done) = unpacked(&tape(&[("/abs", file, 0o644, "x")]), 1000);
+    let (root, done) = unpack_bytes(&tar_bytes(&[("/abs", file, 0o644, "x")]), 1000);
     done.unwrap();
     assert!(root.path().join("into/abs").exists());
 }
 
 #[test]
 fn setuid_bits_are_removed_and_devices_skipped() {
-    let bytes = tape(&[
+    let bytes = tar_bytes(&[
         ("su", EntryType::Regular, 0o6755, "x"),
         ("null", EntryType::Char, 0o666, ""),
         ("disk", EntryType::Block, 0o666, ""),
         ("pipe", EntryType::Fifo, 0o666, ""),
     ]);
-    let (root, done) = unpacked(&bytes, 1000);
+    let (root, done) = unpack_bytes(&bytes, 1000);
     done.unwrap();
     let into = root.path().join("into");
     assert_eq!(fs::metadata(into.join("su")).unwrap().mode() & 0o7777, 0o755);
@@ -131,15 +137,15 @@ fn setuid_bits_are_removed_and_devices_skipped() {
 
 #[test]
 fn oversized_or_invalid_archive_is_rejected() {
-    let large = tape(&[
+    let large = tar_bytes(&[
         ("a", EntryType::Regular, 0o644, &"x".repeat(600)),
         ("b", EntryType::Regular, 0o644, &"x".repeat(600)),
     ]);
-    assert_eq!(refused(&large), "b: the archive is larger than 1000 bytes, unpacked");
+    assert_eq!(unpack_error(&large), "b: the archive is larger than 1000 bytes when unpacked");
     for none in [&b""[..], b"hello", &[b'x'; 2000]] {
-        assert_eq!(refused(none), "it is no archive: use tar, tar with gzip, or zip");
+        assert_eq!(unpack_error(none), "unknown archive format: expected tar, tar with gzip, or zip");
     }
-    let whole = tape(&[("a", EntryType::Regular, 0o644, &"x".repeat(600))]);
-    assert!(!refused(&whole[..700]).is_empty(), "an archive that is cut off");
-    assert!(unpacked(&[0; 1024], 0).1.is_ok(), "an empty one");
+    let whole = tar_bytes(&[("a", EntryType::Regular, 0o644, &"x".repeat(600))]);
+    assert!(!unpack_error(&whole[..700]).is_empty(), "truncated archive");
+    assert!(unpack_bytes(&[0; 1024], 0).1.is_ok(), "empty archive");
 }

@@ -1,6 +1,6 @@
-//! Control groups that remain after a rep was killed and never restarted. Each executor records its groups
-//! and its data folder on the host. The next executor of the host, with any data folder, removes empty groups
-//! of data folders that no executor uses.
+//! Control groups that remain after a rep was killed and never restarted. Each executor records the paths of
+//! its control groups and of its data folder on the host. An executor that starts later with any data folder
+//! reads these records. It removes the empty control groups of data folders that no executor uses.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -12,28 +12,28 @@ use rustix::io::Errno;
 
 use super::{groups_in, remove_base, remove_once};
 
-/// Folder of the records.
-const HOST: &str = "/run/muster/groups";
+/// Folder of the records on this host.
+const RECORDS_DIR: &str = "/run/muster/groups";
 
-/// Records the bases of a data folder, in which `lock` is the lock file. Removes the empty groups of other
-/// data folders that no executor uses. If the record cannot be written, nothing happens.
+/// Records the base groups of the data folder `data`. Removes the empty control groups of other data folders
+/// that no executor uses. `lock` is the name of the lock file in a data folder. A failure is only logged.
 pub(crate) fn record_and_clean(data: &Path, lock: &str, bases: &[PathBuf]) {
-    if let Err(error) = try_to(Path::new(HOST), data, lock, bases) {
-        tracing::debug!(%error, "cannot record control groups in {HOST}");
+    if let Err(error) = try_record_and_clean(Path::new(RECORDS_DIR), data, lock, bases) {
+        tracing::debug!(%error, "cannot record control groups in {RECORDS_DIR}");
     }
 }
 
-fn try_to(host: &Path, data: &Path, lock: &str, bases: &[PathBuf]) -> io::Result<()> {
+fn try_record_and_clean(host: &Path, data: &Path, lock: &str, bases: &[PathBuf]) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(host)?;
     for entry in fs::read_dir(host)? {
         let record = entry?.path();
         let text = fs::read_to_string(&record)?;
         let mut lines = text.lines().map(PathBuf::from);
         let Some(other) = lines.next() else { continue };
-        let held = if other == data { Held::ByOther } else { hold(&other.join(lock))? };
-        if !matches!(held, Held::ByOther) {
+        let held = if other == data { LockState::HeldByOther } else { try_lock(&other.join(lock))? };
+        if !matches!(held, LockState::HeldByOther) {
             let bases: Vec<PathBuf> = lines.collect();
-            bases.iter().for_each(|base| clean(base));
+            bases.iter().for_each(|base| remove_empty_groups(base));
             if !bases.iter().any(|base| base.exists()) {
                 fs::remove_file(&record)?;
             }
@@ -44,31 +44,32 @@ fn try_to(host: &Path, data: &Path, lock: &str, bases: &[PathBuf]) -> io::Result
     fs::write(host.join(name), lines.map(|path| format!("{}\n", path.display())).collect::<String>())
 }
 
-/// Holder of a data folder.
-enum Held {
+/// State of the lock of a data folder.
+enum LockState {
     /// The data folder does not exist.
-    Never,
-    /// This program, until the file is closed. No other executor can start with the folder until then.
-    Here(#[expect(dead_code, reason = "it is held, never used")] File),
-    /// Another program.
-    ByOther,
+    NoFolder,
+    /// This program has acquired the lock, and holds it until the file is closed. No other executor can open
+    /// the data folder until then.
+    Acquired(#[expect(dead_code, reason = "the open file holds the lock")] File),
+    /// Another program holds the lock.
+    HeldByOther,
 }
 
 /// Takes the lock of a data folder if no program holds it.
-fn hold(lock: &Path) -> io::Result<Held> {
+fn try_lock(lock: &Path) -> io::Result<LockState> {
     let file = match File::open(lock) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Held::Never),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockState::NoFolder),
         file => file?,
     };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Held::Here(file)),
-        Err(Errno::WOULDBLOCK) => Ok(Held::ByOther),
+        Ok(()) => Ok(LockState::Acquired(file)),
+        Err(Errno::WOULDBLOCK) => Ok(LockState::HeldByOther),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Removes the empty groups of a base. The kernel refuses to remove the others.
-fn clean(base: &Path) {
+/// Removes the empty groups of a base group. The kernel refuses to remove groups with processes.
+fn remove_empty_groups(base: &Path) {
     for group in groups_in(base).unwrap_or_default() {
         drop(remove_once(&group));
     }
@@ -93,10 +94,16 @@ mod tests {
         ] {
             fs::create_dir_all(path(folder)).unwrap();
         }
-        // Like a group with processes, a folder that is not empty cannot be removed.
+        // This folder stands for a group with processes: it is not empty, so it cannot be removed.
         fs::write(path("groups/muster-killed/full/process"), "").unwrap();
         let open = |name: &str| {
-            try_to(&path("host"), &path(name), "lock", &[path(&format!("groups/muster-{name}"))]).unwrap();
+            try_record_and_clean(
+                &path("host"),
+                &path(name),
+                "lock",
+                &[path(&format!("groups/muster-{name}"))],
+            )
+            .unwrap();
         };
         let lock = File::create(path("running/lock")).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -108,6 +115,6 @@ mod tests {
         fs::remove_file(path("groups/muster-killed/full/process")).unwrap();
         open("own");
         assert!(!path("groups/muster-killed").exists() && !path("host/muster-killed").exists());
-        assert!(path("groups/muster-running/a").exists(), "its executor runs");
+        assert!(path("groups/muster-running/a").exists(), "its executor is running");
     }
 }

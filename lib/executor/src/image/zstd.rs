@@ -7,20 +7,20 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// Reader of the decompressed content of all frames.
-pub(super) struct Frames<R> {
+pub(super) struct FrameReader<R> {
     source: R,
     decoder: FrameDecoder,
     /// `true` while a frame is being decoded.
     within: bool,
 }
 
-impl<R: BufRead> Frames<R> {
+impl<R: BufRead> FrameReader<R> {
     pub(super) fn new(source: R) -> Self {
         Self { source, decoder: FrameDecoder::new(), within: false }
     }
 
     /// Starts the next frame. Returns `false` at the end of the input.
-    fn begin(&mut self) -> io::Result<bool> {
+    fn start_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
                 Ok(()) => {
@@ -43,7 +43,7 @@ impl<R: BufRead> Frames<R> {
     }
 }
 
-impl<R: BufRead> Read for Frames<R> {
+impl<R: BufRead> Read for FrameReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             while self.within && self.decoder.can_collect() == 0 {
@@ -57,7 +57,7 @@ impl<R: BufRead> Read for Frames<R> {
             if self.within {
                 return self.decoder.read(into);
             }
-            if !self.begin()? {
+            if !self.start_frame()? {
                 return Ok(0);
             }
         }
@@ -72,7 +72,7 @@ mod tests {
 
     fn read(packed: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = vec![];
-        Frames::new(packed).read_to_end(&mut out).map(|_| out)
+        FrameReader::new(packed).read_to_end(&mut out).map(|_| out)
     }
 
     #[test]
@@ -83,8 +83,8 @@ mod tests {
         let all = [packed(b"one "), skipped.clone(), packed(b""), packed(&large), skipped].concat();
         assert_eq!(read(&all).unwrap(), [b"one ", &large[..]].concat());
         assert_eq!(read(b"").unwrap(), b"");
-        assert!(read(&all[..all.len() - 1]).is_err(), "what is skipped is cut short");
-        assert!(read(&packed(&large)[..100]).is_err(), "a frame is cut short");
+        assert!(read(&all[..all.len() - 1]).is_err(), "truncated skippable frame");
+        assert!(read(&packed(&large)[..100]).is_err(), "truncated frame");
         assert!(read(b"no frame").is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! Seccomp filters: the system calls that programs of a container may not make.
 //!
-//! Every known call is allowed except for those below, which no program in a container needs. They mount file
-//! systems, load code into the kernel, trace processes, create namespaces, or have been used to escape from
-//! containers. Unknown calls, of a newer kernel or of another ABI, fail as if the kernel did not have them.
+//! Every known call is allowed except for those below, which no program in a container needs. The refused
+//! calls mount file systems, load code into the kernel, trace processes, create namespaces, or have been used
+//! to escape from containers. Unknown calls, which belong to a newer kernel or to a different ABI, fail as if
+//! the kernel did not support them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,21 +13,21 @@ use seccompiler::{
     apply_filter,
 };
 
-/// Number after the last known call.
-const KNOWN: i64 = 470;
+/// Exclusive upper bound of the numbers of the known calls.
+const KNOWN_CALLS_END: i64 = 470;
 
-/// Calls that the C library does not name yet. Numbers from 424 on are the same on every architecture.
+/// Calls that the C library does not name yet. Numbers of 424 or higher are the same on every architecture.
 const STATMOUNT: i64 = 457;
 const LISTMOUNT: i64 = 458;
 const OPEN_TREE_ATTR: i64 = 467;
 
 /// Permitted arguments of `personality`: Linux itself, its variants for 32 bits or with an older version
-/// number, and the query of the current value.
-const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
+/// number, and the value that only queries the current personality.
+const ALLOWED_PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
 /// Refused calls.
 const REFUSED: &[i64] = &[
-    // File system administration, and access by handles, which bypasses permissions.
+    // File system administration, and file access by handles, which bypasses permissions.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -91,7 +92,7 @@ const REFUSED: &[i64] = &[
 
 /// Refused calls that exist only on some architectures.
 #[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[i64] = &[
+const REFUSED_ON_ARCH: &[i64] = &[
     libc::SYS_iopl,
     libc::SYS_ioperm,
     libc::SYS_modify_ldt,
@@ -104,7 +105,7 @@ const REFUSED_HERE: &[i64] = &[
 const REFUSED_HERE: &[i64] = &[];
 
 /// Flags of `clone` that create namespaces.
-const NAMESPACES: u64 = (libc::CLONE_NEWNS
+const NAMESPACE_FLAGS: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWIPC
@@ -115,20 +116,20 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 
 /// `ioctl` that injects input into a shared terminal.
 const TIOCSTI: u64 = 0x5412;
-/// `ioctl` that injects input by the selection of a console.
+/// `ioctl` that injects input through the selection of a console.
 const TIOCLINUX: u64 = 0x541c;
 
 /// Refuses these calls to this program and to all programs that it starts or executes.
-pub(super) fn refuse() -> io::Result<()> {
+pub(super) fn install_filters() -> io::Result<()> {
     let fails = |number: i32| SeccompAction::Errno(number.unsigned_abs());
     // A filter cannot inspect the flags of `clone3`, which are in memory. The error ENOSYS makes the C
     // library fall back to `clone`.
-    let mut without_clone3 = allowed();
+    let mut without_clone3 = known_calls();
     without_clone3.remove(&libc::SYS_clone3);
     let filters = [
         (without_clone3, fails(libc::ENOSYS), SeccompAction::Allow),
-        (by_argument().map_err(io::Error::other)?, SeccompAction::Allow, fails(libc::EPERM)),
-        (refused(), SeccompAction::Allow, fails(libc::EPERM)),
+        (calls_refused_by_argument().map_err(io::Error::other)?, SeccompAction::Allow, fails(libc::EPERM)),
+        (refused_calls(), SeccompAction::Allow, fails(libc::EPERM)),
     ];
     for (rules, otherwise, matched) in filters {
         let filter = SeccompFilter::new(rules, otherwise, matched, arch()?).map_err(io::Error::other)?;
@@ -145,28 +146,28 @@ fn arch() -> io::Result<TargetArch> {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Returns all known calls.
-fn allowed() -> Rules {
-    (0..KNOWN).map(|number| (number, vec![])).collect()
+fn known_calls() -> Rules {
+    (0..KNOWN_CALLS_END).map(|number| (number, vec![])).collect()
 }
 
 /// Returns the refused calls.
-fn refused() -> Rules {
-    REFUSED.iter().chain(REFUSED_HERE).map(|number| (*number, vec![])).collect()
+fn refused_calls() -> Rules {
+    REFUSED.iter().chain(REFUSED_ON_ARCH).map(|number| (*number, vec![])).collect()
 }
 
 /// Returns the calls that are refused for some arguments only: those that create namespaces, inject input
 /// into a shared terminal, or open sockets of virtual machines.
-fn by_argument() -> Result<Rules, seccompiler::BackendError> {
+fn calls_refused_by_argument() -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpArgLen::{Dword, Qword};
     let one = |at: u8, width, operator, value: u64| {
         SeccompRule::new(vec![SeccompCondition::new(at, width, operator, value)?])
     };
     let mut namespaces = vec![];
-    for bit in (0..64).map(|bit| 1 << bit).filter(|bit| NAMESPACES & bit != 0) {
+    for bit in (0..64).map(|bit| 1 << bit).filter(|bit| NAMESPACE_FLAGS & bit != 0) {
         namespaces.push(one(0, Qword, SeccompCmpOp::MaskedEq(bit), bit)?);
     }
     // Other personalities make memory executable or addresses predictable.
-    let others = PERSONALITIES.map(|known| SeccompCondition::new(0, Dword, SeccompCmpOp::Ne, known));
+    let others = ALLOWED_PERSONALITIES.map(|known| SeccompCondition::new(0, Dword, SeccompCmpOp::Ne, known));
     let personality = SeccompRule::new(others.into_iter().collect::<Result<_, _>>()?)?;
     let ioctl = |request: u64| one(1, Dword, SeccompCmpOp::Eq, request);
     Ok(BTreeMap::from([

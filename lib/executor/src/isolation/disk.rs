@@ -1,4 +1,5 @@
-//! Disk use of a container: the files below its folders, and deleted files that its processes hold open.
+//! Disk use of a container. It includes the files below the container's folders, and deleted files that its
+//! processes hold open.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,38 +13,38 @@ use rustix::io::Errno;
 use crate::processes::descendants;
 
 /// Unit in which the kernel counts the blocks of a file, in bytes.
-const BLOCK: u64 = 512;
-/// Minimum disk use of a file or folder, in bytes. An empty one uses an inode.
+const BLOCK_BYTES: u64 = 512;
+/// Minimum disk use of a file or folder, in bytes. Even an empty file or folder uses an inode.
 const ENTRY_BYTES: u64 = 4096;
-/// Maximum nesting of folders that is counted. Each level uses a descriptor of the shim.
-const DEPTH: usize = 256;
+/// Maximum depth of nested folders that are counted. Each level uses one descriptor of the shim.
+const MAX_DEPTH: usize = 256;
 
 /// Folders and processes of a container whose disk use is counted.
 #[derive(Clone, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct DiskUsage {
     folders: [PathBuf; 2],
     /// Process that is the ancestor of all processes of the container.
     shim: i32,
     /// `true` if this program may inspect every process of the container.
-    sees_all: bool,
+    can_inspect_all: bool,
 }
 
-impl Counted {
-    pub(crate) fn new(folder: &Path, shim: i32, sees_all: bool) -> Self {
-        Self { folders: [folder.join("work"), folder.join("tmp")], shim, sees_all }
+impl DiskUsage {
+    pub(crate) fn new(folder: &Path, shim: i32, can_inspect_all: bool) -> Self {
+        Self { folders: [folder.join("work"), folder.join("tmp")], shim, can_inspect_all }
     }
 
-    /// Returns the bytes that the container uses. Counting stops once the sum exceeds `limit`, so a container
-    /// cannot make it take longer than its limit allows. Links are not followed, and entries that disappear
-    /// during the count are ignored.
-    pub(crate) fn used(&self, limit: u64) -> io::Result<u64> {
-        let mut count = Count { limit, bytes: 0, seen: BTreeSet::new(), disks: BTreeSet::new() };
+    /// Returns the number of bytes that the container uses. Counting stops once the sum exceeds `limit`, so
+    /// the limit also bounds the time that the count takes. Links are not followed, and entries that
+    /// disappear during the count are ignored.
+    pub(crate) fn used_bytes(&self, limit: u64) -> io::Result<u64> {
+        let mut count = Counter { limit, bytes: 0, seen: BTreeSet::new(), devices: BTreeSet::new() };
         for folder in &self.folders {
             count.walk(folder)?;
         }
         for process in descendants(self.shim) {
-            match count.deleted_files_of(process.pid()) {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !self.sees_all => {}
+            match count.add_deleted_files(process.pid()) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !self.can_inspect_all => {}
                 done => done?,
             }
         }
@@ -51,16 +52,17 @@ impl Counted {
     }
 }
 
-struct Count {
+struct Counter {
     limit: u64,
     bytes: u64,
-    /// Files that may be found again, by device and inode: those with several names, and deleted ones.
+    /// Device and inode of the files that may be found more than once: files with several names, and deleted
+    /// files.
     seen: BTreeSet<(u64, u64)>,
     /// Devices of the counted folders.
-    disks: BTreeSet<u64>,
+    devices: BTreeSet<u64>,
 }
 
-impl Count {
+impl Counter {
     const fn is_over(&self) -> bool {
         self.bytes > self.limit
     }
@@ -70,16 +72,16 @@ impl Count {
         if !is_folder && found.st_nlink != 1 && !self.seen.insert((found.st_dev, found.st_ino)) {
             return;
         }
-        let blocks = u64::try_from(found.st_blocks).unwrap_or_default().saturating_mul(BLOCK);
+        let blocks = u64::try_from(found.st_blocks).unwrap_or_default().saturating_mul(BLOCK_BYTES);
         self.bytes = self.bytes.saturating_add(blocks.max(ENTRY_BYTES));
     }
 
-    /// Counts everything below a folder. Descriptors are used because a path may be longer than the kernel
+    /// Counts everything below a folder. It uses descriptors because a path may be longer than the kernel
     /// accepts.
     fn walk(&mut self, folder: &Path) -> io::Result<()> {
         let mut open: Vec<Dir> = vec![];
         if let Some(top) = open_folder(CWD, folder)? {
-            self.disks.insert(rustix::fs::fstat(&top)?.st_dev);
+            self.devices.insert(rustix::fs::fstat(&top)?.st_dev);
             open.push(Dir::new(top)?);
         }
         while let Some(folder) = open.last_mut().filter(|_| !self.is_over()) {
@@ -92,7 +94,7 @@ impl Count {
             if name == c"." || name == c".." {
                 continue;
             }
-            let Some(found) = unless_gone(statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW))? else {
+            let Some(found) = ignore_missing(statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW))? else {
                 continue;
             };
             self.add(&found);
@@ -100,8 +102,8 @@ impl Count {
                 continue;
             }
             let inner = open_folder(folder.fd()?, name)?;
-            if open.len() >= DEPTH {
-                return Err(io::Error::other(format!("its folders are nested deeper than {DEPTH} levels")));
+            if open.len() >= MAX_DEPTH {
+                return Err(io::Error::other(format!("folders are nested deeper than {MAX_DEPTH} levels")));
             }
             if let Some(inner) = inner {
                 open.push(Dir::new(inner)?);
@@ -110,18 +112,18 @@ impl Count {
         Ok(())
     }
 
-    /// Counts deleted files on the counted devices that a process holds open.
-    fn deleted_files_of(&mut self, pid: i32) -> io::Result<()> {
+    /// Counts the deleted files that a process holds open, if they are on one of the counted devices.
+    fn add_deleted_files(&mut self, pid: i32) -> io::Result<()> {
         let folder = format!("/proc/{pid}/fd");
-        let Some(entries) = unless_ended(fs::read_dir(folder))? else { return Ok(()) };
+        let Some(entries) = ignore_exited(fs::read_dir(folder))? else { return Ok(()) };
         for entry in entries {
             if self.is_over() {
                 break;
             }
-            let Some(entry) = unless_ended(entry)? else { continue };
-            let Some(found) = unless_ended(stat(entry.path()).map_err(io::Error::from))? else { continue };
+            let Some(entry) = ignore_exited(entry)? else { continue };
+            let Some(found) = ignore_exited(stat(entry.path()).map_err(io::Error::from))? else { continue };
             let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-            if is_file && found.st_nlink == 0 && self.disks.contains(&found.st_dev) {
+            if is_file && found.st_nlink == 0 && self.devices.contains(&found.st_dev) {
                 self.add(&found);
             }
         }
@@ -135,10 +137,10 @@ fn open_folder(
     name: impl rustix::path::Arg,
 ) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    unless_gone(openat(at, name, flags, Mode::empty()))
+    ignore_missing(openat(at, name, flags, Mode::empty()))
 }
 
-fn unless_gone<T>(found: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+fn ignore_missing<T>(found: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         // The entry was removed or replaced.
@@ -147,8 +149,8 @@ fn unless_gone<T>(found: rustix::io::Result<T>) -> rustix::io::Result<Option<T>>
     }
 }
 
-/// Returns an entry of `/proc`. `None` if the process or the descriptor is gone.
-fn unless_ended<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+/// Returns the result of reading an entry of `/proc`. `None` if the process or the descriptor is gone.
+fn ignore_exited<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -168,7 +170,7 @@ mod tests {
 
     fn used(root: &Path) -> u64 {
         let own = rustix::process::getpid().as_raw_pid();
-        Counted::new(root, own, true).used(u64::MAX).unwrap()
+        DiskUsage::new(root, own, true).used_bytes(u64::MAX).unwrap()
     }
 
     #[test]
@@ -212,8 +214,8 @@ mod tests {
     #[test]
     fn too_deeply_nested_folders_are_an_error() {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("work").join(vec!["d"; DEPTH + 1].join("/"))).unwrap();
-        let error = Counted::new(root.path(), 1, true).used(u64::MAX).unwrap_err();
-        assert_eq!(error.to_string(), "its folders are nested deeper than 256 levels");
+        fs::create_dir_all(root.path().join("work").join(vec!["d"; MAX_DEPTH + 1].join("/"))).unwrap();
+        let error = DiskUsage::new(root.path(), 1, true).used_bytes(u64::MAX).unwrap_err();
+        assert_eq!(error.to_string(), "folders are nested deeper than 256 levels");
     }
 }

@@ -13,76 +13,82 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Gid, Uid, chown};
 use rustix::thread::CapabilitySets;
 
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 
-use super::mounts::{HARMLESS, fresh, keep_to_ourselves};
-use super::outer::{LIMIT, LOOK, named};
+use super::mounts::{NOSUID_NODEV, make_private, mount_kernel_fs};
+use super::outer::{HANDSHAKE_TIMEOUT, POLL_INTERVAL, with_operation};
 use super::plan::Plan;
 use super::{kernel, loopback, tree, users};
 
 /// Enters the container. The working directory must be the container's folder.
 pub(crate) fn enter(plan: &Plan, name: &str) -> io::Result<()> {
-    if plan.has(Wall::Hostname) {
+    if plan.has(IsolationLayer::Hostname) {
         rustix::system::sethostname(name.as_bytes())
-            .map_err(|error| named("name the container", error.into()))?;
+            .map_err(|error| with_operation("set the hostname of the container", error.into()))?;
     }
     if plan.own_network {
-        loopback::up().map_err(|error| named("open the network of the container", error))?;
+        loopback::bring_up()
+            .map_err(|error| with_operation("bring up the loopback device of the container", error))?;
     }
-    if plan.has(Wall::Files) {
-        own_files(plan)?;
+    if plan.has(IsolationLayer::Files) {
+        build_file_system(plan)?;
     }
     if let Some(first) = plan.first_id {
-        give_away(plan, first)?;
-        leave_users(first)?;
+        chown_folders(plan, first)?;
+        enter_user_namespace(first)?;
     }
-    kernel::limit(plan.first_id.is_some())
+    kernel::write_limits(plan.first_id.is_some())
 }
 
-fn own_files(plan: &Plan) -> io::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| named("leave the mounts of the host", error.into()))?;
-    keep_to_ourselves()?;
-    if plan.has(Wall::Processes) {
+fn build_file_system(plan: &Plan) -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)
+        .map_err(|error| with_operation("create a mount namespace", error.into()))?;
+    make_private()?;
+    if plan.has(IsolationLayer::Processes) {
         // This program also reads `/proc` to find processes.
-        fresh("proc", Path::new("/proc"), HARMLESS | MsFlags::MS_NOEXEC, "")?;
+        mount_kernel_fs("proc", Path::new("/proc"), NOSUID_NODEV | MsFlags::MS_NOEXEC, "")?;
     }
-    tree::make(plan)
+    tree::build(plan)
 }
 
-/// Gives the folder to the container's root user, and the work directory to the user that runs its programs.
-fn give_away(plan: &Plan, first: u32) -> io::Result<()> {
-    let owner = if plan.has(Wall::Files) {
-        users::find(&Path::new(tree::ROOT).join("etc"), plan.user())?
+/// Makes the container's root user the owner of the container's folder. Makes the user that runs its programs
+/// the owner of the work directory.
+fn chown_folders(plan: &Plan, first: u32) -> io::Result<()> {
+    let owner = if plan.has(IsolationLayer::Files) {
+        users::find(&Path::new(tree::ROOT).join("etc"), plan.default_user())?
     } else {
         users::find(Path::new("/etc"), "root")?
     };
     let give = |path: &str, user: u32, group: u32| {
         chown(path, Some(Uid::from_raw(first + user)), Some(Gid::from_raw(first + group)))
-            .map_err(|error| named(&format!("give {path} to the container"), error.into()))
+            .map_err(|error| with_operation(&format!("change the owner of {path}"), error.into()))
     };
     give("work", owner.id, owner.group)?;
-    // Programs of every user of the container start there. Other users of the host cannot reach the folder.
+    // Programs of every user of the container start in the work directory. Users of the host cannot reach it,
+    // because they have no access to the container's folder.
     fs::set_permissions("work", fs::Permissions::from_mode(0o1777))?;
     [".", "log"].into_iter().try_for_each(|path| give(path, 0, 0))
 }
 
-/// Creates a user namespace, waits until the outer program has written its id maps, and becomes root in it.
+/// Creates a user namespace, waits until the outer program has written its id maps, and becomes root in the
+/// namespace.
 ///
-/// The kernel charges the resources of a user namespace to its owner as well. This program therefore first
-/// becomes the host user that is root in the container. A container thus uses up no quota of root or of
-/// another container.
-fn leave_users(first: u32) -> io::Result<()> {
+/// The kernel charges the resources of a user namespace to its owner as well. Before the namespace is
+/// created, this program therefore becomes the host user that is root in the container. A container thus uses
+/// up no quota of the host's root user or of another container.
+fn enter_user_namespace(first: u32) -> io::Result<()> {
     let owner = Uid::from_raw(first);
     rustix::thread::set_thread_res_uid(Uid::ROOT, owner, Uid::ROOT)?;
     let rights = rustix::thread::capabilities(None)?;
     rustix::thread::set_capabilities(None, CapabilitySets { effective: rights.permitted, ..rights })?;
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| named("leave the users of the host", error.into()))?;
-    let end = Instant::now() + LIMIT;
+    unshare(CloneFlags::CLONE_NEWUSER)
+        .map_err(|error| with_operation("create a user namespace", error.into()))?;
+    let end = Instant::now() + HANDSHAKE_TIMEOUT;
     while fs::read_to_string("/proc/self/uid_map")?.trim().is_empty() {
         if Instant::now() > end {
-            return Err(io::Error::other("the container got no users"));
+            return Err(io::Error::other("timed out waiting for the id maps of the container"));
         }
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
     let (user, group) = (Uid::ROOT, Gid::ROOT);
     rustix::thread::set_thread_groups(&[])?;

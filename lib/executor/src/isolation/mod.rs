@@ -1,15 +1,17 @@
-//! Isolation of a container from its host and from other containers (docs/model.md, "Isolation").
+//! Isolation of a container from its host and from other containers (docs/internals/model/containers.md,
+//! "Isolation").
 //!
 //! ```text
-//!   rep ──▶ shim            enters the groups, creates namespaces, writes the id maps of the next program, waits
+//!   rep ──▶ shim            enters the control groups, creates namespaces, writes the id maps of the next program, waits
 //!            └─▶ shim init  is process 1 of the container: builds its file system, then acts as every shim does
 //!                 └─▶ shim program   enters that file system, drops all rights, becomes the program (or unpacks)
 //! ```
 //!
-//! Three programs are needed, since each step requires a new process with one thread. The process that
-//! creates a process namespace is not in it, and process 1 in it needs rights that no program of a container
-//! may have. The last program receives its request over a socket, since an environment from a definition must
-//! not affect a program with rights.
+//! Three programs are needed, since each step requires a new process with one thread. A process that creates
+//! a process namespace is not itself in the namespace. Process 1 of the namespace needs rights that no
+//! program of a container may have. The last program receives its request over a socket and not through its
+//! environment. The definition determines the environment, which must not affect a program that still has
+//! rights.
 //!
 //! | the file | does |
 //! |---|---|
@@ -20,7 +22,7 @@
 //! | `users.rs` | users of the container by name, and their ids on the host |
 //! | `terminal.rs` | terminals for interactive programs |
 //! | `calls.rs`, `landlock.rs` | refused system calls; Landlock |
-//! | `kernel.rs` | kernel limits for its users |
+//! | `kernel.rs` | kernel limits for the users of a container |
 //! | `disk.rs` | disk use |
 
 mod calls;
@@ -38,18 +40,20 @@ mod terminal;
 mod tree;
 mod users;
 
-pub(crate) use disk::Counted;
+pub(crate) use disk::DiskUsage;
 pub(crate) use inner::enter;
-pub(crate) use outer::{again, lead, leaves_host};
-pub(crate) use plan::{Plan, Tree, masked};
-pub(crate) use probe::{Found, kernel_walls, ladder};
-pub(crate) use program::{Deed, NotStarted, Session, Wish, become_program, exchange, exchange_for_file};
-pub(crate) use terminal::{Pair, resize};
+pub(crate) use outer::{leaves_host, reexec_command, run_outer};
+pub(crate) use plan::{Plan, RootFs, masked_paths};
+pub(crate) use probe::{HostIsolation, candidates, kernel_layers};
+pub(crate) use program::{
+    Operation, ProgramRequest, Session, StartError, request_file, run_program, send_request,
+};
+pub(crate) use terminal::{Pty, resize};
 pub(crate) use users::OWNER;
 
 /// Argument that selects the second of the three programs.
 pub(crate) const INIT: &str = "init";
-/// Argument that selects the third.
+/// Argument that selects the third of the three programs.
 pub(crate) const PROGRAM: &str = "program";
-/// Work directory of a container as its programs see it, and home of the user that owns it.
-pub(crate) const WORK: &str = "/home/vcap";
+/// Work directory of a container as its programs see it. It is also the home of the user that owns it.
+pub(crate) const WORK_DIR: &str = "/home/vcap";

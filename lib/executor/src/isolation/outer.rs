@@ -10,104 +10,106 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{getegid, geteuid};
 
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 
 use super::plan::Plan;
 use super::users;
-use crate::ids::IDS;
+use crate::ids::RANGE_LEN;
 
-/// Maximum time that the first two programs wait for each other. Each of them only makes a few system calls
-/// in that time.
-pub(super) const LIMIT: Duration = Duration::from_secs(20);
-/// Polling interval of that wait.
-pub(super) const LOOK: Duration = Duration::from_micros(200);
+/// Maximum time for which the first and the second program wait for each other. Each of them only makes a few
+/// system calls in that time.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Polling interval while the first two programs wait for each other.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// Returns `true` if this container leaves any namespace of the host.
+/// Returns `true` if this container has at least one namespace of its own.
 pub(crate) fn leaves_host(plan: &Plan) -> bool {
-    plan.has(Wall::Files) || !namespaces(plan).is_empty()
+    plan.has(IsolationLayer::Files) || !namespaces(plan).is_empty()
 }
 
-/// Returns the container's own namespaces except for the mount namespace. Its first process creates that one,
-/// since this program needs the host's view of `/proc`.
+/// Returns the namespaces of the container's own, except for the mount namespace. The first process of the
+/// container creates the mount namespace, since this program needs the host's view of `/proc`.
 fn namespaces(plan: &Plan) -> CloneFlags {
     let wanted = [
-        (plan.has(Wall::Processes), CloneFlags::CLONE_NEWPID),
-        (plan.has(Wall::Ipc), CloneFlags::CLONE_NEWIPC),
-        (plan.has(Wall::Hostname), CloneFlags::CLONE_NEWUTS),
+        (plan.has(IsolationLayer::Processes), CloneFlags::CLONE_NEWPID),
+        (plan.has(IsolationLayer::Ipc), CloneFlags::CLONE_NEWIPC),
+        (plan.has(IsolationLayer::Hostname), CloneFlags::CLONE_NEWUTS),
         (plan.own_network, CloneFlags::CLONE_NEWNET),
     ];
     wanted.into_iter().filter(|(has, _)| *has).map(|(_, flag)| flag).collect()
 }
 
 /// Starts the second program in new namespaces, and exits with its result.
-pub(crate) fn lead(plan: &Plan) -> io::Result<ExitCode> {
+pub(crate) fn run_outer(plan: &Plan) -> io::Result<ExitCode> {
     let mut flags = namespaces(plan);
     if plan.first_id.is_none() {
-        // Without root the other namespaces require a user namespace, in which this program is then root.
+        // Without root, the other namespaces require a user namespace. This program is root in that
+        // namespace.
         flags |= CloneFlags::CLONE_NEWUSER;
     }
-    if plan.has(Wall::Memory) {
-        // This shim is in the container's groups and should not be chosen by the OOM killer. If setting the
-        // score is not permitted, the kernel chooses by size.
+    if plan.has(IsolationLayer::Memory) {
+        // This shim is a member of the container's control groups, but the OOM killer should not choose it.
+        // If setting the score is not permitted, the kernel chooses a process by its memory use.
         drop(fs::write("/proc/self/oom_score_adj", "-1000"));
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    unshare(flags).map_err(|error| named("leave the namespaces of the host", error.into()))?;
+    unshare(flags).map_err(|error| with_operation("create namespaces", error.into()))?;
     if plan.first_id.is_none() {
-        be_root_of_oneself(user, group).map_err(|error| named("be root of a namespace", error))?;
+        map_self_to_root(user, group)
+            .map_err(|error| with_operation("become root of the user namespace", error))?;
     }
-    let mut inner = again().args(std::env::args_os().skip(1)).arg(super::INIT).spawn()?;
+    let mut inner = reexec_command().args(std::env::args_os().skip(1)).arg(super::INIT).spawn()?;
     if let Some(first) = plan.first_id
-        && let Err(error) = give_users(&mut inner, first)
+        && let Err(error) = write_id_maps(&mut inner, first)
     {
         inner.kill()?;
         inner.wait()?;
-        return Err(named("give the container its users", error));
+        return Err(with_operation("write the id maps of the container", error));
     }
     let end = inner.wait()?;
     Ok(if end.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn be_root_of_oneself(user: u32, group: u32) -> io::Result<()> {
+fn map_self_to_root(user: u32, group: u32) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
-/// Waits until the second program has created its user namespace, and writes its id maps. A process inside
-/// the namespace may map one id only.
-fn give_users(inner: &mut Child, first: u32) -> io::Result<()> {
+/// Waits until the second program has created its user namespace, and writes the id maps of the namespace.
+/// This program must write them, since a process inside the namespace may map only one id.
+fn write_id_maps(inner: &mut Child, first: u32) -> io::Result<()> {
     let pid = inner.id();
-    // A new namespace has an empty map. Unlike the links in `ns`, this file needs no permission to trace the
-    // process, which a rep in a Docker container lacks.
+    // A new namespace has an empty id map. Unlike the links in `ns`, this file can be read without the
+    // permission to trace the process. A rep in a Docker container lacks that permission.
     let has_left =
         || fs::read_to_string(format!("/proc/{pid}/uid_map")).is_ok_and(|map| map.trim().is_empty());
-    let end = Instant::now() + LIMIT;
-    // Polling stops when the program exits.
+    let end = Instant::now() + HANDSHAKE_TIMEOUT;
+    // The loop also ends when the second program exits.
     while !has_left() {
         if inner.try_wait()?.is_some() {
             // The second program has logged the reason.
             return Ok(());
         }
         if Instant::now() > end {
-            return Err(io::Error::other("it did not leave those of the host"));
+            return Err(io::Error::other("timed out waiting for its user namespace"));
         }
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
-    let map = users::map(first, IDS);
-    // The second program continues as soon as it has user ids, so they are written last.
+    let map = users::id_map(first, RANGE_LEN);
+    // The second program continues as soon as it has user ids, so the map of the user ids is written last.
     fs::write(format!("/proc/{pid}/gid_map"), &map)?;
     fs::write(format!("/proc/{pid}/uid_map"), &map)
 }
 
 /// Returns a command that runs this program again.
-pub(crate) fn again() -> Command {
+pub(crate) fn reexec_command() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(std::env::args_os().next().unwrap_or_default());
     command
 }
 
 /// Adds the failed operation to an error.
-pub(super) fn named(what: &str, error: io::Error) -> io::Error {
+pub(super) fn with_operation(what: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what}: {error}"))
 }

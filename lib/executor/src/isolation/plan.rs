@@ -4,28 +4,28 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use schemas::isolation::{Isolation, Wall};
+use schemas::isolation::{Isolation, IsolationLayer};
 
 use crate::cgroup::Limits;
 
 /// Root file system of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Tree {
+pub(crate) enum RootFs {
     /// The folders of the host that programs need.
     Host,
     /// The files of this folder.
     Folder {
         path: PathBuf,
-        /// User of programs that name none. Empty for root.
+        /// User of programs for which the definition names no user. Empty for root.
         user: String,
-        /// Environment of its programs, as `NAME=value`.
+        /// Environment of the programs of the image, as `NAME=value`.
         environment: Vec<String>,
     },
 }
 
-impl Tree {
-    /// Returns the environment of its programs, as `NAME=value`.
+impl RootFs {
+    /// Returns the environment of the image's programs, as `NAME=value`.
     pub(crate) fn environment(&self) -> &[String] {
         match self {
             Self::Host => &[],
@@ -35,12 +35,13 @@ impl Tree {
 }
 
 /// Folders of the host that contain keys and are hidden from every container.
-const MASKED: [&str; 3] = ["/etc/muster", "/var/lib/muster", "/run/muster"];
+const MASKED_PATHS: [&str; 3] = ["/etc/muster", "/var/lib/muster", "/run/muster"];
 
 /// Returns the paths that are hidden from the containers of a data folder: those that every cell hides,
-/// `data`, and `others`. Targets of symbolic links are included.
-pub(crate) fn masked(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
-    let named = MASKED.into_iter().map(Path::new).chain([data]).chain(others.iter().map(PathBuf::as_path));
+/// `data`, and `others`. If a path is a symbolic link, its target is hidden, too.
+pub(crate) fn masked_paths(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
+    let named =
+        MASKED_PATHS.into_iter().map(Path::new).chain([data]).chain(others.iter().map(PathBuf::as_path));
     let mut all: Vec<PathBuf> = named
         .flat_map(|path| std::path::absolute(path).into_iter().chain(std::fs::canonicalize(path)))
         .collect();
@@ -52,36 +53,36 @@ pub(crate) fn masked(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
 /// Isolation of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Isolation layers of the container. It fails if one of them cannot be set up.
+    /// Isolation layers of the container. The container fails if one of them cannot be set up.
     pub(crate) walls: Isolation,
-    /// First id of its users on the host. `None` if all of them are the rep's own user.
+    /// First host id of the container's users. `None` if all of them are the rep's own user.
     pub(crate) first_id: Option<u32>,
-    /// `true` if the range of ids belongs to this container alone, `false` if it belongs to the image that it
-    /// runs.
+    /// `true` if the range of host ids belongs to this container alone. `false` if it belongs to the image
+    /// that the container runs.
     pub(crate) own_ids: bool,
-    pub(crate) tree: Tree,
-    /// `true` if it has a network namespace with the loopback device only.
+    pub(crate) tree: RootFs,
+    /// `true` if the container has a network namespace that contains only the loopback device.
     pub(crate) own_network: bool,
-    /// Control groups of version 1 that limit it, and its OOM counter.
+    /// Control groups of version 1 that limit the container, and the file with its number of OOM kills.
     pub(crate) limits: Limits,
-    /// Files and folders of the host that are hidden from it.
+    /// Files and folders of the host that are hidden from the container.
     pub(crate) masked: Vec<PathBuf>,
-    /// Programs of the host that it may need in addition to those in the standard folders.
+    /// Programs of the host that the container may need, in addition to those in the standard folders.
     pub(crate) programs: Vec<PathBuf>,
 }
 
 impl Plan {
     /// Returns `true` if the container gets this isolation layer.
-    pub(crate) const fn has(&self, wall: Wall) -> bool {
+    pub(crate) const fn has(&self, wall: IsolationLayer) -> bool {
         self.walls.has(wall)
     }
 
-    /// Returns the user of programs that name none.
-    pub(crate) fn user(&self) -> &str {
+    /// Returns the user of programs for which the definition names no user.
+    pub(crate) fn default_user(&self) -> &str {
         match &self.tree {
-            Tree::Host => super::OWNER,
-            Tree::Folder { user, .. } if user.is_empty() => "root",
-            Tree::Folder { user, .. } => user,
+            RootFs::Host => super::OWNER,
+            RootFs::Folder { user, .. } if user.is_empty() => "root",
+            RootFs::Folder { user, .. } => user,
         }
     }
 }

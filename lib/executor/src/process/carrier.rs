@@ -6,29 +6,29 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use artifacts::{Store, Wanted};
+use artifacts::{FetchRequest, Store};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use schemas::action::{Download, Secret, Transfer, Upload};
 use schemas::container::Recipe;
 use schemas::names::InstanceGuid;
-use schemas::secret::{Owner, Place, Purpose, tells_a_secret};
+use schemas::secret::{Binding, Owner, Purpose, contains_secret};
 use tokio::net::UnixStream;
 
-use super::shared::{Shared, blocking};
+use super::shared::{Shared, run_blocking};
 use crate::folder::Folder;
 use crate::socket;
-use crate::transfer::{Answer, Question, SOCKET, transfers};
+use crate::transfer::{SOCKET, TransferReply, TransferRequest, transfers};
 
 /// Transfer service of one container.
-pub(super) struct Carrier {
+pub(super) struct TransferService {
     shared: Arc<Shared>,
     guid: InstanceGuid,
     folder: Folder,
 }
 
-/// Opens the transfer socket of a container's folder. `None` if the recipe has no downloads or uploads. Every
-/// process that reaches the folder may use the socket.
+/// Opens the transfer socket in a container's folder. `None` if the recipe has no downloads or uploads. Every
+/// process that has access to the folder may use the socket.
 pub(super) fn listen(folder: &Folder, recipe: &Recipe) -> io::Result<Option<UnixListener>> {
     if transfers(recipe).is_empty() {
         return Ok(None);
@@ -36,12 +36,12 @@ pub(super) fn listen(folder: &Folder, recipe: &Recipe) -> io::Result<Option<Unix
     socket::listen(folder.path(), SOCKET).map(Some)
 }
 
-impl Carrier {
+impl TransferService {
     pub(super) fn new(shared: Arc<Shared>, guid: InstanceGuid, folder: Folder) -> Self {
         Self { shared, guid, folder }
     }
 
-    /// Serves requests while it is polled. Dropping the future cancels running transfers.
+    /// Serves requests while the future is polled. Dropping the future cancels running transfers.
     pub(super) async fn serve(&self, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut served = FuturesUnordered::new();
@@ -54,40 +54,48 @@ impl Carrier {
     }
 
     async fn serve_one(&self, asked: UnixStream) {
-        let (question, mut files) = match socket::receive::<Question>(&asked).await {
+        let (question, mut files) = match socket::receive::<TransferRequest>(&asked).await {
             Ok(received) => received,
             Err(error) => {
-                return tracing::debug!(container = %self.guid, %error, "a shim asked for nothing");
+                return tracing::debug!(container = %self.guid, %error, "invalid transfer request from a shim");
             }
         };
         let (answer, file) = tokio::select! {
             answered = self.answer(question, files.pop().map(File::from)) => answered,
             // The shim closed the connection, so the result is not needed.
-            () = socket::gone(&asked) => return,
+            () = socket::wait_until_closed(&asked) => return,
         };
         if let Err(error) = socket::send(&asked, &answer, file.as_ref().map(AsFd::as_fd).as_slice()).await {
-            tracing::debug!(container = %self.guid, %error, "a shim did not wait for its answer");
+            tracing::debug!(container = %self.guid, %error, "cannot send a transfer reply to a shim");
         }
     }
 
-    async fn answer(&self, Question { number }: Question, file: Option<File>) -> (Answer, Option<File>) {
+    async fn answer(
+        &self,
+        TransferRequest { number }: TransferRequest,
+        file: Option<File>,
+    ) -> (TransferReply, Option<File>) {
         let folder = self.folder.clone();
-        let done = match blocking(move || folder.spec()).await {
+        let done = match run_blocking(move || folder.spec()).await {
             Ok(spec) => match (transfers(&spec.recipe).get(number), file) {
                 (Some(Transfer::Download(download)), _) => self.fetch(&spec.recipe, download).await,
                 (Some(Transfer::Upload(upload)), Some(file)) => self.send(&spec.recipe, upload, file).await,
                 (Some(Transfer::Upload(_)) | None, _) => {
-                    Err("the shim asked for what its container has not".to_owned())
+                    Err("invalid request: the recipe has no such transfer".to_owned())
                 }
             },
-            Err(error) => Err(format!("cannot read what the container runs: {error}")),
+            Err(error) => Err(format!("cannot read the recipe of the container: {error}")),
         };
-        done.unwrap_or_else(|reason| (Answer::Failed(reason), None))
+        done.unwrap_or_else(|reason| (TransferReply::Failed(reason), None))
     }
 
-    async fn fetch(&self, recipe: &Recipe, download: &Download) -> Result<(Answer, Option<File>), String> {
-        let (url, is_secret) = self.opened(recipe, &download.from)?;
-        let wanted = Wanted {
+    async fn fetch(
+        &self,
+        recipe: &Recipe,
+        download: &Download,
+    ) -> Result<(TransferReply, Option<File>), String> {
+        let (url, is_secret) = self.decrypt_url(recipe, &download.from)?;
+        let wanted = FetchRequest {
             domain: &recipe.domain,
             url: &url,
             is_secret,
@@ -95,7 +103,7 @@ impl Carrier {
             checksum: download.checksum_algorithm.map(|by| (by, download.checksum_value.as_str())),
         };
         let fetched = self.store().await?.fetch(&wanted).await.map_err(|error| error.to_string())?;
-        Ok((Answer::Done { bytes: fetched.bytes, kept: fetched.kept }, Some(fetched.file)))
+        Ok((TransferReply::Done { bytes: fetched.bytes, kept: fetched.kept }, Some(fetched.file)))
     }
 
     async fn send(
@@ -103,40 +111,40 @@ impl Carrier {
         recipe: &Recipe,
         upload: &Upload,
         file: File,
-    ) -> Result<(Answer, Option<File>), String> {
+    ) -> Result<(TransferReply, Option<File>), String> {
         // A program of the container opened the file, so it may be of any type.
         let kind = file.metadata().map_err(|error| error.to_string())?;
         if !kind.is_file() {
-            return Err("it is not a file".to_owned());
+            return Err("not a regular file".to_owned());
         }
-        let (url, is_secret) = self.opened(recipe, &upload.to)?;
+        let (url, is_secret) = self.decrypt_url(recipe, &upload.to)?;
         let sent = self.store().await?.send(file, &url, is_secret).await;
-        Ok((Answer::Done { bytes: sent.map_err(|error| error.to_string())?, kept: false }, None))
+        Ok((TransferReply::Done { bytes: sent.map_err(|error| error.to_string())?, kept: false }, None))
     }
 
-    /// Returns the plain text of a URL, and `true` if it must be kept secret.
-    fn opened(&self, recipe: &Recipe, url: &Secret) -> Result<(String, bool), String> {
+    /// Returns the plain text of a URL. The second value is `true` if the URL must be kept secret.
+    fn decrypt_url(&self, recipe: &Recipe, url: &Secret) -> Result<(String, bool), String> {
         if let Some(plain) = url.plain() {
-            return Ok((plain.to_owned(), tells_a_secret(plain)));
+            return Ok((plain.to_owned(), contains_secret(plain)));
         }
-        let place = Place {
+        let place = Binding {
             domain: recipe.domain.clone(),
             owner: Owner::of_work(&recipe.work),
             purpose: Purpose::ArtifactUrl,
         };
         let text = self.shared.settings.keys.text(&place, url);
-        let text = text.map_err(|error| format!("{} {}", place.purpose, error.told_by("this cell")))?;
+        let text = text.map_err(|error| format!("{} {}", place.purpose, error.describe_for("this cell")))?;
         Ok((text, true))
     }
 
-    /// Returns the cell's store and opens it at the first use.
+    /// Returns the artifact store of the cell, and opens it when it is first used.
     async fn store(&self) -> Result<&Store, String> {
         let settings = &self.shared.settings;
         let open = || async {
             let (folder, settings) = (settings.data.join("artifacts"), settings.artifacts.clone());
-            blocking(move || Store::open(folder, settings)).await
+            run_blocking(move || Store::open(folder, settings)).await
         };
         let store = self.shared.store.get_or_try_init(open).await;
-        store.map_err(|error| format!("this cell cannot keep what it fetches: {error}"))
+        store.map_err(|error| format!("cannot open the artifact store of this cell: {error}"))
     }
 }

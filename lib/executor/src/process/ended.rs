@@ -1,6 +1,6 @@
-//! Retained logs of deleted containers, since logs are often needed after the container is gone. `log/` in
-//! the folder of the container is moved to `data/ended/<guid>/`. The modification time of that folder is the
-//! time when the container was deleted.
+//! Retained logs of deleted containers, since logs are often needed after a container was deleted. The folder
+//! `log/` of the container is moved to `data/ended/<guid>/`. The modification time of that folder is the time
+//! when the container was deleted.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,112 +14,114 @@ use schemas::names::InstanceGuid;
 use crate::folder::Folder;
 use crate::trash::Trash;
 
-/// Folder of the retained logs, in the data folder.
-pub(super) const FOLDER: &str = "ended";
+/// Name of the folder for the retained logs, in the data folder.
+pub(super) const ENDED_DIR: &str = "ended";
 /// Maximum number of retained logs. The newest ones are retained.
-pub const ENDED_LOGS: usize = 256;
+pub const MAX_ENDED_LOGS: usize = 256;
 /// Maximum total size of the retained logs, in bytes.
-pub const ENDED_BYTES: u64 = 256 * 1024 * 1024;
+pub const MAX_ENDED_BYTES: u64 = 256 * 1024 * 1024;
 /// Retention time of a log.
-pub const ENDED_TIME: Duration = Duration::from_hours(24);
+pub const ENDED_RETENTION: Duration = Duration::from_hours(24);
 
 /// Logs of deleted containers.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedLogs {
     data: PathBuf,
     trash: Arc<Trash>,
-    /// Retained logs, the oldest first. This list saves reading the folder each time a log is added.
-    kept: Mutex<VecDeque<Kept>>,
-    most_bytes: u64,
+    /// Retained logs, the oldest first. Because of this list, the folder need not be read each time a log is
+    /// added.
+    kept: Mutex<VecDeque<EndedLog>>,
+    max_bytes: u64,
 }
 
 /// Retained log of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kept {
+struct EndedLog {
     ended: SystemTime,
     guid: InstanceGuid,
     bytes: u64,
 }
 
-impl Ended {
-    /// Loads the logs that an earlier executor retained, and removes those beyond the limits.
+impl EndedLogs {
+    /// Loads the logs that an earlier executor retained, and removes the oldest ones that exceed the limits.
     pub(super) fn open(data: &Path, trash: Arc<Trash>, now: SystemTime, most_bytes: u64) -> io::Result<Self> {
         let mut kept = vec![];
-        for entry in fs::read_dir(data.join(FOLDER))? {
+        for entry in fs::read_dir(data.join(ENDED_DIR))? {
             let entry = entry?;
             if let Some(guid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-                match kept_log(guid, &entry) {
+                match read_ended_log(guid, &entry) {
                     Ok(one) => kept.push(one),
                     Err(error) => {
-                        tracing::warn!(container = %guid, %error, "removes the log of an ended container that can't be read");
+                        tracing::warn!(container = %guid, %error, "removing an unreadable log of an ended container");
                         trash.add(&entry.path())?;
                     }
                 }
             }
         }
         kept.sort_unstable();
-        let ended = Self { data: data.to_owned(), trash, kept: Mutex::new(kept.into()), most_bytes };
+        let ended =
+            Self { data: data.to_owned(), trash, kept: Mutex::new(kept.into()), max_bytes: most_bytes };
         ended.prune(now);
         Ok(ended)
     }
 
-    /// Returns the path of a container's retained log. It need not exist.
-    pub(super) fn log(&self, guid: InstanceGuid) -> PathBuf {
-        self.data.join(FOLDER).join(guid.to_string())
+    /// Returns the path of a container's retained log. The path need not exist.
+    pub(super) fn log_path(&self, guid: InstanceGuid) -> PathBuf {
+        self.data.join(ENDED_DIR).join(guid.to_string())
     }
 
-    /// Returns `true` if the log of a container was already moved here. The deletion was then interrupted,
-    /// and only the rest of the folder remains to be removed.
+    /// Returns `true` if the log of a container was already moved to the retained logs. The deletion of the
+    /// container was then interrupted, and only the rest of its folder remains to be removed.
     pub(super) fn has_log_of(&self, name: &str, folder: &Folder) -> bool {
-        !folder.log().exists() && self.data.join(FOLDER).join(name).exists()
+        !folder.log().exists() && self.data.join(ENDED_DIR).join(name).exists()
     }
 
-    /// Moves the log of a container here. It is not an error if there is none, as for a container that was
-    /// never created.
-    pub(super) fn keep(&self, guid: InstanceGuid, log: &Path, now: SystemTime) -> io::Result<()> {
+    /// Moves the log of a container to the retained logs. It is not an error if the container has no log, for
+    /// example because it was never created.
+    pub(super) fn retain(&self, guid: InstanceGuid, log: &Path, now: SystemTime) -> io::Result<()> {
         let moved = File::open(log)
             .and_then(|folder| folder.set_modified(now))
-            .and_then(|()| fs::rename(log, self.log(guid)));
+            .and_then(|()| fs::rename(log, self.log_path(guid)));
         match moved {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
         }
-        let bytes = bytes_in(&self.log(guid))?;
-        self.kept().push_back(Kept { ended: now, guid, bytes });
+        let bytes = folder_size(&self.log_path(guid))?;
+        self.kept().push_back(EndedLog { ended: now, guid, bytes });
         self.prune(now);
         Ok(())
     }
 
-    /// Removes the logs beyond the limits.
+    /// Removes the oldest logs until no limit is exceeded.
     pub(super) fn prune(&self, now: SystemTime) {
-        while let Some(guid) = self.next_to_go(now) {
-            if let Err(error) = self.trash.remove(&self.log(guid)) {
-                tracing::warn!(container = %guid, %error, "cannot remove the log of a container that is gone");
+        while let Some(guid) = self.pop_expired(now) {
+            if let Err(error) = self.trash.remove(&self.log_path(guid)) {
+                tracing::warn!(container = %guid, %error, "cannot remove the log of a deleted container");
             }
         }
     }
 
     /// Removes the oldest log from the list and returns it, if a limit is exceeded.
-    fn next_to_go(&self, now: SystemTime) -> Option<InstanceGuid> {
+    fn pop_expired(&self, now: SystemTime) -> Option<InstanceGuid> {
         let mut kept = self.kept();
         let oldest = *kept.front()?;
-        let old = now.duration_since(oldest.ended).is_ok_and(|age| age > ENDED_TIME);
-        let large = kept.iter().map(|kept| kept.bytes).sum::<u64>() > self.most_bytes;
-        let goes = old || large || kept.len() > ENDED_LOGS;
+        let old = now.duration_since(oldest.ended).is_ok_and(|age| age > ENDED_RETENTION);
+        let large = kept.iter().map(|kept| kept.bytes).sum::<u64>() > self.max_bytes;
+        let goes = old || large || kept.len() > MAX_ENDED_LOGS;
         goes.then(|| kept.pop_front().map(|kept| kept.guid))?
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
-        self.kept.lock().expect("nobody panics while holding the list of logs")
+    fn kept(&self) -> MutexGuard<'_, VecDeque<EndedLog>> {
+        self.kept.lock().expect("no thread panics while holding the list of logs")
     }
 }
 
-fn kept_log(guid: InstanceGuid, entry: &fs::DirEntry) -> io::Result<Kept> {
-    Ok(Kept { ended: entry.metadata()?.modified()?, guid, bytes: bytes_in(&entry.path())? })
+fn read_ended_log(guid: InstanceGuid, entry: &fs::DirEntry) -> io::Result<EndedLog> {
+    Ok(EndedLog { ended: entry.metadata()?.modified()?, guid, bytes: folder_size(&entry.path())? })
 }
 
 /// Returns the total size of the files in a folder, in bytes.
-fn bytes_in(folder: &Path) -> io::Result<u64> {
+fn folder_size(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum()
 }
 
@@ -135,14 +137,14 @@ mod tests {
 
     fn data() -> TempDir {
         let root = tempfile::tempdir().unwrap();
-        for folder in ["containers", FOLDER, "trash"] {
+        for folder in ["containers", ENDED_DIR, "trash"] {
             fs::create_dir(root.path().join(folder)).unwrap();
         }
         root
     }
 
-    fn open(data: &Path, now: SystemTime, most_bytes: u64) -> io::Result<Ended> {
-        Ended::open(data, Arc::new(Trash::open(data)?), now, most_bytes)
+    fn open(data: &Path, now: SystemTime, most_bytes: u64) -> io::Result<EndedLogs> {
+        EndedLogs::open(data, Arc::new(Trash::open(data)?), now, most_bytes)
     }
 
     fn guid(number: usize) -> InstanceGuid {
@@ -150,16 +152,16 @@ mod tests {
     }
 
     /// Retains the log of a container, which has two files.
-    fn end(ended: &Ended, number: usize, now: SystemTime) {
+    fn retain_log(ended: &EndedLogs, number: usize, now: SystemTime) {
         let log = ended.data.join("containers").join(number.to_string());
         fs::create_dir(&log).unwrap();
         fs::write(log.join("00000000000000000000"), "a\n").unwrap();
         fs::write(log.join("00000000000000000002"), "b\n").unwrap();
-        ended.keep(guid(number), &log, now).unwrap();
+        ended.retain(guid(number), &log, now).unwrap();
     }
 
-    fn kept(ended: &Ended) -> Vec<usize> {
-        let names = fs::read_dir(ended.data.join(FOLDER)).unwrap();
+    fn kept(ended: &EndedLogs) -> Vec<usize> {
+        let names = fs::read_dir(ended.data.join(ENDED_DIR)).unwrap();
         let guids = names.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<InstanceGuid>());
         let mut numbers: Vec<_> =
             guids.map(|guid| usize::try_from(guid.unwrap().0.as_u128()).unwrap()).collect();
@@ -170,34 +172,34 @@ mod tests {
     #[test]
     fn newest_logs_are_retained_by_time_of_deletion() {
         let root = data();
-        let ended = open(root.path(), START, ENDED_BYTES).unwrap();
-        // The container with the highest number ends first.
-        for number in (0..ENDED_LOGS + 3).rev() {
-            end(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
+        let ended = open(root.path(), START, MAX_ENDED_BYTES).unwrap();
+        // The containers end in the reverse order of their numbers.
+        for number in (0..MAX_ENDED_LOGS + 3).rev() {
+            retain_log(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
         }
-        assert_eq!(kept(&ended), (0..ENDED_LOGS).collect::<Vec<_>>());
-        assert_eq!(fs::read_dir(ended.log(guid(7))).unwrap().count(), 2);
+        assert_eq!(kept(&ended), (0..MAX_ENDED_LOGS).collect::<Vec<_>>());
+        assert_eq!(fs::read_dir(ended.log_path(guid(7))).unwrap().count(), 2);
         assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().count(), 0);
     }
 
     #[test]
     fn no_log_is_kept_longer_than_a_day() {
         let root = data();
-        let ended = open(root.path(), START, ENDED_BYTES).unwrap();
+        let ended = open(root.path(), START, MAX_ENDED_BYTES).unwrap();
         let minute = Duration::from_mins(1);
-        end(&ended, 9, START);
-        end(&ended, 5, START + minute);
-        end(&ended, 7, START + ENDED_TIME);
+        retain_log(&ended, 9, START);
+        retain_log(&ended, 5, START + minute);
+        retain_log(&ended, 7, START + ENDED_RETENTION);
         assert_eq!(kept(&ended), [5, 7, 9]);
-        end(&ended, 1, START + ENDED_TIME + minute);
+        retain_log(&ended, 1, START + ENDED_RETENTION + minute);
         assert_eq!(kept(&ended), [1, 5, 7]);
 
-        let again = open(root.path(), START + ENDED_TIME + 2 * minute, ENDED_BYTES).unwrap();
+        let again = open(root.path(), START + ENDED_RETENTION + 2 * minute, MAX_ENDED_BYTES).unwrap();
         assert_eq!(kept(&again), [1, 7]);
-        end(&again, 2, START + 2 * ENDED_TIME + minute);
+        retain_log(&again, 2, START + 2 * ENDED_RETENTION + minute);
         assert_eq!(kept(&again), [1, 2]);
-        // If the clock was set back, the logs are kept.
-        assert_eq!(kept(&open(root.path(), START, ENDED_BYTES).unwrap()), [1, 2]);
+        // If the clock was set back, no log is old enough to be removed.
+        assert_eq!(kept(&open(root.path(), START, MAX_ENDED_BYTES).unwrap()), [1, 2]);
     }
 
     #[test]
@@ -205,7 +207,7 @@ mod tests {
         let root = data();
         let ended = open(root.path(), START, 10).unwrap();
         for number in 0..4 {
-            end(&ended, number, START + Duration::from_secs(u64::try_from(number).unwrap()));
+            retain_log(&ended, number, START + Duration::from_secs(u64::try_from(number).unwrap()));
         }
         assert_eq!(kept(&ended), [2, 3], "each log has four bytes");
         assert_eq!(kept(&open(root.path(), START, 7).unwrap()), [3]);
@@ -214,8 +216,8 @@ mod tests {
     #[test]
     fn container_without_log_retains_none() {
         let root = data();
-        let ended = open(root.path(), START, ENDED_BYTES).unwrap();
-        ended.keep(guid(1), &root.path().join("containers/1/log"), START).unwrap();
+        let ended = open(root.path(), START, MAX_ENDED_BYTES).unwrap();
+        ended.retain(guid(1), &root.path().join("containers/1/log"), START).unwrap();
         assert!(kept(&ended).is_empty());
     }
 }

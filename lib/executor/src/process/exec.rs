@@ -1,4 +1,4 @@
-//! Client side of running an additional program in a container through its shim.
+//! Runs an additional program in a container by a request to the container's shim.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,8 +18,8 @@ use crate::{isolation, socket};
 
 /// Size of the read buffer, in bytes.
 const READ_BYTES: usize = 16 * 1024;
-/// Time for remaining output to arrive after the end of the program. Background processes of it may keep the
-/// streams open for much longer.
+/// Time limit for reading the remaining output after the program has ended. Background processes of the
+/// program may keep its streams open for much longer.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// Reason why a program cannot be run in a container.
@@ -29,8 +29,10 @@ pub enum ExecError {
     #[error("no container {0} on this cell")]
     Unknown(InstanceGuid),
     /// The shim could not be reached.
-    #[error("the container takes no further program: it has ended, or was started by an earlier version")]
-    NotAsked(#[source] io::Error),
+    #[error(
+        "the container accepts no additional program: it has ended, or was started by an earlier version"
+    )]
+    Unreachable(#[source] io::Error),
     /// The shim refused the request, for this reason.
     #[error("{0}")]
     Refused(String),
@@ -54,53 +56,55 @@ pub struct ExecOutput {
 
 /// Event of a running program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ExecEvent {
     /// The program wrote these bytes.
-    Wrote(Stream, Vec<u8>),
+    Output(Stream, Vec<u8>),
     /// The program ended. No event follows.
     Ended(ExecEnd),
 }
 
 /// Sends the request to the shim of the container in this folder.
-pub(super) async fn begin(folder: &Path, exec: &Exec) -> Result<(ExecInput, ExecOutput), ExecError> {
+pub(super) async fn start(folder: &Path, exec: &Exec) -> Result<(ExecInput, ExecOutput), ExecError> {
     let begin = async || {
         let shim = socket::connect(folder, SOCKET).await?;
         socket::send(&shim, exec, &[]).await?;
         let (reply, streams) = socket::receive::<Reply>(&shim).await?;
         io::Result::Ok((shim, reply, streams))
     };
-    let (shim, reply, streams) = begin().await.map_err(ExecError::NotAsked)?;
+    let (shim, reply, streams) = begin().await.map_err(ExecError::Unreachable)?;
     match reply {
-        Reply::Began => open(shim, streams).map_err(ExecError::NotAsked),
+        Reply::Began => open_streams(shim, streams).map_err(ExecError::Unreachable),
         Reply::Refused(why) => Err(ExecError::Refused(why)),
-        Reply::Ended(_) => Err(ExecError::NotAsked(io::Error::other("it ended before it began"))),
+        Reply::Ended(_) => {
+            Err(ExecError::Unreachable(io::Error::other("the program ended before it started")))
+        }
     }
 }
 
-fn open(shim: UnixStream, streams: Vec<OwnedFd>) -> io::Result<(ExecInput, ExecOutput)> {
+fn open_streams(shim: UnixStream, streams: Vec<OwnedFd>) -> io::Result<(ExecInput, ExecOutput)> {
     let mut streams = streams.into_iter();
     let (input, out, err, is_terminal) = match (streams.next(), streams.next(), streams.next()) {
         (Some(terminal), None, None) => (terminal.try_clone()?, terminal, None, true),
         (Some(input), Some(out), Some(err)) => (input, out, Some(err), false),
-        (_, _, _) => return Err(io::Error::other("its streams did not come")),
+        (_, _, _) => return Err(io::Error::other("the shim sent no streams")),
     };
-    let input = ExecInput { stream: Some(watched(input)?), is_terminal };
-    let waits = AbortOnDropHandle::new(tokio::spawn(ended(shim)));
-    let (out, err) = (Some(watched(out)?), err.map(watched).transpose()?);
+    let input = ExecInput { stream: Some(to_async_fd(input)?), is_terminal };
+    let waits = AbortOnDropHandle::new(tokio::spawn(wait_for_end(shim)));
+    let (out, err) = (Some(to_async_fd(out)?), err.map(to_async_fd).transpose()?);
     Ok((input, ExecOutput { out, err, waits, ended: None }))
 }
 
 #[expect(
     deprecated,
-    reason = "its successor asks for what an owned descriptor has: nobody closes it meanwhile"
+    reason = "the successor requires a descriptor that stays open, which an owned descriptor does"
 )]
-fn watched(stream: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+fn to_async_fd(stream: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     rustix::io::ioctl_fionbio(&stream, true)?;
     AsyncFd::new(stream)
 }
 
 /// Waits for the shim to report the end of the program.
-async fn ended(shim: UnixStream) -> ExecEnd {
+async fn wait_for_end(shim: UnixStream) -> ExecEnd {
     match socket::receive::<Reply>(&shim).await {
         Ok((Reply::Ended(end), _)) => end,
         Ok((Reply::Began | Reply::Refused(_), _)) | Err(_) => {
@@ -120,16 +124,16 @@ impl ExecInput {
         loop {
             let mut ready = stream.writable().await?;
             match ready.try_io(|stream| Ok(rustix::io::write(stream, bytes)?)) {
-                Ok(Err(error)) if is_end(&error) => return Ok(bytes.len()),
+                Ok(Err(error)) if is_closed(&error) => return Ok(bytes.len()),
                 Ok(written) => return written,
                 Err(_would_block) => {}
             }
         }
     }
 
-    /// Ends the program's input. Does nothing for a terminal, where the client sends an end-of-file character
-    /// instead.
-    pub fn end(&mut self) {
+    /// Ends the program's input. Does nothing if the program has a terminal. The client must then send an
+    /// end-of-file character instead.
+    pub fn end_input(&mut self) {
         if !self.is_terminal {
             self.stream = None;
         }
@@ -148,20 +152,20 @@ impl ExecInput {
 }
 
 impl ExecOutput {
-    /// Waits for the next event. After the end it always returns the end. Dropping the future loses no
-    /// output.
-    pub async fn next(&mut self) -> Said {
+    /// Waits for the next event. After the program has ended, every call returns the end. Dropping the future
+    /// loses no output.
+    pub async fn next(&mut self) -> ExecEvent {
         loop {
             let over = self.ended.as_ref().map(|(_, until)| *until);
             tokio::select! {
                 biased;
                 bytes = read(self.out.as_ref()), if self.out.is_some() => {
-                    if let Some(said) = wrote(Stream::Out, bytes, &mut self.out) {
+                    if let Some(said) = output_event(Stream::Out, bytes, &mut self.out) {
                         return said;
                     }
                 }
                 bytes = read(self.err.as_ref()), if self.err.is_some() => {
-                    if let Some(said) = wrote(Stream::Err, bytes, &mut self.err) {
+                    if let Some(said) = output_event(Stream::Err, bytes, &mut self.err) {
                         return said;
                     }
                 }
@@ -172,19 +176,19 @@ impl ExecOutput {
                 () = linger(over), if self.ended.is_some() => (self.out, self.err) = (None, None),
             }
             if let (Some((end, _)), None, None) = (&self.ended, &self.out, &self.err) {
-                return Said::Ended(end.clone());
+                return ExecEvent::Ended(end.clone());
             }
         }
     }
 }
 
-/// Returns the event for bytes that were read. Closes the stream if there are none, since it has ended.
-fn wrote(from: Stream, bytes: Vec<u8>, stream: &mut Option<AsyncFd<OwnedFd>>) -> Option<Said> {
+/// Returns the event for bytes that were read. If there are no bytes, the stream has ended, and it is closed.
+fn output_event(from: Stream, bytes: Vec<u8>, stream: &mut Option<AsyncFd<OwnedFd>>) -> Option<ExecEvent> {
     if bytes.is_empty() {
         *stream = None;
         None
     } else {
-        Some(Said::Wrote(from, bytes))
+        Some(ExecEvent::Output(from, bytes))
     }
 }
 
@@ -194,7 +198,7 @@ async fn linger(until: Option<Instant>) {
     }
 }
 
-/// Reads some bytes. Empty at the end of the stream.
+/// Reads some bytes. The result is empty at the end of the stream.
 async fn read(stream: Option<&AsyncFd<OwnedFd>>) -> Vec<u8> {
     let Some(stream) = stream else { return vec![] };
     let mut bytes = vec![0; READ_BYTES];
@@ -214,6 +218,6 @@ async fn read(stream: Option<&AsyncFd<OwnedFd>>) -> Vec<u8> {
 }
 
 /// Returns `true` if the error means that no process reads the stream.
-fn is_end(error: &io::Error) -> bool {
+fn is_closed(error: &io::Error) -> bool {
     [Errno::PIPE, Errno::IO].iter().any(|end| error.raw_os_error() == Some(end.raw_os_error()))
 }

@@ -1,5 +1,5 @@
-//! Reading files and folders in the work directory of a container. It may contain links, pipes and anything
-//! else. Nothing outside of it is read, and no read blocks.
+//! Reading of files and folders in the work directory of a container. The work directory may contain links,
+//! pipes and entries of any other kind. Nothing outside of the work directory is read, and no read blocks.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,12 +13,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 use schemas::Timestamp;
 use schemas::limits::{FILE_BYTES, FILE_ENTRIES};
-use schemas::query::{FileEntry, FileKind, FoundFile};
+use schemas::query::{FileContent, FileEntry, FileKind};
 
-/// Maximum number of entries of a folder that are listed, since a container may create any number.
-const COUNTED: usize = 100_000;
+/// Maximum number of entries of a folder that are listed. It is limited because a container may create any
+/// number of entries.
+const MAX_LISTED: usize = 100_000;
 /// Permission bits of a mode.
-const PERMISSIONS: RawMode = 0o7777;
+const PERMISSION_MASK: RawMode = 0o7777;
 
 /// Reason why a file or folder cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +41,14 @@ pub enum FilesError {
     Read { path: String, source: io::Error },
 }
 
-/// Reads a file from the byte offset `from`, or lists a folder after its first `from` entries.
+/// Reads a file from the byte offset `from`. If the path is a folder, lists the entries that follow its first
+/// `from` entries.
 pub(super) fn read(
     work: &Path,
     path: &str,
     from: u64,
     limit: Option<usize>,
-) -> Result<FoundFile, FilesError> {
+) -> Result<FileContent, FilesError> {
     let failed = |source: io::Error| FilesError::Read { path: path.to_owned(), source };
     let opened = open(work, path).map_err(|error| match error {
         Errno::NOENT | Errno::NOTDIR => FilesError::Nothing(path.to_owned()),
@@ -56,41 +58,41 @@ pub(super) fn read(
         error => failed(error.into()),
     })?;
     let found = rustix::fs::fstat(&opened).map_err(|error| failed(error.into()))?;
-    match kind(found.st_mode) {
-        FileKind::File => piece(opened.into(), from, limit.unwrap_or(FILE_BYTES)).map_err(failed),
-        FileKind::Folder => list(&opened, from, limit.unwrap_or(FILE_ENTRIES)).map_err(failed),
+    match file_kind(found.st_mode) {
+        FileKind::File => read_chunk(opened.into(), from, limit.unwrap_or(FILE_BYTES)).map_err(failed),
+        FileKind::Folder => list_folder(&opened, from, limit.unwrap_or(FILE_ENTRIES)).map_err(failed),
         FileKind::Link | FileKind::Other => Err(FilesError::Special(path.to_owned())),
     }
 }
 
-/// Opens a path below a folder. Links are followed within the folder only.
+/// Opens a path below a folder. Symbolic links are followed only within the folder.
 fn open(work: &Path, path: &str) -> rustix::io::Result<OwnedFd> {
     let top = rustix::fs::open(work, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let path = if path.is_empty() { "." } else { path };
-    // Do not block: a program may have created a pipe with that name.
+    // Open without blocking, since a program may have created a pipe with that name.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     openat2(top, path, flags, Mode::empty(), resolve)
 }
 
-fn piece(mut file: File, from: u64, limit: usize) -> io::Result<FoundFile> {
+fn read_chunk(mut file: File, from: u64, limit: usize) -> io::Result<FileContent> {
     let bytes = file.metadata()?.len();
     let limit = u64::try_from(limit.min(FILE_BYTES)).unwrap_or(u64::MAX);
     let mut data = vec![];
     file.seek(SeekFrom::Start(from))?;
     file.take(limit).read_to_end(&mut data)?;
     let next = from + data.len() as u64;
-    Ok(FoundFile::File { data: BASE64.encode(&data), next, bytes })
+    Ok(FileContent::File { data: BASE64.encode(&data), next, bytes })
 }
 
-fn list(folder: &OwnedFd, from: u64, limit: usize) -> io::Result<FoundFile> {
+fn list_folder(folder: &OwnedFd, from: u64, limit: usize) -> io::Result<FileContent> {
     let mut names = vec![];
     for entry in Dir::read_from(folder)? {
         let name = entry?.file_name().to_owned();
         if name.as_bytes() != b"." && name.as_bytes() != b".." {
             names.push(name);
         }
-        if names.len() >= COUNTED {
+        if names.len() >= MAX_LISTED {
             break;
         }
     }
@@ -106,24 +108,24 @@ fn list(folder: &OwnedFd, from: u64, limit: usize) -> io::Result<FoundFile> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(FoundFile::Folder { entries, total })
+    Ok(FileContent::Folder { entries, total })
 }
 
 fn entry(folder: &impl AsFd, name: &std::ffi::CString, found: &Stat) -> FileEntry {
-    let kind = kind(found.st_mode);
+    let kind = file_kind(found.st_mode);
     let link = (kind == FileKind::Link).then(|| readlinkat(folder, name.as_c_str(), vec![]).ok()).flatten();
     let seconds = u64::try_from(found.st_mtime).unwrap_or_default();
     FileEntry {
         name: name.to_string_lossy().into_owned(),
         kind,
-        mode: found.st_mode & PERMISSIONS,
+        mode: found.st_mode & PERMISSION_MASK,
         bytes: u64::try_from(found.st_size).unwrap_or_default(),
         modified: Timestamp(seconds.saturating_mul(1_000_000_000)),
         target: link.map(|target| target.to_string_lossy().into_owned()),
     }
 }
 
-fn kind(mode: RawMode) -> FileKind {
+fn file_kind(mode: RawMode) -> FileKind {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Folder,
@@ -144,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn refused(work: &Path, path: &str) -> String {
+    fn read_error(work: &Path, path: &str) -> String {
         read(work, path, 0, None).unwrap_err().to_string()
     }
 
@@ -155,7 +157,7 @@ mod tests {
         fs::create_dir(work.join("app")).unwrap();
         fs::write(work.join("a"), "hello").unwrap();
         symlink("/etc/passwd", work.join("out")).unwrap();
-        let FoundFile::Folder { entries, total } = read(work, "", 0, None).unwrap() else {
+        let FileContent::Folder { entries, total } = read(work, "", 0, None).unwrap() else {
             panic!("a folder")
         };
         let told: Vec<_> =
@@ -169,7 +171,7 @@ mod tests {
             ]
         );
         assert_eq!((entries[0].bytes, total), (5, 3));
-        let FoundFile::Folder { entries, total } = read(work, ".", 1, Some(1)).unwrap() else {
+        let FileContent::Folder { entries, total } = read(work, ".", 1, Some(1)).unwrap() else {
             panic!("a folder")
         };
         assert_eq!((entries.len(), entries[0].name.as_str(), total), (1, "app", 3));
@@ -181,10 +183,10 @@ mod tests {
         fs::write(root.path().join("a"), "0123456789").unwrap();
         symlink("a", root.path().join("b")).unwrap();
         let piece = |from, limit| match read(root.path(), "b", from, limit).unwrap() {
-            FoundFile::File { data, next, bytes } => {
+            FileContent::File { data, next, bytes } => {
                 (String::from_utf8(BASE64.decode(data.as_bytes()).unwrap()).unwrap(), next, bytes)
             }
-            other @ FoundFile::Folder { .. } => panic!("{other:?}"),
+            other @ FileContent::Folder { .. } => panic!("{other:?}"),
         };
         assert_eq!(piece(0, None), ("0123456789".into(), 10, 10));
         assert_eq!(piece(7, Some(2)), ("78".into(), 9, 10));
@@ -204,13 +206,13 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, work.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
         let _socket = UnixListener::bind(work.join("socket")).unwrap();
         for path in ["out", "up/spec.json", "../spec.json", "/etc/passwd", "loop"] {
-            assert_eq!(refused(&work, path), format!("{path} leads out of the work directory"));
+            assert_eq!(read_error(&work, path), format!("{path} leads out of the work directory"));
         }
         for path in ["pipe", "socket"] {
-            assert_eq!(refused(&work, path), format!("{path} is neither a file nor a folder"));
+            assert_eq!(read_error(&work, path), format!("{path} is neither a file nor a folder"));
         }
         for path in ["none", "none/deeper"] {
-            assert_eq!(refused(&work, path), format!("there is no {path} in the work directory"));
+            assert_eq!(read_error(&work, path), format!("there is no {path} in the work directory"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Isolation of new containers. The executor detects the available layers by trial when it opens.
+//! Isolation of new containers. When the executor opens, it detects which isolation layers are available by
+//! trying them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,32 +12,33 @@ use schemas::definition::{Network, Sandbox};
 use schemas::isolation::Isolation;
 use schemas::names::Domain;
 
-use super::{Executor, Isolate, Settings};
+use super::{Executor, IsolationPolicy, Settings};
 use crate::cgroup::{Limiter, Limits};
 use crate::ids::Ids;
 use crate::image::Images;
-use crate::isolation::{Found, Plan, Tree, kernel_walls, ladder};
+use crate::isolation::{HostIsolation, Plan, RootFs, candidates, kernel_layers};
 use crate::trash::Trash;
 
-/// Error if a container requires a file system or network of its own on a cell without isolation.
+/// Error if a container requires a file system or network of its own, but the cell does not isolate
+/// containers.
 const NOT_ISOLATED: &str =
-    "this cell isolates no containers, so none can have a root_fs or network of its own";
+    "this cell does not isolate containers, so root_fs and an isolated network are not available";
 
 /// Isolation that new containers get.
 #[derive(Debug, Default)]
-pub(super) struct Isolating {
+pub(super) struct ContainerIsolation {
     limiter: Limiter,
-    /// `None` if containers are not isolated.
-    found: RwLock<Option<Found>>,
-    /// Allocator for the ids of their users. `None` if this program may not assign ids.
+    /// Isolation that this host supports. `None` if containers are not isolated.
+    found: RwLock<Option<HostIsolation>>,
+    /// Allocator for the host ids of the containers' users. `None` if this program may not assign ids.
     ids: Option<Ids>,
-    /// Paths of the host that are hidden from them.
+    /// Paths of the host that are hidden from containers.
     masked: Vec<PathBuf>,
     /// Held while an image is unpacked.
     unpacking: Mutex<()>,
 }
 
-impl Isolating {
+impl ContainerIsolation {
     pub(super) fn new(limiter: Limiter, ids: Option<Ids>, masked: Vec<PathBuf>) -> Self {
         Self { limiter, ids, masked, ..Self::default() }
     }
@@ -51,25 +53,25 @@ impl Isolating {
         Images { data, trash, ids: self.ids() }
     }
 
-    fn found(&self) -> Option<Found> {
+    fn host_isolation(&self) -> Option<HostIsolation> {
         *self.found.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, found: Option<Found>) {
+    fn set_host_isolation(&self, found: Option<HostIsolation>) {
         *self.found.write().unwrap_or_else(PoisonError::into_inner) = found;
     }
 
     /// Returns the isolation layers of a new container.
-    pub(super) fn walls(&self) -> Isolation {
-        self.found().map_or(Isolation::NONE, |found| found.walls)
+    pub(super) fn layers(&self) -> Isolation {
+        self.host_isolation().map_or(Isolation::NONE, |found| found.layers)
     }
 
-    /// Removes the limiting groups of all but the `known` containers.
+    /// Removes the limiting groups that belong to none of the `known` containers.
     pub(super) fn remove_strays(&self, known: &BTreeSet<String>) {
         self.limiter.remove_strays(known);
     }
 
-    /// Returns the isolation plan of a container. `None` if it is not isolated.
+    /// Returns the isolation plan of a container. `None` if the container is not isolated.
     ///
     /// # Errors
     /// The file system or network that the recipe requires is not available.
@@ -81,97 +83,100 @@ impl Isolating {
         group: Option<&Path>,
     ) -> io::Result<Option<Plan>> {
         let sandbox = recipe.sandbox.as_deref().cloned().unwrap_or_default();
-        let Some(found) = self.found() else {
+        let Some(found) = self.host_isolation() else {
             return if sandbox.root_fs.is_empty() && sandbox.network == Network::Host {
                 Ok(None)
             } else {
                 Err(io::Error::other(NOT_ISOLATED))
             };
         };
-        let (tree, of_image) = self.tree(settings, trash, found, &sandbox.root_fs, &recipe.domain)?;
+        let (tree, of_image) = self.root_fs(settings, trash, found, &sandbox.root_fs, &recipe.domain)?;
         let first_id = match (of_image, self.ids().filter(|_| found.own_ids)) {
             (Some(first), _) => Some(first),
-            (None, ids) => ids.map(Ids::take).transpose()?,
+            (None, ids) => ids.map(Ids::allocate_range).transpose()?,
         };
         Ok(Some(Plan {
-            walls: found.walls,
+            walls: found.layers,
             first_id,
             own_ids: first_id.is_some() && of_image.is_none(),
             tree,
             own_network: sandbox.network == Network::None,
-            limits: self.limiter.of(&recipe.instance_guid.to_string(), group),
+            limits: self.limiter.limits_of(&recipe.instance_guid.to_string(), group),
             masked: self.masked.clone(),
             programs: settings.shim.first().map(PathBuf::from).into_iter().collect(),
         }))
     }
 
-    /// Releases the ids of a container's users, unless they belong to an image.
+    /// Releases the host ids of a container's users, unless the ids belong to an image.
     pub(super) fn release(&self, plan: Option<&Plan>) {
         let own = plan.filter(|plan| plan.own_ids).and_then(|plan| plan.first_id);
         self.ids().zip(own).into_iter().for_each(|(ids, first)| ids.release(first));
     }
 
-    /// Returns the file system for a recipe, and the first id of its users if the file system determines it.
-    fn tree(
+    /// Returns the file system for a recipe. Also returns the first host id of its users if the file system
+    /// determines that id.
+    fn root_fs(
         &self,
         settings: &Settings,
         trash: &Trash,
-        found: Found,
+        found: HostIsolation,
         root_fs: &str,
         domain: &Domain,
-    ) -> io::Result<(Tree, Option<u32>)> {
+    ) -> io::Result<(RootFs, Option<u32>)> {
         if root_fs.is_empty() || root_fs.starts_with(Sandbox::PRELOADED) {
             return match settings.root_fs.as_str() {
-                "" => Ok((Tree::Host, None)),
-                own => self.unpacked(settings, trash, found, &Source::of(own), domain),
+                "" => Ok((RootFs::Host, None)),
+                own => self.unpack_source(settings, trash, found, &Source::parse(own), domain),
             };
         }
-        let source = Source::of(root_fs);
+        let source = Source::parse(root_fs);
         let real = fs::canonicalize(&source.folder)
             .map_err(|error| io::Error::other(format!("root_fs {root_fs}: {error}")))?;
         let allowed = settings.images.iter().filter_map(|allowed| fs::canonicalize(allowed).ok());
         if !allowed.into_iter().any(|allowed| real.starts_with(allowed)) {
             return Err(io::Error::other(format!(
-                "root_fs {root_fs} is in none of the folders that this cell takes file systems from"
+                "root_fs {root_fs} is not allowed: expected a folder below --images of this cell"
             )));
         }
-        self.unpacked(settings, trash, found, &Source { folder: real, ..source }, domain)
+        self.unpack_source(settings, trash, found, &Source { folder: real, ..source }, domain)
     }
 
-    fn unpacked(
+    fn unpack_source(
         &self,
         settings: &Settings,
         trash: &Trash,
-        found: Found,
+        found: HostIsolation,
         source: &Source,
         domain: &Domain,
-    ) -> io::Result<(Tree, Option<u32>)> {
+    ) -> io::Result<(RootFs, Option<u32>)> {
         if !source.is_image {
             let (path, user, environment) = (source.folder.clone(), String::new(), vec![]);
-            return Ok((Tree::Folder { path, user, environment }, None));
+            return Ok((RootFs::Folder { path, user, environment }, None));
         }
-        // Images are unpacked one at a time, since several containers often start with the same image.
+        // Only one image is unpacked at a time, since several containers often start with the same image. The
+        // later ones then find the unpacked image.
         let _unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
         let images = Images { data: &settings.data, trash, ids: self.ids().filter(|_| found.own_ids) };
-        let image = images.of(&source.folder, source.tag.as_deref(), domain)?;
-        let tree = Tree::Folder { path: image.tree, user: image.user, environment: image.environment };
+        let image = images.get_or_unpack(&source.folder, source.tag.as_deref(), domain)?;
+        let tree = RootFs::Folder { path: image.tree, user: image.user, environment: image.environment };
         Ok((tree, image.first_id))
     }
 
-    /// Returns the groups that limit a container. They need not exist. Empty without isolation.
+    /// Returns the control groups that limit a container. The groups need not exist. Empty if containers are
+    /// not isolated.
     pub(super) fn limits(&self, name: &str, group: Option<&Path>) -> Limits {
-        self.found().map(|_| self.limiter.of(name, group)).unwrap_or_default()
+        self.host_isolation().map(|_| self.limiter.limits_of(name, group)).unwrap_or_default()
     }
 
-    /// Creates the groups that limit a container. Does nothing without isolation.
-    pub(super) fn limit(&self, recipe: &Recipe, group: Option<&Path>) -> io::Result<()> {
-        let Some(_) = self.found() else { return Ok(()) };
+    /// Creates the control groups that limit a container. Does nothing if containers are not isolated.
+    pub(super) fn create_limits(&self, recipe: &Recipe, group: Option<&Path>) -> io::Result<()> {
+        let Some(_) = self.host_isolation() else { return Ok(()) };
         let name = recipe.instance_guid.to_string();
         self.limiter.make(&name, group, recipe.resources.memory_mb, recipe.cpu_weight)
     }
 }
 
-/// Origin of a file system.
+/// Location of a file system, as the recipe or the settings name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     folder: PathBuf,
@@ -181,7 +186,7 @@ struct Source {
 
 impl Source {
     /// Parses `oci:FOLDER`, `oci:FOLDER:TAG`, or the path of a folder.
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let Some(rest) = text.strip_prefix(Sandbox::OCI) else {
             return Self { folder: text.into(), is_image: false, tag: None };
         };
@@ -193,33 +198,33 @@ impl Source {
 }
 
 impl Executor {
-    /// Tries the isolation layers of this host, strongest first, and logs the result.
-    pub(super) async fn try_isolation(&self) {
-        if self.shared.settings.isolate == Isolate::Never {
+    /// Tries the combinations of isolation layers on this host, the strongest first, and logs the result.
+    pub(super) async fn detect_isolation(&self) {
+        if self.shared.settings.isolate == IsolationPolicy::Never {
             return;
         }
         let cell = &self.shared.settings.cell_id;
         let isolating = &self.shared.isolating;
-        let always = isolating.limiter.walls().with_all(kernel_walls());
-        for found in ladder() {
-            let found = Found { walls: found.walls.with_all(always), ..found };
-            isolating.set(Some(found));
+        let always = isolating.limiter.isolation().union(kernel_layers());
+        for found in candidates() {
+            let found = HostIsolation { layers: found.layers.union(always), ..found };
+            isolating.set_host_isolation(Some(found));
             match self.self_test().await {
                 Ok(()) => {
-                    tracing::info!(%cell, "the isolation of containers is {}", found.walls);
+                    tracing::info!(%cell, "isolation of containers: {}", found.layers);
                     return;
                 }
-                Err(why) => tracing::info!(%cell, "no isolation as {}: {why}", found.walls),
+                Err(why) => tracing::info!(%cell, "isolation {} is not available: {why}", found.layers),
             }
         }
-        isolating.set(None);
+        isolating.set_host_isolation(None);
         tracing::warn!(%cell, "containers are not isolated");
     }
 
     /// Returns the isolation of new containers.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
-        self.shared.isolating.walls()
+        self.shared.isolating.layers()
     }
 }
 
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn source_is_parsed_as_image_or_folder() {
         let source = |text: &str| {
-            let Source { folder, is_image, tag } = Source::of(text);
+            let Source { folder, is_image, tag } = Source::parse(text);
             (folder.display().to_string(), is_image, tag)
         };
         assert_eq!(source("/srv/root"), ("/srv/root".into(), false, None));

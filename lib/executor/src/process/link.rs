@@ -10,68 +10,71 @@ use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 
 use crate::folder::{Folder, MARKER};
-use crate::shim::WITHOUT_HUGE_PAGES;
+use crate::shim::ALLOW_THP_VARIABLE;
 
 /// Variables of the rep's environment that a container may inherit.
-const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
+const INHERITED_VARIABLES: [&str; 3] = ["PATH", "LANG", "TZ"];
 
-/// Variable that stops the allocator from requesting huge pages and the kernel from providing them. A shim is
-/// small: clearing huge pages took three quarters of the time to start one, and they made up two fifths of
-/// its memory.
-const NO_HUGE_PAGES: (&str, &str) = (WITHOUT_HUGE_PAGES, "0");
+/// Variable that stops the allocator from requesting huge pages and the kernel from providing them. A shim
+/// needs little memory. Clearing huge pages took three quarters of the time to start a shim, and huge pages
+/// made up two fifths of its memory.
+const NO_HUGE_PAGES: (&str, &str) = (ALLOW_THP_VARIABLE, "0");
 
 /// Newly started shim whose pipe is not watched yet.
-pub(super) struct Started {
+pub(super) struct WaitingShim {
     events: OwnedFd,
     child: Child,
 }
 
-/// Connection to a shim that may be alive.
-pub(super) struct Link {
+/// Connection to a shim, which may have ended.
+pub(super) struct ShimLink {
     events: Receiver,
     /// Child process of the shim. `None` if an earlier rep started it.
     child: Option<Child>,
 }
 
 /// Starts the shim of a container, with the decrypted secrets in its environment. The shim waits for
-/// [`Started::go`], and exits if this program exits before. It inherits its ends of both pipes, so an
-/// executor that opens the folder later sees at once whether the shim is alive.
+/// [`WaitingShim::proceed`], and exits if this program exits before that. The shim inherits its ends of both
+/// pipes. An executor that opens the folder later can therefore detect immediately whether the shim is alive.
 pub(super) fn start(
     shim: &[OsString],
     folder: &Folder,
     marker: &str,
     opened: Vec<(String, String)>,
-) -> io::Result<Started> {
+) -> io::Result<WaitingShim> {
     let [program, args @ ..] = shim else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is set to start a shim"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no shim program is configured"));
     };
-    let events = folder.events_to_read()?;
+    let events = folder.open_events_reader()?;
     let child = Command::new(program)
         .args(args)
         .arg(folder.path())
         .env_clear()
-        .envs(INHERITED.into_iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
-        .envs(path_with(program).map(|path| ("PATH", path)))
+        .envs(
+            INHERITED_VARIABLES
+                .into_iter()
+                .filter_map(|name| std::env::var_os(name).map(|value| (name, value))),
+        )
+        .envs(path_with_program_folder(program).map(|path| ("PATH", path)))
         .env(MARKER, marker)
         .envs(may_have_huge_pages().then_some(NO_HUGE_PAGES))
         .envs(opened)
-        .stdin(Stdio::from(folder.orders_to_read()?))
-        .stdout(Stdio::from(folder.events_to_write()?))
-        .stderr(folder.complaints()?)
+        .stdin(Stdio::from(folder.open_orders_reader()?))
+        .stdout(Stdio::from(folder.open_events_writer()?))
+        .stderr(folder.open_shim_errors()?)
         .spawn()?;
-    Ok(Started { events, child })
+    Ok(WaitingShim { events, child })
 }
 
-/// Returns `true` if this process may get huge pages. If they are disabled here, its children do not get any
-/// either.
+/// Returns `true` if this process may get huge pages. Its children inherit the setting.
 fn may_have_huge_pages() -> bool {
     nix::sys::prctl::get_thp_disable().is_ok_and(|disabled| !disabled)
 }
 
-impl Started {
-    /// Lets the shim continue. The spec of its container must be written.
-    pub(super) fn go(self, folder: &Folder) -> io::Result<Self> {
-        match folder.order_start() {
+impl WaitingShim {
+    /// Lets the shim continue. The caller must have written the spec of the container.
+    pub(super) fn proceed(self, folder: &Folder) -> io::Result<Self> {
+        match folder.send_start() {
             Ok(()) => Ok(self),
             Err(error) => self.end().and(Err(error)),
         }
@@ -84,16 +87,17 @@ impl Started {
     }
 
     /// Starts watching the shim's pipe.
-    pub(super) fn link(self) -> io::Result<Link> {
-        Ok(Link { events: Receiver::from_owned_fd(self.events)?, child: Some(self.child) })
+    pub(super) fn watch(self) -> io::Result<ShimLink> {
+        Ok(ShimLink { events: Receiver::from_owned_fd(self.events)?, child: Some(self.child) })
     }
 }
 
-impl Link {
-    /// Connects to the shim of an earlier rep's container. `None` if it is gone.
+impl ShimLink {
+    /// Connects to the shim of a container that an earlier rep started. `None` if the shim is gone.
     pub(super) fn adopt(folder: &Folder) -> io::Result<Option<Self>> {
-        let events = folder.events_to_read()?;
-        // A pipe without a writer since it was opened is not reported as ended, so it must be read once.
+        let events = folder.open_events_reader()?;
+        // If the pipe has had no writer since it was opened, its end is not reported as an event. It must
+        // therefore be read once.
         let mut hints = [0; 64];
         loop {
             match rustix::io::read(&events, &mut hints) {
@@ -119,8 +123,8 @@ impl Link {
         }
     }
 
-    /// Reaps the shim. Blocks briefly: the shim is about to exit, since its pipe has ended.
-    pub(super) fn bury(self) -> io::Result<()> {
+    /// Reaps the shim. Blocks only briefly, because the end of the pipe means that the shim is about to exit.
+    pub(super) fn reap(self) -> io::Result<()> {
         if let Some(mut child) = self.child {
             child.wait()?;
         }
@@ -128,9 +132,9 @@ impl Link {
     }
 }
 
-/// Returns the search path with the folder of the shim's program appended, so that programs shipped with it
-/// are found by name.
-fn path_with(program: &OsStr) -> Option<OsString> {
+/// Returns the search path with the folder of the shim's program appended. Programs that are shipped with the
+/// shim are thus found by name.
+fn path_with_program_folder(program: &OsStr) -> Option<OsString> {
     let folder = Path::new(program).parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let known = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&known).chain([folder.to_owned()]);

@@ -1,7 +1,7 @@
 //! Executor of real processes. It runs the containers of one cell in one data folder.
 //!
 //! ```text
-//!   data/lock                 locked while the folder is open: one folder, one owner
+//!   data/lock                 locked by the executor that has the folder open, so that no other one opens it
 //!   data/containers/<guid>/   one container, see `folder.rs`
 //!   data/artifacts/           archives that were downloaded for containers, see the crate artifacts
 //!   data/ended/<guid>/        retained log of a deleted container, see `ended.rs`
@@ -9,8 +9,9 @@
 //!   data/trash/<guid>/        folder of a deleted container that is being removed, see `trash.rs`
 //! ```
 //!
-//! Each container has a keeper, the only task that changes its state (`keeper.rs`). [`Executor`] sends orders
-//! to it and reads the state. Dropping an executor stops no container: the next executor adopts them.
+//! Each container has a keeper, which is the only task that changes the container's state (`keeper.rs`).
+//! [`Executor`] sends orders to the keeper and reads the state. Dropping an executor stops no container. The
+//! next executor that opens the data folder adopts the containers.
 
 mod carrier;
 mod ended;
@@ -43,35 +44,35 @@ use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, 
 use schemas::exec::Exec;
 use schemas::health::MonitorHealth;
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
-use schemas::query::FoundFile;
+use schemas::query::FileContent;
 use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 use secrets::Keys;
 
-pub use crate::cgroup::PROCESSES;
-pub use crate::ids::{FIRST_ID, IDS};
-pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
-pub use exec::{ExecError, ExecInput, ExecOutput, Said};
+pub use crate::cgroup::MAX_PROCESSES;
+pub use crate::ids::{FIRST_ID, RANGE_LEN};
+pub use ended::{ENDED_RETENTION, MAX_ENDED_BYTES, MAX_ENDED_LOGS};
+pub use exec::{ExecError, ExecEvent, ExecInput, ExecOutput};
 pub use files::FilesError;
-pub use logs::{CHUNK_BYTES, LogChunk, LogError};
+pub use logs::{LogChunk, LogError, MAX_CHUNK_BYTES};
 pub use open::OpenError;
 pub use prepare::PrepareError;
 
-pub(crate) use ports::fnv;
+pub(crate) use ports::fnv1a;
 
-use keeper::{Begin, Keeper};
-use shared::{Order, Shared, blocking};
+use keeper::{Keeper, Origin};
+use shared::{Order, Shared, run_blocking};
 
 /// Default range of host ports for containers. It is below the range that Linux uses for outgoing
 /// connections.
-pub const HOST_PORTS: RangeInclusive<u16> = 20_000..=29_999;
+pub const DEFAULT_HOST_PORTS: RangeInclusive<u16> = 20_000..=29_999;
 /// Default size of one log file in bytes. Two files are kept per container.
-pub const LOG_BYTES: u64 = 1024 * 1024;
-/// Capacity of the channel of state changes. If the reader falls behind, only the newest state of each
+pub const DEFAULT_LOG_BYTES: u64 = 1024 * 1024;
+/// Capacity of the channel of state changes. If the receiver does not keep up, only the newest state of each
 /// container is kept.
-const EVENTS: usize = 256;
+const EVENT_CAPACITY: usize = 256;
 /// Time limit for each phase of a self test.
-const SELF_TEST_LIMIT: Duration = Duration::from_secs(10);
+const SELF_TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reason why a cell cannot run containers.
 #[derive(Debug, thiserror::Error)]
@@ -83,10 +84,10 @@ pub enum SelfTestError {
     #[error("the container was stopped")]
     Stopped,
     /// The container did not complete in time.
-    #[error("the container did not end within {SELF_TEST_LIMIT:?}")]
-    NotEnded,
+    #[error("the container did not end within {SELF_TEST_TIMEOUT:?}")]
+    NotCompleted,
     /// The container was not deleted in time.
-    #[error("the container was not deleted within {SELF_TEST_LIMIT:?}")]
+    #[error("the container was not deleted within {SELF_TEST_TIMEOUT:?}")]
     NotDeleted,
 }
 
@@ -101,15 +102,15 @@ pub enum Groups {
     Never,
 }
 
-/// Isolation policy: whether containers are isolated from the host and from each other.
+/// Isolation policy, which determines whether containers are isolated from the host and from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolate {
+pub enum IsolationPolicy {
     /// No isolation. Containers run as this program's user and see the whole host.
     Never,
-    /// Best-effort isolation: every layer that this host supports.
-    WhereItCan {
-        /// First host id for the users of containers, if this program is root. Default: [`FIRST_ID`]. Each
-        /// container has a range of [`IDS`] ids.
+    /// Best-effort isolation. Containers get every isolation layer that this host supports.
+    BestEffort {
+        /// First host id that is assigned to users of containers. Default: [`FIRST_ID`]. Each container has a
+        /// range of [`RANGE_LEN`] ids. The setting applies only if this program runs as root.
         first_id: u32,
     },
 }
@@ -123,28 +124,28 @@ pub struct Settings {
     pub cell_id: CellId,
     /// Address at which other hosts reach this host. It is published in `NetInfo` and `CF_INSTANCE_IP`.
     pub address: String,
-    /// Host ports for containers. Default: [`HOST_PORTS`].
+    /// Host ports for containers. Default: [`DEFAULT_HOST_PORTS`].
     pub ports: RangeInclusive<u16>,
-    /// Program that starts a shim and its first arguments, such as `[current_exe, "shim"]`. The folder of the
-    /// container is appended. The program must call [`crate::shim::run`].
+    /// Command that starts a shim, such as `[current_exe, "shim"]`: the program and its first arguments. The
+    /// executor appends the path of the container's folder. The program must call [`crate::shim::run`].
     pub shim: Vec<OsString>,
     /// Location of the control groups. Default: [`Groups::Own`].
     pub groups: Groups,
-    /// Isolation policy. Default: [`Isolate::Never`].
-    pub isolate: Isolate,
-    /// Root file system of containers that request none, or the preloaded one of the stack:
-    /// `oci:FOLDER[:TAG]` or the path of a folder. Empty, the default, for the folders of the host that
-    /// programs need. Used for isolated containers only.
+    /// Isolation policy. Default: [`IsolationPolicy::Never`].
+    pub isolate: IsolationPolicy,
+    /// Root file system of containers that request none or that request the preloaded one of the stack.
+    /// Either `oci:FOLDER[:TAG]` or the path of a folder. If it is empty, which is the default,
+    /// these containers see the folders of the host that programs need. Used for isolated containers only.
     pub root_fs: String,
-    /// Folders below which definitions may choose file systems. Default: none.
+    /// Folders that contain the file systems from which definitions may choose. Default: none.
     pub images: Vec<PathBuf>,
     /// Files and folders of the host that are hidden from isolated containers, such as keys and credentials.
     /// The data folder and some folders of the host are always hidden.
     pub masked: Vec<PathBuf>,
-    /// Size of one log file in bytes. Two files are kept per container. Default: [`LOG_BYTES`].
+    /// Size of one log file in bytes. Two files are kept per container. Default: [`DEFAULT_LOG_BYTES`].
     pub log_bytes: u64,
     /// Longest interval between probes of a monitor before its first success. Default: 0.5 s. The first
-    /// probes follow each other sooner.
+    /// intervals are shorter.
     pub unhealthy_monitoring_interval: Duration,
     /// Interval between probes of a monitor after its first success. Default: 30 s.
     pub healthy_monitoring_interval: Duration,
@@ -162,14 +163,14 @@ impl Settings {
             data,
             cell_id,
             address: address.to_owned(),
-            ports: HOST_PORTS,
+            ports: DEFAULT_HOST_PORTS,
             shim,
             groups: Groups::Own,
-            isolate: Isolate::Never,
+            isolate: IsolationPolicy::Never,
             root_fs: String::new(),
             images: vec![],
             masked: vec![],
-            log_bytes: LOG_BYTES,
+            log_bytes: DEFAULT_LOG_BYTES,
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),
             keys: Keys::default(),
@@ -194,13 +195,13 @@ impl Executor {
     /// Opens a data folder, creates it if necessary, and adopts the containers in it. Must be called within a
     /// tokio runtime, which runs the tasks of the executor.
     ///
-    /// The receiver gets each container whose state changed. A slow reader gets only the newest state of each
-    /// container.
+    /// The returned receiver gets each container whose state changed. A receiver that does not keep up gets
+    /// only the newest state of each container.
     ///
     /// # Errors
-    /// `OpenError` if another executor uses the folder, or it cannot be read and written.
+    /// `OpenError` if another executor uses the folder, or if the folder cannot be read and written.
     pub async fn open(settings: Settings) -> Result<(Self, mpsc::Receiver<Container>), OpenError> {
-        let opened = blocking(move || open::open(settings)).await?;
+        let opened = run_blocking(move || open::open(settings)).await?;
         let found = opened.found;
         let shared = Arc::new(Shared::new(
             opened.settings,
@@ -219,30 +220,30 @@ impl Executor {
         };
         for found in found {
             let guid = found.container.instance_guid;
-            let trial = is_trial(&executor.shared.settings.cell_id, guid);
+            let trial = is_self_test(&executor.shared.settings.cell_id, guid);
             executor.keep(found.container, found.ports, trial, found.begin);
             if trial {
                 executor.delete(guid);
             }
         }
-        let (sender, receiver) = mpsc::channel(EVENTS);
+        let (sender, receiver) = mpsc::channel(EVENT_CAPACITY);
         executor.spawn(Arc::clone(&shared.trash).keep_empty());
-        executor.spawn(async move { shared.forward(sender).await });
-        executor.try_isolation().await;
+        executor.spawn(async move { shared.forward_changes(sender).await });
+        executor.detect_isolation().await;
         Ok((executor, receiver))
     }
 
-    /// Returns every container, from INITIALIZING until it is deleted.
+    /// Returns every container that has reached INITIALIZING and is not deleted.
     #[must_use]
     pub fn list(&self) -> Vec<Container> {
         self.shared.list()
     }
 
-    /// Prepares a container: reserves the host resources for its creation, but runs nothing of its recipe. It
-    /// is not listed until it is run. A guid that is prepared must not be prepared again.
+    /// Prepares a container: reserves the host resources that it needs, but runs nothing of its recipe. The
+    /// container is not listed until it is run. A guid must not be prepared again while it is prepared.
     ///
     /// # Errors
-    /// `PrepareError` if this cell cannot create it. All resources are released then.
+    /// `PrepareError` if this cell cannot create the container. All reserved resources are then released.
     pub fn prepare(
         &self,
         recipe: Recipe,
@@ -250,17 +251,17 @@ impl Executor {
         let (shared, guid) = (Arc::clone(&self.shared), recipe.instance_guid);
         shared.preparations.begin(guid);
         async move {
-            let permit = shared.creating.acquire().await.expect("the semaphore is never closed");
+            let permit = shared.creation_permits.acquire().await.expect("the semaphore is never closed");
             if !shared.preparations.is_wanted(guid) {
                 return Err(PrepareError::Discarded);
             }
             let preparing = Arc::clone(&shared);
-            let kept = blocking(move || {
+            let kept = run_blocking(move || {
                 let prepared = prepare::prepare(&preparing, &recipe)?;
                 match preparing.preparations.finish(prepared) {
                     None => Ok(()),
                     Some(unwanted) => {
-                        unwanted.undo(&preparing);
+                        unwanted.release(&preparing);
                         Err(PrepareError::Discarded)
                     }
                 }
@@ -274,11 +275,11 @@ impl Executor {
         }
     }
 
-    /// Releases the resources of a prepared container that is not run.
+    /// Releases the resources of a container that was prepared and will not be run.
     pub fn discard(&self, guid: InstanceGuid) {
         if let Some(prepared) = self.shared.preparations.take(guid) {
             let shared = Arc::clone(&self.shared);
-            self.spawn(async move { blocking(move || prepared.undo(&shared)).await });
+            self.spawn(async move { run_blocking(move || prepared.release(&shared)).await });
         }
     }
 
@@ -286,39 +287,41 @@ impl Executor {
     pub fn discard_all(&self) {
         for prepared in self.shared.preparations.take_all() {
             let shared = Arc::clone(&self.shared);
-            self.spawn(async move { blocking(move || prepared.undo(&shared)).await });
+            self.spawn(async move { run_blocking(move || prepared.release(&shared)).await });
         }
     }
 
-    /// Creates a container and runs its recipe. It is INITIALIZING at once, then CREATED, RUNNING and
-    /// COMPLETED. If it cannot be created, it is COMPLETED with the reason. Does nothing if the guid already
-    /// exists.
+    /// Creates a container and runs its recipe. The container is INITIALIZING immediately, then CREATED,
+    /// RUNNING and COMPLETED. If it cannot be created, it becomes COMPLETED, and its result contains the
+    /// reason. Does nothing if a container with this guid already exists.
     pub fn run(&self, recipe: Recipe) {
-        self.begin(recipe, false);
+        self.start(recipe, false);
     }
 
     /// Stops a container: sends TERM to its processes, and KILL to those that remain after the grace period.
-    /// It is COMPLETED once none of its processes runs. Does nothing if it is completed or unknown.
+    /// The container is COMPLETED once none of its processes runs. Does nothing if the container is completed
+    /// or unknown.
     pub fn stop(&self, guid: InstanceGuid) {
         self.shared.order(guid, Order::Stop);
     }
 
-    /// Deletes a container, stopping it first if necessary. It is listed until none of its processes runs and
-    /// its folder and ports are released. Its log is retained for a while.
+    /// Deletes a container, and stops it first if necessary. The container is listed until none of its
+    /// processes runs and its folder and ports are released. Its log is retained for a while.
     pub fn delete(&self, guid: InstanceGuid) {
         self.shared.order(guid, Order::Delete);
     }
 
-    /// Reads a container's log from the byte `from`, at most `limit` bytes and [`CHUNK_BYTES`]. Bytes older
-    /// than the two retained files are skipped, and a line reports that. The log of a deleted container is
-    /// available for [`ENDED_TIME`], unless many other containers were deleted since.
+    /// Reads a container's log from the byte `from`. Returns at most `limit` bytes, and never more than
+    /// [`MAX_CHUNK_BYTES`]. Bytes that are older than the two retained files are skipped, and an additional
+    /// line reports that. The log of a deleted container is available for [`ENDED_RETENTION`], or for a
+    /// shorter time if many other containers are deleted.
     ///
     /// # Errors
-    /// `LogError` if there is no such container, or its files cannot be read.
+    /// `LogError` if there is no such container, or if its files cannot be read.
     pub async fn logs(&self, guid: InstanceGuid, from: u64, limit: usize) -> Result<LogChunk, LogError> {
         let completed = self.shared.get(guid).is_some_and(|container| is_completed(&container.state));
-        let (log, kept) = (self.shared.folder(guid).log(), self.shared.ended.log(guid));
-        let read = blocking(move || match logs::read(&log, from, limit, completed) {
+        let (log, kept) = (self.shared.folder(guid).log(), self.shared.ended.log_path(guid));
+        let read = run_blocking(move || match logs::read(&log, from, limit, completed) {
             Err(error) if error.kind() == ErrorKind::NotFound => logs::read(&kept, from, limit, true),
             other => other,
         });
@@ -345,39 +348,40 @@ impl Executor {
             return Err(LogError::Unknown(guid));
         }
         let folder = self.shared.folder(guid);
-        blocking(move || folder.health()).await.map_err(LogError::Read)
+        run_blocking(move || folder.health()).await.map_err(LogError::Read)
     }
 
-    /// Reads a file in a container's work directory from the byte offset `from`, or lists a folder after its
-    /// first `from` entries. Returns at most `limit` bytes or entries, and no more than one reply may have.
+    /// Reads a file in a container's work directory from the byte offset `from`. If the path is a folder,
+    /// lists the entries that follow its first `from` entries. Returns at most `limit` bytes or entries, and
+    /// never more than one reply can contain.
     ///
     /// # Errors
-    /// `FilesError` if there is no such container, or the path cannot be read.
+    /// `FilesError` if there is no such container, or if the path cannot be read.
     pub async fn files(
         &self,
         guid: InstanceGuid,
         path: String,
         from: u64,
         limit: Option<usize>,
-    ) -> Result<FoundFile, FilesError> {
+    ) -> Result<FileContent, FilesError> {
         if self.shared.get(guid).is_none() {
             return Err(FilesError::Unknown(guid));
         }
         let work = self.shared.folder(guid).work();
-        blocking(move || files::read(&work, &path, from, limit)).await
+        run_blocking(move || files::read(&work, &path, from, limit)).await
     }
 
-    /// Runs an additional program in a container, in the same way as those of its action, with a terminal if
-    /// requested or with pipes. Its output does not appear in the container's log. The program ends when its
-    /// output is dropped, or with the container.
+    /// Runs an additional program in a container, in the same way as the programs of the container's action.
+    /// The program gets a terminal if one is requested, and pipes otherwise. Its output does not appear in
+    /// the container's log. The program ends when the returned output is dropped, or when the container ends.
     ///
     /// # Errors
-    /// `ExecError` if there is no such container, or the program cannot be run there.
+    /// `ExecError` if there is no such container, or if the program cannot be run in it.
     pub async fn exec(&self, guid: InstanceGuid, exec: &Exec) -> Result<(ExecInput, ExecOutput), ExecError> {
         if self.shared.get(guid).is_none() {
             return Err(ExecError::Unknown(guid));
         }
-        exec::begin(self.shared.folder(guid).path(), exec).await
+        exec::start(self.shared.folder(guid).path(), exec).await
     }
 
     /// Tests that this cell can run containers: runs `true` in a container and deletes it. The container is
@@ -387,41 +391,41 @@ impl Executor {
     /// The reason why the cell cannot run containers.
     pub async fn self_test(&self) -> Result<(), SelfTestError> {
         let number = self.self_tests.fetch_add(1, Ordering::Relaxed);
-        let recipe = trial(&self.shared.settings.cell_id, number);
+        let recipe = self_test_recipe(&self.shared.settings.cell_id, number);
         let guid = recipe.instance_guid;
-        self.begin(recipe, true);
-        let end = tokio::time::timeout(SELF_TEST_LIMIT, self.shared.completed(guid)).await;
+        self.start(recipe, true);
+        let end = tokio::time::timeout(SELF_TEST_TIMEOUT, self.shared.wait_until_completed(guid)).await;
         self.delete(guid);
-        let gone = tokio::time::timeout(SELF_TEST_LIMIT, self.shared.gone(Some(guid))).await;
+        let gone = tokio::time::timeout(SELF_TEST_TIMEOUT, self.shared.wait_until_gone(Some(guid))).await;
         match end {
             Ok(RunResult::Succeeded { .. }) => {}
             Ok(RunResult::Failed { reason, .. }) => return Err(SelfTestError::Failed(reason)),
             Ok(RunResult::Stopped) => return Err(SelfTestError::Stopped),
-            Err(_) => return Err(SelfTestError::NotEnded),
+            Err(_) => return Err(SelfTestError::NotCompleted),
         }
         gone.map_err(|_| SelfTestError::NotDeleted)
     }
 
-    /// Returns the number of folders of deleted containers that could not be removed yet. Each is retried
-    /// every minute.
+    /// Returns the number of folders of deleted containers that could not be removed yet. The removal of each
+    /// folder is retried every minute.
     #[must_use]
-    pub fn unremoved(&self) -> u64 {
-        self.shared.trash.resisting()
+    pub fn unremoved_folders(&self) -> u64 {
+        self.shared.trash.failed_count()
     }
 
-    /// Deletes every container, and waits until they are gone.
-    pub async fn end_all(&self) {
+    /// Deletes every container, and waits until all containers are gone.
+    pub async fn delete_all(&self) {
         for prepared in self.shared.preparations.take_all() {
             let shared = Arc::clone(&self.shared);
-            blocking(move || prepared.undo(&shared)).await;
+            run_blocking(move || prepared.release(&shared)).await;
         }
         for guid in self.shared.guids() {
             self.delete(guid);
         }
-        self.shared.gone(None).await;
+        self.shared.wait_until_gone(None).await;
     }
 
-    fn begin(&self, recipe: Recipe, hidden: bool) {
+    fn start(&self, recipe: Recipe, hidden: bool) {
         let container = Container {
             instance_guid: recipe.instance_guid,
             work: recipe.work.clone(),
@@ -431,23 +435,23 @@ impl Executor {
             isolation: self.isolation(),
             state: ContainerState::Initializing,
         };
-        self.keep(container, vec![], hidden, Begin::Create(Box::new(recipe)));
+        self.keep(container, vec![], hidden, Origin::Create(Box::new(recipe)));
     }
 
     /// Registers a container and starts its keeper.
-    fn keep(&self, container: Container, ports: Vec<PortMapping>, hidden: bool, begin: Begin) {
+    fn keep(&self, container: Container, ports: Vec<PortMapping>, hidden: bool, begin: Origin) {
         let guid = container.instance_guid;
         if let Some(orders) = self.shared.register(container, &ports, hidden) {
             let keeper = Keeper::new(Arc::clone(&self.shared), guid, ports, orders);
-            self.spawn(keeper.keep(begin));
+            self.spawn(keeper.run(begin));
         }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().expect("nobody panics while holding the tasks");
+        let mut tasks = self.tasks.lock().expect("no thread panics while holding the tasks");
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "the task that keeps a container panicked");
+                tracing::error!(%error, "the keeper task of a container panicked");
             }
         }
         tasks.spawn_on(task, &self.runtime);
@@ -455,8 +459,8 @@ impl Executor {
 }
 
 /// Adds to an error that it concerns a control group.
-fn cgroup_failure(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot make the control group: {error}"))
+fn cgroup_error(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot create the control group: {error}"))
 }
 
 const fn is_completed(state: &ContainerState) -> bool {
@@ -469,24 +473,24 @@ const fn is_completed(state: &ContainerState) -> bool {
     }
 }
 
-/// Returns `true` if a self test created the container. One found at startup was interrupted by the end of
-/// the program.
-fn is_trial(cell_id: &CellId, guid: InstanceGuid) -> bool {
-    guid.0.as_u64_pair().0 == fnv(cell_id.as_str())
+/// Returns `true` if a self test created the container. If such a container is found at startup, the program
+/// ended during the self test.
+fn is_self_test(cell_id: &CellId, guid: InstanceGuid) -> bool {
+    guid.0.as_u64_pair().0 == fnv1a(cell_id.as_str())
 }
 
-/// Returns the recipe of a self test. Its guid is made of the cell and a number, since it is not part of the
-/// cluster's history.
-fn trial(cell_id: &CellId, number: u64) -> Recipe {
+/// Returns the recipe of a self test. The container is not part of the cluster's history, so its guid is
+/// computed from the cell and a number.
+fn self_test_recipe(cell_id: &CellId, number: u64) -> Recipe {
     let own = u64::from(std::process::id());
-    let guid = uuid::Uuid::from_u64_pair(fnv(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));
+    let guid = uuid::Uuid::from_u64_pair(fnv1a(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));
     Recipe {
         instance_guid: InstanceGuid(guid),
         work: WorkKey::Task {
-            task_guid: TaskGuid::new("self-test").expect("this is a name"),
+            task_guid: TaskGuid::new("self-test").expect("the name is valid"),
             epoch: Epoch(Timestamp(0)),
         },
-        domain: Domain::new("self-test").expect("this is a name"),
+        domain: Domain::new("self-test").expect("the name is valid"),
         environment_variables: vec![],
         setup: None,
         action: Action::Run(Run { path: "true".into(), ..Run::default() }),
@@ -496,7 +500,7 @@ fn trial(cell_id: &CellId, number: u64) -> Recipe {
         cpu_weight: 0,
         ports: vec![],
         result_file: String::new(),
-        resources: Resources::of_container(0, 0, 0),
+        resources: Resources::for_container(0, 0, 0),
         sandbox: None,
         let_in_at: Position(0),
     }

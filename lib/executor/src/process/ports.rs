@@ -1,6 +1,6 @@
 //! Allocation of host ports. Several cells may share a host without knowing of each other. A port is
-//! therefore allocated only if it can be bound and no other rep reserves it. It is kept until its container
-//! is deleted.
+//! therefore allocated only if it can be bound and no other rep has reserved it. The port stays allocated
+//! until its container is deleted.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,15 +14,16 @@ use std::sync::{Mutex, MutexGuard};
 use schemas::container::PortMapping;
 use schemas::names::CellId;
 
-/// Ports allocated by the cells of this process, with the number of holders. A container may not have bound
-/// its port when another cell searches. Two holders are the same container before and after its cell was
-/// reopened.
-static HELD: Mutex<BTreeMap<u16, usize>> = Mutex::new(BTreeMap::new());
+/// Ports allocated by the cells of this process, with the number of holders. This map is needed because a
+/// container may not have bound its port yet when another cell searches for a free port. A port has two
+/// holders if a cell was reopened in this process. They are the same container before and after the
+/// reopening.
+static ALLOCATED: Mutex<BTreeMap<u16, usize>> = Mutex::new(BTreeMap::new());
 
-/// Error if too few ports are free.
+/// Error if fewer ports are free than the container needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no free host port in {}-{}", range.start(), range.end())]
-pub(super) struct NoPort {
+pub(super) struct NoFreePort {
     range: RangeInclusive<u16>,
 }
 
@@ -30,11 +31,11 @@ pub(super) struct NoPort {
 #[derive(Debug)]
 pub(super) struct Ports {
     range: RangeInclusive<u16>,
-    /// Allocated ports with their reservations. `None` if another rep holds the reservation, or reservations
-    /// are not available.
+    /// Allocated ports with their reservations. The reservation is `None` if another rep holds it, or if
+    /// reservations are not available.
     own: BTreeMap<u16, Option<UnixDatagram>>,
-    /// Start of the next search, after the last allocated port, so that a released port is not reused at
-    /// once.
+    /// Port at which the next search starts. It follows the last allocated port, so that a released port is
+    /// not reused immediately.
     next: u16,
 }
 
@@ -42,20 +43,20 @@ impl Ports {
     /// Creates an allocator for `range`. The start of the search differs from cell to cell.
     pub(super) fn new(range: RangeInclusive<u16>, cell_id: &CellId) -> Self {
         let count = u64::from(range.end().saturating_sub(*range.start())) + 1;
-        let offset = u16::try_from(fnv(cell_id.as_str()) % count).expect("a port is less than 2^16");
+        let offset = u16::try_from(fnv1a(cell_id.as_str()) % count).expect("a port is less than 2^16");
         let next = range.start().saturating_add(offset);
         Self { range, own: BTreeMap::new(), next }
     }
 
-    /// Allocates a host port for each port of a container, or none at all.
-    pub(super) fn take(&mut self, container_ports: &[u16]) -> Result<Vec<PortMapping>, NoPort> {
-        let mut held = held();
+    /// Allocates a host port for each port of a container. If too few ports are free, allocates none.
+    pub(super) fn allocate(&mut self, container_ports: &[u16]) -> Result<Vec<PortMapping>, NoFreePort> {
+        let mut held = allocated();
         let search = (self.next..=*self.range.end()).chain(*self.range.start()..self.next);
-        let free = search.filter(|port| !held.contains_key(port) && can_be_bound(*port));
+        let free = search.filter(|port| !held.contains_key(port) && is_bindable(*port));
         let reserved = free.filter_map(|port| Some((port, reserve(port).ok()?)));
         let found: Vec<_> = container_ports.iter().copied().zip(reserved).collect();
         if found.len() < container_ports.len() {
-            return Err(NoPort { range: self.range.clone() });
+            return Err(NoFreePort { range: self.range.clone() });
         }
         let mut mappings = Vec::with_capacity(found.len());
         for (container_port, (host_port, reservation)) in found {
@@ -72,7 +73,7 @@ impl Ports {
 
     /// Marks the ports of an adopted container as allocated.
     pub(super) fn adopt(&mut self, mappings: &[PortMapping]) {
-        let mut held = held();
+        let mut held = allocated();
         for mapping in mappings {
             if let Entry::Vacant(own) = self.own.entry(mapping.host_port) {
                 let reservation = reserve(mapping.host_port).ok().flatten();
@@ -83,10 +84,10 @@ impl Ports {
     }
 
     /// Releases the ports of a deleted container.
-    pub(super) fn give(&mut self, mappings: &[PortMapping]) {
+    pub(super) fn release(&mut self, mappings: &[PortMapping]) {
         for mapping in mappings {
             if self.own.remove(&mapping.host_port).is_some() {
-                release(mapping.host_port);
+                release_process_wide(mapping.host_port);
             }
         }
     }
@@ -95,17 +96,17 @@ impl Ports {
 impl Drop for Ports {
     fn drop(&mut self) {
         for port in std::mem::take(&mut self.own).into_keys() {
-            release(port);
+            release_process_wide(port);
         }
     }
 }
 
-fn held() -> MutexGuard<'static, BTreeMap<u16, usize>> {
-    HELD.lock().expect("nobody panics while holding the ports")
+fn allocated() -> MutexGuard<'static, BTreeMap<u16, usize>> {
+    ALLOCATED.lock().expect("no thread panics while holding the ports")
 }
 
-fn release(port: u16) {
-    let mut held = held();
+fn release_process_wide(port: u16) {
+    let mut held = allocated();
     if let Some(count) = held.get_mut(&port) {
         *count -= 1;
         if *count == 0 {
@@ -114,13 +115,14 @@ fn release(port: u16) {
     }
 }
 
-/// Error if another rep of this host reserves the port.
+/// Error if another rep of this host has reserved the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reserved;
 
-/// Reserves a port against other reps of this host, since a container may not have bound it when they search.
-/// The reservation is an abstract socket. It exists in the same network namespace as the port and disappears
-/// with its holder. `None` if abstract sockets are not available.
+/// Reserves a port against other reps of this host, since a container may not have bound the port when
+/// another rep searches. The reservation is an abstract socket. It exists in the same network namespace as
+/// the port, and disappears when the process that holds it ends. `None` if abstract sockets are not
+/// available.
 fn reserve(port: u16) -> Result<Option<UnixDatagram>, Reserved> {
     let bound = SocketAddr::from_abstract_name(format!("muster-port-{port}"))
         .and_then(|name| UnixDatagram::bind_addr(&name));
@@ -131,9 +133,9 @@ fn reserve(port: u16) -> Result<Option<UnixDatagram>, Reserved> {
     }
 }
 
-/// Returns `true` if a server could listen on the port, on IPv6 and IPv4, or on IPv4 alone if the host has no
-/// IPv6.
-fn can_be_bound(port: u16) -> bool {
+/// Returns `true` if a server could listen on the port, both on IPv6 and on IPv4. If the host has no IPv6,
+/// IPv4 is sufficient.
+fn is_bindable(port: u16) -> bool {
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
         Ok(_) => true,
         Err(error) if error.kind() == ErrorKind::AddrInUse => false,
@@ -142,7 +144,7 @@ fn can_be_bound(port: u16) -> bool {
 }
 
 /// Returns the FNV-1a hash of a text.
-pub(crate) fn fnv(text: &str) -> u64 {
+pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -162,11 +164,11 @@ mod tests {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let other = reserve(free).unwrap();
         let mut ports = Ports::new(free..=free, &cell("a"));
-        assert!(ports.take(&[80]).is_err());
+        assert!(ports.allocate(&[80]).is_err());
         drop(other);
-        let taken = ports.take(&[80]).unwrap();
+        let taken = ports.allocate(&[80]).unwrap();
         assert!(reserve(free).is_err());
-        ports.give(&taken);
+        ports.release(&taken);
         assert!(reserve(free).is_ok());
     }
 
@@ -179,13 +181,13 @@ mod tests {
         let mut b = Ports::new(range, &cell("b"));
         let mut given = BTreeSet::new();
         let mut taken = vec![];
-        while let Ok(mappings) = if taken.len() % 2 == 0 { a.take(&[80]) } else { b.take(&[80]) } {
-            assert!(given.insert(mappings[0].host_port), "given twice");
+        while let Ok(mappings) = if taken.len() % 2 == 0 { a.allocate(&[80]) } else { b.allocate(&[80]) } {
+            assert!(given.insert(mappings[0].host_port), "the port was allocated twice");
             taken.push(mappings);
         }
         assert!(!given.contains(&busy) && !given.is_empty());
-        assert!(a.take(&[1, 2]).is_err());
-        a.give(&taken[0]);
-        assert_eq!(a.take(&[81]).unwrap()[0].host_port, taken[0][0].host_port);
+        assert!(a.allocate(&[1, 2]).is_err());
+        a.release(&taken[0]);
+        assert_eq!(a.allocate(&[81]).unwrap()[0].host_port, taken[0][0].host_port);
     }
 }

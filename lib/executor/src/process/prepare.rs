@@ -1,8 +1,8 @@
-//! Preparation of a container: reserves the host resources for its creation, before the cluster relies on the
-//! container.
+//! Preparation of a container. It reserves the host resources that the container needs, before the cluster
+//! relies on the container.
 //!
-//! A prepared container has its folder, ports, control groups, and a shim that waits for the spec. Nothing of
-//! the recipe runs, and the folder has no spec, so the next executor that opens the data folder removes it.
+//! A prepared container has its folder, ports and control groups, and a shim that waits for the spec. Nothing
+//! of the recipe runs. The folder has no spec, so the next executor that opens the data folder removes it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,28 +13,28 @@ use std::sync::{Mutex, MutexGuard};
 use schemas::container::{PortMapping, Recipe};
 use schemas::names::InstanceGuid;
 
-use super::link::{self, Started};
+use super::link::{self, WaitingShim};
 use super::shared::Shared;
-use super::{carrier, cgroup_failure};
+use super::{carrier, cgroup_error};
 use crate::cgroup::{self, Limits};
 use crate::folder::Folder;
 use crate::opened;
 
-/// Minimum free space of the data folder for creating a container, in bytes. It suffices for the files that
-/// the executor and the shim write about one container.
-const LEAST_FREE: u64 = 1024 * 1024;
+/// Minimum free space of the data folder for creating a container, in bytes. It is sufficient for the files
+/// that the executor and the shim write about one container.
+const MIN_FREE_BYTES: u64 = 1024 * 1024;
 
 /// Reason why a container cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// The container's ports are in use. Other containers may still be created.
+    /// The host has too few free ports for the container. Other containers may still be created.
     #[error("{0}")]
     NoPort(String),
-    /// The cell cannot create it, and probably no other container either.
+    /// The cell cannot create this container, and probably cannot create any other container either.
     #[error("{0}")]
     Failed(#[from] io::Error),
     /// The container was discarded during its preparation.
-    #[error("it is not wanted any longer")]
+    #[error("the preparation was cancelled")]
     Discarded,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Prepared {
     pub(super) limits: Limits,
     pub(super) listener: Option<UnixListener>,
     /// Waiting shim, or the reason why this cell cannot run the recipe.
-    pub(super) shim: io::Result<Started>,
+    pub(super) shim: io::Result<WaitingShim>,
     guid: InstanceGuid,
     folder: Folder,
 }
@@ -65,7 +65,8 @@ impl Preparations {
         self.lock().contains_key(&guid)
     }
 
-    /// Stores a prepared container until it is run. Returns it if it was discarded in between.
+    /// Stores a prepared container until it is run. If the container was discarded during its preparation,
+    /// returns it to the caller.
     pub(super) fn finish(&self, prepared: Prepared) -> Option<Prepared> {
         match self.lock().get_mut(&prepared.guid) {
             Some(kept) => {
@@ -76,7 +77,8 @@ impl Preparations {
         }
     }
 
-    /// Removes and returns a container, to run or discard it. `None` if it is not prepared.
+    /// Removes and returns a prepared container, so that the caller can run or discard it. `None` if there is
+    /// no such container.
     pub(super) fn take(&self, guid: InstanceGuid) -> Option<Prepared> {
         self.lock().remove(&guid)?
     }
@@ -87,7 +89,7 @@ impl Preparations {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<InstanceGuid, Option<Prepared>>> {
-        self.0.lock().expect("nobody panics while holding the preparations")
+        self.0.lock().expect("no thread panics while holding the preparations")
     }
 }
 
@@ -99,79 +101,79 @@ impl std::fmt::Debug for Prepared {
 
 impl Prepared {
     /// Releases all resources of the container.
-    pub(super) fn undo(self, shared: &Shared) {
+    pub(super) fn release(self, shared: &Shared) {
         let Self { ports, cgroup, limits, shim, guid, folder, listener: _ } = self;
         if let Ok(shim) = shim
             && let Err(error) = shim.end()
         {
-            tracing::warn!(container = %guid, %error, "cannot end the shim of a container that is not run");
+            tracing::warn!(container = %guid, %error, "cannot kill the shim of a discarded container");
         }
         remove_groups(shared, guid, cgroup.as_deref(), &limits);
         if let Err(error) = shared.trash.remove(folder.path()) {
-            tracing::warn!(container = %guid, %error, "cannot remove the folder of a container that is not run");
+            tracing::warn!(container = %guid, %error, "cannot remove the folder of a discarded container");
         }
-        shared.ports().give(&ports);
+        shared.ports().release(&ports);
     }
 }
 
 /// Prepares a container. Blocks.
 ///
 /// # Errors
-/// `PrepareError` if the cell cannot create it. All resources are released then.
+/// `PrepareError` if the cell cannot create the container. All reserved resources are then released.
 pub(super) fn prepare(shared: &Shared, recipe: &Recipe) -> Result<Prepared, PrepareError> {
     let guid = recipe.instance_guid;
     let name = guid.to_string();
-    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&name));
+    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group_path(&name));
     let mut prepared = Prepared {
         ports: vec![],
         limits: shared.isolating.limits(&name, cgroup.as_deref()),
         cgroup,
         listener: None,
-        shim: Err(io::Error::other("its shim was not started")),
+        shim: Err(io::Error::other("the shim was not started")),
         guid,
         folder: shared.folder(guid),
     };
-    match take(shared, recipe, &mut prepared) {
+    match acquire_resources(shared, recipe, &mut prepared) {
         Ok(()) => Ok(prepared),
         Err(error) => {
-            prepared.undo(shared);
+            prepared.release(shared);
             Err(error)
         }
     }
 }
 
-fn take(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) -> Result<(), PrepareError> {
+fn acquire_resources(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) -> Result<(), PrepareError> {
     let settings = &shared.settings;
-    check_room(&settings.data)?;
-    let ports = shared.ports().take(&recipe.ports);
+    check_free_space(&settings.data)?;
+    let ports = shared.ports().allocate(&recipe.ports);
     prepared.ports = ports.map_err(|error| PrepareError::NoPort(error.to_string()))?;
     prepared.folder.make()?;
-    // The socket must exist before the shim, which may use it at once.
+    // The socket must exist before the shim starts, since the shim may use it immediately.
     prepared.listener = carrier::listen(&prepared.folder, recipe)?;
     if let (Some(cgroups), Some(group)) = (&shared.cgroups, &prepared.cgroup) {
-        cgroups.make(group).map_err(cgroup_failure)?;
-        if cgroups.weighs()
-            && let Err(error) = cgroup::weigh(group, recipe.cpu_weight)
+        cgroups.create_group(group).map_err(cgroup_error)?;
+        if cgroups.has_weight()
+            && let Err(error) = cgroup::set_weight(group, recipe.cpu_weight)
         {
-            tracing::warn!(container = %prepared.guid, %error, "cannot weigh the control group of a container");
+            tracing::warn!(container = %prepared.guid, %error, "cannot set the CPU weight of a container");
         }
     }
-    shared.isolating.limit(recipe, prepared.cgroup.as_deref())?;
-    prepared.shim = match opened::for_shim(recipe, &settings.keys) {
+    shared.isolating.create_limits(recipe, prepared.cgroup.as_deref())?;
+    prepared.shim = match opened::shim_variables(recipe, &settings.keys) {
         Ok(opened) => Ok(link::start(&settings.shim, &prepared.folder, &prepared.guid.to_string(), opened)?),
-        // The recipe has a secret that this cell cannot decrypt. The error is reported when the container is
-        // run.
+        // The recipe contains a secret that this cell cannot decrypt. The error is reported when the
+        // container is run.
         Err(error) => Err(error),
     };
     Ok(())
 }
 
 /// Checks that the data folder exists and has room for the files of a container.
-pub(super) fn check_room(data: &Path) -> io::Result<()> {
+pub(super) fn check_free_space(data: &Path) -> io::Result<()> {
     let there = rustix::fs::statvfs(data)?;
     let free = there.f_bavail.saturating_mul(there.f_frsize);
     // Some file systems have no fixed number of inodes, and report 0 of 0.
-    if free >= LEAST_FREE && (there.f_files == 0 || there.f_favail > 0) {
+    if free >= MIN_FREE_BYTES && (there.f_files == 0 || there.f_favail > 0) {
         return Ok(());
     }
     Err(rustix::io::Errno::NOSPC.into())
@@ -185,7 +187,7 @@ pub(super) fn remove_groups(shared: &Shared, guid: InstanceGuid, cgroup: Option<
         tracing::warn!(container = %guid, %error, "cannot remove the control group of a container");
     }
     if let Err(error) = limits.remove() {
-        tracing::warn!(container = %guid, %error, "cannot remove the groups that limited a container");
+        tracing::warn!(container = %guid, %error, "cannot remove the limiting control groups of a container");
     }
     if let Some(cgroups) = &shared.cgroups {
         cgroups.remove_base();

@@ -11,17 +11,17 @@ use schemas::container::{Container, ContainerState, PortMapping, RunResult};
 use schemas::names::InstanceGuid;
 
 use super::Settings;
-use super::ended::Ended;
-use super::isolating::Isolating;
+use super::ended::EndedLogs;
+use super::isolating::ContainerIsolation;
 use super::ports::Ports;
 use super::prepare::Preparations;
 use crate::cgroup::Cgroups;
 use crate::folder::Folder;
 use crate::trash::Trash;
 
-/// Maximum number of containers that are created at once. Creation is a dozen short system calls, so a higher
-/// number would only cause contention.
-const CREATED_AT_ONCE: usize = 4;
+/// Maximum number of containers that are created at the same time. A creation consists of a dozen short
+/// system calls, so a higher number would only cause contention.
+const MAX_CONCURRENT_CREATIONS: usize = 4;
 
 /// Requested state of a container. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,16 +35,16 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    pub(super) creating: Semaphore,
+    pub(super) creation_permits: Semaphore,
     /// Folders that are being removed.
     pub(super) trash: Arc<Trash>,
     /// Retained logs of deleted containers.
-    pub(super) ended: Ended,
+    pub(super) ended: EndedLogs,
     /// Control groups, if available.
     pub(super) cgroups: Option<Cgroups>,
     /// Isolation of new containers.
-    pub(super) isolating: Isolating,
-    /// Store for downloads and uploads, opened at the first use.
+    pub(super) isolating: ContainerIsolation,
+    /// Artifact store for downloads and uploads. It is opened when it is first used.
     pub(super) store: OnceCell<Store>,
     /// Prepared containers.
     pub(super) preparations: Preparations,
@@ -53,7 +53,7 @@ pub(super) struct Shared {
     /// Notified when there is a change to announce.
     changed: Notify,
     /// Notifies the tasks that wait for a container to complete or to be deleted.
-    moved: Notify,
+    lifecycle_changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -71,13 +71,13 @@ struct Entry {
     order: watch::Sender<Order>,
 }
 
-/// Runs a blocking job on a thread for such jobs.
-pub(super) async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs a blocking job on a thread that is reserved for blocking jobs.
+pub(super) async fn run_blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(job).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down, and this task with it.
+            // The runtime is shutting down and will drop this task, too.
             Err(_) => std::future::pending().await,
         },
     }
@@ -88,13 +88,13 @@ impl Shared {
         settings: Settings,
         ports: Ports,
         trash: Arc<Trash>,
-        ended: Ended,
+        ended: EndedLogs,
         cgroups: Option<Cgroups>,
-        isolating: Isolating,
+        isolating: ContainerIsolation,
     ) -> Self {
         Self {
             settings,
-            creating: Semaphore::new(CREATED_AT_ONCE),
+            creation_permits: Semaphore::new(MAX_CONCURRENT_CREATIONS),
             trash,
             ended,
             cgroups,
@@ -104,7 +104,7 @@ impl Shared {
             ports: Mutex::new(ports),
             register: Mutex::default(),
             changed: Notify::new(),
-            moved: Notify::new(),
+            lifecycle_changed: Notify::new(),
         }
     }
 
@@ -113,7 +113,8 @@ impl Shared {
         Folder::new(self.settings.data.join("containers").join(guid.to_string()))
     }
 
-    /// Registers a new container with the ports that it already has. `None` if its guid is registered.
+    /// Registers a new container, and the host ports that it already has. `None` if a container with this
+    /// guid is already registered.
     pub(super) fn register(
         &self,
         container: Container,
@@ -136,7 +137,8 @@ impl Shared {
         Some(orders)
     }
 
-    /// Sends an order to a container's keeper, unless it has this or a later order.
+    /// Sends an order to a container's keeper. Does nothing if the keeper already has this order or one that
+    /// overrides it.
     pub(super) fn order(&self, guid: InstanceGuid, order: Order) {
         if let Some(entry) = self.lock().containers.get(&guid) {
             entry.order.send_if_modified(|current| {
@@ -147,11 +149,12 @@ impl Shared {
         }
     }
 
-    /// Announces the state of a container. A state never goes back.
+    /// Announces the state of a container. A state that precedes the announced one in the life cycle is
+    /// ignored.
     pub(super) fn announce(&self, guid: InstanceGuid, state: ContainerState) {
         let mut register = self.lock();
         let Some(entry) = register.containers.get_mut(&guid) else { return };
-        if rank(&state) <= rank(&entry.container.state) {
+        if state_rank(&state) <= state_rank(&entry.container.state) {
             return;
         }
         entry.container.state = state;
@@ -160,17 +163,17 @@ impl Shared {
         }
         drop(register);
         self.changed.notify_one();
-        self.moved.notify_waiters();
+        self.lifecycle_changed.notify_waiters();
     }
 
     /// Removes a container from the register and releases its ports.
-    pub(super) fn forget(&self, guid: InstanceGuid, ports: &[PortMapping]) {
-        self.ports().give(ports);
+    pub(super) fn unregister(&self, guid: InstanceGuid, ports: &[PortMapping]) {
+        self.ports().release(ports);
         let mut register = self.lock();
         register.containers.remove(&guid);
         register.unannounced.remove(&guid);
         drop(register);
-        self.moved.notify_waiters();
+        self.lifecycle_changed.notify_waiters();
     }
 
     pub(super) fn get(&self, guid: InstanceGuid) -> Option<Container> {
@@ -189,10 +192,10 @@ impl Shared {
         self.lock().containers.keys().copied().collect()
     }
 
-    /// Waits until a container is completed. It must not be deleted during the wait.
-    pub(super) async fn completed(&self, guid: InstanceGuid) -> RunResult {
+    /// Waits until a container is completed. The container must not be deleted during the wait.
+    pub(super) async fn wait_until_completed(&self, guid: InstanceGuid) -> RunResult {
         loop {
-            let moved = self.moved.notified();
+            let moved = self.lifecycle_changed.notified();
             match self.get(guid).map(|container| container.state) {
                 Some(ContainerState::Completed(result)) => return result,
                 Some(
@@ -206,10 +209,10 @@ impl Shared {
         }
     }
 
-    /// Waits until a container, or all of them, are removed from the register.
-    pub(super) async fn gone(&self, guid: Option<InstanceGuid>) {
+    /// Waits until a container is removed from the register. `None` stands for all containers.
+    pub(super) async fn wait_until_gone(&self, guid: Option<InstanceGuid>) {
         loop {
-            let moved = self.moved.notified();
+            let moved = self.lifecycle_changed.notified();
             let there = match guid {
                 Some(guid) => self.lock().containers.contains_key(&guid),
                 None => !self.lock().containers.is_empty(),
@@ -222,9 +225,9 @@ impl Shared {
     }
 
     /// Sends each state that was not announced yet, until the receiver is dropped.
-    pub(super) async fn forward(&self, to: mpsc::Sender<Container>) {
+    pub(super) async fn forward_changes(&self, to: mpsc::Sender<Container>) {
         loop {
-            while let Some(container) = self.next_untold() {
+            while let Some(container) = self.pop_unannounced() {
                 if to.send(container).await.is_err() {
                     return;
                 }
@@ -233,23 +236,23 @@ impl Shared {
         }
     }
 
-    fn next_untold(&self) -> Option<Container> {
+    fn pop_unannounced(&self) -> Option<Container> {
         let mut register = self.lock();
         let guid = register.unannounced.pop_first()?;
         register.containers.get(&guid).map(|entry| entry.container.clone())
     }
 
     pub(super) fn ports(&self) -> MutexGuard<'_, Ports> {
-        self.ports.lock().expect("nobody panics while holding the ports")
+        self.ports.lock().expect("no thread panics while holding the ports")
     }
 
     fn lock(&self) -> MutexGuard<'_, Register> {
-        self.register.lock().expect("nobody panics while holding the register")
+        self.register.lock().expect("no thread panics while holding the register")
     }
 }
 
 /// Returns the position of a state in the life cycle of a container.
-const fn rank(state: &ContainerState) -> u8 {
+const fn state_rank(state: &ContainerState) -> u8 {
     match state {
         ContainerState::Reserved => 0,
         ContainerState::Initializing => 1,

@@ -1,4 +1,4 @@
-//! Client of the executor's transfer service: requests downloads and uploads.
+//! Client of the executor's transfer service. It requests downloads and uploads.
 
 use std::fs::File;
 use std::io;
@@ -11,54 +11,60 @@ use schemas::container::Recipe;
 use tokio::time::{Instant, sleep};
 
 use crate::socket;
-use crate::transfer::{Answer, Question, SOCKET, number_of};
+use crate::transfer::{SOCKET, TransferReply, TransferRequest, transfer_number};
 
-/// Time, counted from the first request, after which a request is not repeated while the executor is gone.
-const LIMIT: Duration = Duration::from_mins(60);
+/// Time limit for repeating a request while the executor is gone, counted from the first request.
+const TRANSFER_TIMEOUT: Duration = Duration::from_mins(60);
 /// Delay before a request is repeated while no executor is running.
-const PAUSE: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 /// Requests the transfers of a container from the executor.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct TransferClient {
     folder: PathBuf,
 }
 
 /// Result of a transfer.
 #[derive(Debug)]
-pub(super) struct Carried {
+pub(super) struct Transferred {
     pub(super) bytes: u64,
     pub(super) kept: bool,
     /// Downloaded file. `None` for an upload.
     pub(super) file: Option<File>,
 }
 
-impl Carrier {
+impl TransferClient {
     pub(super) const fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Requests a transfer of the recipe, with the file for an upload. Returns the reason if it failed. If
-    /// the executor is gone, the request is repeated until another one runs.
-    pub(super) async fn carry(
+    /// Requests a transfer of the recipe. For an upload, `file` is attached. Returns the reason if the
+    /// transfer failed. If the executor is gone, the request is repeated until another executor is running.
+    pub(super) async fn transfer(
         &self,
         recipe: &Recipe,
         transfer: Transfer<'_>,
         file: Option<&File>,
-    ) -> Result<Carried, String> {
-        let number = number_of(recipe, transfer).ok_or("it is none of what the container may have")?;
-        let until = Instant::now() + LIMIT;
+    ) -> Result<Transferred, String> {
+        let number = transfer_number(recipe, transfer).ok_or("the recipe has no such transfer")?;
+        let until = Instant::now() + TRANSFER_TIMEOUT;
         loop {
-            match self.ask(Question { number }, file).await {
-                Ok((Answer::Done { bytes, kept }, file)) => return Ok(Carried { bytes, kept, file }),
-                Ok((Answer::Failed(reason), _)) => return Err(reason),
-                Err(error) if is_gone(&error) && Instant::now() < until => sleep(PAUSE).await,
-                Err(error) => return Err(format!("the cell cannot be asked for it: {error}")),
+            match self.request(TransferRequest { number }, file).await {
+                Ok((TransferReply::Done { bytes, kept }, file)) => {
+                    return Ok(Transferred { bytes, kept, file });
+                }
+                Ok((TransferReply::Failed(reason), _)) => return Err(reason),
+                Err(error) if is_executor_gone(&error) && Instant::now() < until => sleep(RETRY_DELAY).await,
+                Err(error) => return Err(format!("cannot send the request to the cell: {error}")),
             }
         }
     }
 
-    async fn ask(&self, question: Question, file: Option<&File>) -> io::Result<(Answer, Option<File>)> {
+    async fn request(
+        &self,
+        question: TransferRequest,
+        file: Option<&File>,
+    ) -> io::Result<(TransferReply, Option<File>)> {
         let executor = socket::connect(&self.folder, SOCKET).await?;
         socket::send(&executor, &question, file.map(AsFd::as_fd).as_slice()).await?;
         let (answer, mut files) = socket::receive(&executor).await?;
@@ -67,7 +73,7 @@ impl Carrier {
 }
 
 /// Returns `true` if the error means that no executor is running.
-fn is_gone(error: &io::Error) -> bool {
+fn is_executor_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionRefused

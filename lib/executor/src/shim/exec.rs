@@ -1,4 +1,4 @@
-//! Server for additional programs in a container, beside those of the recipe.
+//! Server that runs additional programs in a container, beside the programs of the recipe.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -17,14 +17,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::complain;
-use super::perform::{Performer, cannot_start, inside};
-use crate::exec::{AT_ONCE, Reply, SOCKET};
-use crate::isolation::{Pair, Session};
+use super::log_error;
+use super::perform::{Performer, cannot_start, confined_command};
+use crate::exec::{MAX_CONCURRENT, Reply, SOCKET};
+use crate::isolation::{Pty, Session};
 use crate::socket;
 
 /// Started program, with the client's ends of its streams.
-struct Begun {
+struct StartedExec {
     pid: i32,
     end: oneshot::Receiver<WaitStatus>,
     streams: Vec<OwnedFd>,
@@ -32,24 +32,24 @@ struct Begun {
 
 /// Streams of an additional program.
 struct Streams {
-    /// Ends of the program: standard input, output and error.
-    inner: [OwnedFd; 3],
-    /// Ends of the client.
-    outer: Vec<OwnedFd>,
+    /// Ends of the streams that the program uses: standard input, output and error.
+    program_ends: [OwnedFd; 3],
+    /// Ends of the streams that the client uses.
+    client_ends: Vec<OwnedFd>,
     session: Session,
 }
 
 /// Delay after a failure to accept a connection.
-const PAUSE: Duration = Duration::from_millis(250);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// Serves requests on the socket in the container's folder while it is polled. A program that still runs
-/// afterwards ends with the container.
+/// Serves requests on the socket in the container's folder while the future is polled. Programs that still
+/// run after the future was dropped end with the container.
 pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
     let listener = match socket::listen(folder, SOCKET).and_then(UnixListener::from_std) {
         Ok(listener) => listener,
-        // The container runs without this service.
+        // The container runs even if this service is not available.
         Err(error) => {
-            complain(&format!("nobody can ask for a program: {error}"));
+            log_error(&format!("cannot listen for additional programs: {error}"));
             return pending().await;
         }
     };
@@ -59,8 +59,8 @@ pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
             accepted = listener.accept() => match accepted {
                 Ok((asked, _)) => served.push(serve_one(performer, folder, asked, served.len())),
                 Err(error) => {
-                    complain(&format!("cannot be asked to run a program: {error}"));
-                    sleep(PAUSE).await;
+                    log_error(&format!("cannot accept a request for an additional program: {error}"));
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
             Some(()) = served.next(), if !served.is_empty() => {}
@@ -69,71 +69,79 @@ pub(super) async fn serve(performer: &Performer, folder: &Path) -> Infallible {
 }
 
 async fn serve_one(performer: &Performer, folder: &Path, asked: UnixStream, others: usize) {
-    // Nothing is done for a client that is already gone, and nothing is sent to one that leaves later.
+    // If the client is already gone, its request is ignored. If it disconnects later, the reply cannot be
+    // sent, and the error is ignored.
     let Ok((exec, _)) = socket::receive::<Exec>(&asked).await else { return };
-    let begun = if others < AT_ONCE {
-        begin(performer, folder, &exec)
+    let begun = if others < MAX_CONCURRENT {
+        start(performer, folder, &exec)
     } else {
-        Err(format!("{AT_ONCE} programs run in the container already, beside its own: no more may"))
+        Err(format!("too many additional programs in the container: at most {MAX_CONCURRENT} run at a time"))
     };
-    let Begun { pid, end, streams } = match begun {
+    let StartedExec { pid, end, streams } = match begun {
         Ok(begun) => begun,
         Err(why) => return drop(socket::send(&asked, &Reply::Refused(why), &[]).await),
     };
     let outer: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
     if socket::send(&asked, &Reply::Began, &outer).await.is_err() {
-        return performer.end(pid, Signal::HUP).await;
+        return performer.terminate(pid, Signal::HUP).await;
     }
-    // Close these ends here, so that the client sees the end of its streams when the program closes its own.
+    // Close the client's ends in this process. The client then sees the end of its streams when the program
+    // closes the other ends.
     drop(outer);
     drop(streams);
     tokio::select! {
         status = end => {
-            let ended = status.map_or_else(|_| unknown(), |status| performer.end_of(status));
+            let ended = status.map_or_else(|_| unknown_end(), |status| performer.exec_end(status));
             drop(socket::send(&asked, &Reply::Ended(ended), &[]).await);
         }
-        () = socket::gone(&asked) => performer.end(pid, Signal::HUP).await,
+        () = socket::wait_until_closed(&asked) => performer.terminate(pid, Signal::HUP).await,
     }
 }
 
-fn unknown() -> ExecEnd {
-    ExecEnd::Failed("nobody saw how it ended".to_owned())
+fn unknown_end() -> ExecEnd {
+    ExecEnd::Failed("the exit status is unknown".to_owned())
 }
 
 /// Starts a program in the same way as those of the action.
-fn begin(performer: &Performer, folder: &Path, exec: &Exec) -> Result<Begun, String> {
-    let run = run(exec, &performer.spec.recipe.action);
+fn start(performer: &Performer, folder: &Path, exec: &Exec) -> Result<StartedExec, String> {
+    let run = run_action(exec, &performer.spec.recipe.action);
     let failed = |error: io::Error| cannot_start(&run, &error);
-    let Streams { inner: [input, output, errors], outer, session } =
-        streams(performer, folder, exec).map_err(failed)?;
-    let (socket, mut command) = inside(output.into(), errors.into()).map_err(failed)?;
+    let Streams { program_ends: [input, output, errors], client_ends: outer, session } =
+        open_streams(performer, folder, exec).map_err(failed)?;
+    let (socket, mut command) = confined_command(output.into(), errors.into()).map_err(failed)?;
     let child = command.spawn().map_err(failed)?;
-    // Close the program's ends here, so that their end is visible to the client.
+    // Close the program's ends in this process, so that the client notices when the program closes them.
     drop(command);
-    let (pid, end) = performer.expect(&child);
-    performer.become_run(socket, &run, session, Some(input.as_fd()))?;
-    Ok(Begun { pid, end, streams: outer })
+    let (pid, end) = performer.register_child(&child);
+    performer.request_run(socket, &run, session, Some(input.as_fd()))?;
+    Ok(StartedExec { pid, end, streams: outer })
 }
 
-fn streams(performer: &Performer, folder: &Path, exec: &Exec) -> io::Result<Streams> {
+fn open_streams(performer: &Performer, folder: &Path, exec: &Exec) -> io::Result<Streams> {
     match &exec.terminal {
         Some(terminal) => {
-            let Pair { outer, inner } = Pair::make(folder, performer.spec.plan.as_ref(), terminal.size)?;
+            let Pty { controller: outer, terminal: inner } =
+                Pty::open(folder, performer.spec.plan.as_ref(), terminal.size)?;
             let inner = [inner.try_clone()?, inner.try_clone()?, inner];
-            Ok(Streams { inner, outer: vec![outer], session: Session::Terminal })
+            Ok(Streams { program_ends: inner, client_ends: vec![outer], session: Session::Terminal })
         }
         None => {
             let (input, to) = pipe_with(PipeFlags::CLOEXEC)?;
             let (from, output) = pipe_with(PipeFlags::CLOEXEC)?;
             let (from_errors, errors) = pipe_with(PipeFlags::CLOEXEC)?;
             let inner = [input, output, errors];
-            Ok(Streams { inner, outer: vec![to, from, from_errors], session: Session::Own })
+            Ok(Streams {
+                program_ends: inner,
+                client_ends: vec![to, from, from_errors],
+                session: Session::Own,
+            })
         }
     }
 }
 
-/// Returns the run action for a request. Unspecified settings are those of the action's first program.
-fn run(exec: &Exec, action: &Action) -> Run {
+/// Returns the run action for a request. Settings that the request does not specify are those of the first
+/// program of `action`.
+fn run_action(exec: &Exec, action: &Action) -> Run {
     let first = action.first_run().cloned().unwrap_or_default();
     let or = |own: &str, first: String| if own.is_empty() { first } else { own.to_owned() };
     let mut env = first.env;

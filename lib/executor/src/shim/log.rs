@@ -1,6 +1,6 @@
-//! Log of a container: lines of `<time> OUT|ERR <text>` in files of limited size, of which two are kept. If a
-//! line has a label, such as `[APP/PROC/WEB/0]`, the label precedes `OUT` or `ERR`. A file is named after the
-//! offset of its first byte.
+//! Log of a container. It consists of lines of the form `<time> OUT|ERR <text>`, in files of limited size.
+//! The two newest files are kept. If a line has a label, such as `[APP/PROC/WEB/0]`, the label precedes `OUT`
+//! or `ERR`. A file is named after the offset of its first byte.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::limits::{OUTPUT_BYTES_PER_MINUTE, cut};
+use schemas::limits::{OUTPUT_BYTES_PER_MINUTE, truncate};
 
-/// Maximum length of a line in bytes. Longer lines of programs are split, and other lines are cut.
-pub(super) const LINE_BYTES: usize = 8 * 1024;
+/// Maximum length of a line in bytes. Longer lines of programs are split into several lines. Other lines that
+/// are longer are truncated.
+pub(super) const MAX_LINE_BYTES: usize = 8 * 1024;
 /// Number of log files that are kept.
-const FILES: usize = 2;
-/// Interval in which a container may log [`OUTPUT_BYTES_PER_MINUTE`].
+const MAX_FILES: usize = 2;
+/// Interval for which [`OUTPUT_BYTES_PER_MINUTE`] limits the output of a container.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Stream of a line.
@@ -40,28 +41,28 @@ pub(super) struct Log {
     minute: Minute,
 }
 
-/// Bytes logged since the start of the current minute.
+/// Number of bytes that were logged since the start of the current minute.
 #[derive(Debug, Default)]
 struct Minute {
-    /// `None` if nothing was logged.
+    /// Start of the current minute. `None` if nothing was logged yet.
     start: Option<Timestamp>,
     bytes: u64,
     /// `true` if lines are dropped until the minute ends.
     is_over_limit: bool,
 }
 
-/// Treatment of a line under the limit per minute.
+/// Result of checking a line against the limit per minute.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
     Write,
-    /// Drop the line, which is the first one until this time.
+    /// Drop the line. It is the first dropped line of the minute, and lines are dropped until this time.
     DropFirst(Timestamp),
     Drop,
 }
 
 impl Minute {
     fn admit(&mut self, now: Timestamp, bytes: usize) -> Admission {
-        // A clock that was set back also starts a new minute.
+        // If the clock was set back, a new minute starts, too.
         let start = self.start.filter(|start| (*start..*start + MINUTE).contains(&now)).unwrap_or(now);
         if self.start != Some(start) {
             *self = Self { start: Some(start), ..Self::default() };
@@ -85,9 +86,9 @@ impl Log {
         Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost: 0, minute }
     }
 
-    /// Appends lines with a label, or without one if `label` is empty. Lines that cannot be written are
-    /// counted, and the count is logged with the next successful write. Lines beyond the limit per minute are
-    /// dropped, with one notice in their place.
+    /// Appends lines with a label, or without one if `label` is empty. If lines cannot be written, they are
+    /// counted, and the next successful write logs their number. If lines exceed the limit per minute, they
+    /// are dropped, and one notice is logged in their place.
     pub(super) fn write<'a>(
         &mut self,
         now: Timestamp,
@@ -106,8 +107,8 @@ impl Log {
             text = format!("{now} ERR {} lines are missing here: the log could not be written\n", self.lost);
         }
         for line in lines {
-            let line = match self.minute.admit(now, line.len().min(LINE_BYTES) + 1) {
-                Admission::Write => format!("{now} {word} {}\n", cut(line, LINE_BYTES)),
+            let line = match self.minute.admit(now, line.len().min(MAX_LINE_BYTES) + 1) {
+                Admission::Write => format!("{now} {word} {}\n", truncate(line, MAX_LINE_BYTES)),
                 Admission::DropFirst(until) => format!(
                     "{now} ERR lines are dropped until {until}: more than {OUTPUT_BYTES_PER_MINUTE} bytes were logged in a minute\n"
                 ),
@@ -137,7 +138,7 @@ impl Log {
             Ok(()) => self.lost = 0,
             Err(error) => {
                 if self.lost == 0 {
-                    super::complain(&format!("cannot write the log: {error}"));
+                    super::log_error(&format!("cannot write the log: {error}"));
                 }
                 self.lost += lines;
             }
@@ -156,7 +157,7 @@ impl Log {
             }
             Err(error) => {
                 // A part of the text may have been written. It is removed, so that the next line starts at
-                // its offset.
+                // the expected offset.
                 let start = self.starts.last().copied().unwrap_or_default();
                 file.set_len(self.end - start)?;
                 Err(error)
@@ -171,7 +172,7 @@ impl Log {
         if self.starts.last() != Some(&self.end) {
             self.starts.push(self.end);
         }
-        while self.starts.len() > FILES {
+        while self.starts.len() > MAX_FILES {
             fs::remove_file(self.path(self.starts[0]))?;
             self.starts.remove(0);
         }
@@ -187,7 +188,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn kept(log: &Log) -> Vec<String> {
+    fn retained_files(log: &Log) -> Vec<String> {
         log.starts.iter().map(|start| fs::read_to_string(log.path(*start)).unwrap()).collect()
     }
 
@@ -201,23 +202,25 @@ mod tests {
         // A line has 37 bytes, so two fit into a file.
         assert_eq!(log.starts, [8 * 74, 9 * 74]);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
-        assert!(kept(&log).concat().ends_with("Z OUT line 18\n1970-01-01T00:00:00.000Z OUT line 19\n"));
+        assert!(
+            retained_files(&log).concat().ends_with("Z OUT line 18\n1970-01-01T00:00:00.000Z OUT line 19\n")
+        );
     }
 
     #[test]
     fn lines_beyond_the_limit_of_a_minute_are_dropped_with_one_notice() {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 4 * OUTPUT_BYTES_PER_MINUTE);
-        let long = "x".repeat(LINE_BYTES - 1);
+        let long = "x".repeat(MAX_LINE_BYTES - 1);
         let lines = |count: u64| (0..count).map(|_| long.as_str());
-        let most = OUTPUT_BYTES_PER_MINUTE / LINE_BYTES as u64;
+        let most = OUTPUT_BYTES_PER_MINUTE / MAX_LINE_BYTES as u64;
         log.write(Timestamp(0), Source::Out, "", lines(most));
-        assert_eq!(kept(&log).concat().lines().count() as u64, most, "as much as may be");
+        assert_eq!(retained_files(&log).concat().lines().count() as u64, most, "all lines within the limit");
         let later = |seconds| Timestamp(0) + Duration::from_secs(seconds);
         log.write(later(1), Source::Err, "", lines(3));
         log.write(later(59), Source::Out, "", ["short"].into_iter());
         log.write(later(60), Source::Out, "", ["after"].into_iter());
-        let text = kept(&log).concat();
+        let text = retained_files(&log).concat();
         let rest: Vec<&str> = text.lines().skip(usize::try_from(most).unwrap()).collect();
         let notice = "1970-01-01T00:00:01.000Z ERR lines are dropped until 1970-01-01T00:01:00.000Z: more than 10485760 bytes";
         assert!(rest.len() == 2 && rest[0].starts_with(notice), "{rest:?}");
@@ -225,7 +228,7 @@ mod tests {
         // The clock is set back.
         log.write(Timestamp(0), Source::Out, "", lines(most));
         log.write(Timestamp(0), Source::Out, "", lines(most));
-        assert_eq!(kept(&log).concat().matches("are dropped until").count(), 2);
+        assert_eq!(retained_files(&log).concat().matches("are dropped until").count(), 2);
     }
 
     #[test]
@@ -234,7 +237,7 @@ mod tests {
         let mut log = Log::new(root.path().to_owned(), 1000);
         log.write(Timestamp(0), Source::Err, "APP/PROC/WEB/0", ["a", "b"].into_iter());
         let line = |text: &str| format!("1970-01-01T00:00:00.000Z [APP/PROC/WEB/0] ERR {text}\n");
-        assert_eq!(kept(&log), [line("a") + &line("b")]);
+        assert_eq!(retained_files(&log), [line("a") + &line("b")]);
     }
 
     #[test]
@@ -242,10 +245,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut log = Log::new(root.path().to_owned(), 80);
         log.write(Timestamp(0), Source::Err, "", ["a", "b", "c", "d", "e"].into_iter());
-        assert_eq!(kept(&log).iter().map(|text| text.lines().count()).collect::<Vec<_>>(), [2, 1]);
-        let long = "x".repeat(2 * LINE_BYTES);
+        assert_eq!(retained_files(&log).iter().map(|text| text.lines().count()).collect::<Vec<_>>(), [2, 1]);
+        let long = "x".repeat(2 * MAX_LINE_BYTES);
         log.write(Timestamp(0), Source::Err, "", [long.as_str()].into_iter());
-        let texts = kept(&log);
-        assert_eq!(texts[1].len(), "1970-01-01T00:00:00.000Z ERR ".len() + LINE_BYTES + 1);
+        let texts = retained_files(&log);
+        assert_eq!(texts[1].len(), "1970-01-01T00:00:00.000Z ERR ".len() + MAX_LINE_BYTES + 1);
     }
 }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The shim has a session of its own and is the subreaper of its descendants, so a program that detaches
-//! itself becomes its child. It therefore has no child exactly when nothing of the container runs. Only then
-//! it writes COMPLETED.
+//! itself becomes a child of the shim. The shim therefore has no child if and only if no process of the
+//! container runs. It writes COMPLETED only when it has no child.
 
 mod carry;
 mod exec;
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 use tokio::net::unix::pipe;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
@@ -40,35 +40,36 @@ use crate::folder::{Folder, Spec, Status};
 use crate::isolation;
 use crate::{cgroup, opened, processes};
 
-/// Environment variable of a shim that was started without huge pages although its programs may use them. The
-/// allocator reads it before `main` starts.
-pub(crate) const WITHOUT_HUGE_PAGES: &str = "MIMALLOC_ALLOW_THP";
+/// Environment variable of a shim that was started without huge pages although the container's programs may
+/// use them. The allocator reads the variable before `main` starts.
+pub(crate) const ALLOW_THP_VARIABLE: &str = "MIMALLOC_ALLOW_THP";
 
-/// Maximum size of the file with the shim's errors, in bytes. The file is truncated beyond it.
-const COMPLAINTS_BYTES: i64 = 64 * 1024;
+/// Maximum size of the file with the shim's errors, in bytes. A larger file is truncated.
+const MAX_ERROR_FILE_BYTES: i64 = 64 * 1024;
 
 /// First descriptor that is not a standard stream.
-const FIRST_INHERITED: i32 = 3;
+const FIRST_NON_STDIO_FD: i32 = 3;
 
-/// Runs the container of a folder that an executor created, until it ends. This process should do nothing
-/// else and have no children. Its standard input and output are the executor's pipes. An isolated container
-/// requires several programs, and `stage` selects one of them. The executor passes none.
+/// Runs the container of a folder that an executor created, until the container ends. This process should do
+/// nothing else and have no children. Its standard input and output are the executor's pipes. An isolated
+/// container requires several programs, and `stage` selects one of them. The executor passes no `stage`.
 ///
-/// It fails if it could not run the container and record its result. The reason is written to standard error.
+/// Returns a failure if the container could not be run or its result could not be recorded. The reason is
+/// then written to standard error.
 #[must_use]
 pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
     let end = match stage.and_then(OsStr::to_str) {
-        None => begin(container_dir),
-        Some(isolation::INIT) => live_inside(container_dir),
-        Some(isolation::PROGRAM) => return isolation::become_program(),
+        None => start(container_dir),
+        Some(isolation::INIT) => run_init(container_dir),
+        Some(isolation::PROGRAM) => return isolation::run_program(),
         Some(other) => Err(io::Error::other(format!(
-            "{other:?} is no stage of a shim: use none, {}, or {}",
+            "invalid shim stage {other:?}: expected none, {}, or {}",
             isolation::INIT,
             isolation::PROGRAM
         ))),
     };
     end.unwrap_or_else(|error| {
-        complain(&error);
+        log_error(&error);
         ExitCode::FAILURE
     })
 }
@@ -77,63 +78,68 @@ pub fn run(container_dir: &Path, stage: Option<&OsStr>) -> ExitCode {
 const UMASK: Mode = Mode::WGRP.union(Mode::WOTH);
 
 /// Folders of a container.
-struct Home {
+struct ContainerPaths {
     /// Folder of the container, as this program reaches it.
     folder: Folder,
     /// Work directory of the container, as its programs see it.
     work: PathBuf,
 }
 
-fn begin(container_dir: &Path) -> io::Result<ExitCode> {
+fn start(container_dir: &Path) -> io::Result<ExitCode> {
     let folder = Folder::new(container_dir.canonicalize()?);
     detach()?;
-    if !told_to_go_on()? {
+    if !wait_for_start_order()? {
         return Ok(ExitCode::SUCCESS);
     }
     let spec = folder.spec()?;
-    confine(&spec);
+    apply_confinement(&spec);
     match spec.plan.as_ref().filter(|plan| isolation::leaves_host(plan)) {
-        Some(plan) => isolation::lead(plan),
-        None => live(spec, Home { work: folder.work(), folder }),
+        Some(plan) => isolation::run_outer(plan),
+        None => run_container(spec, ContainerPaths { work: folder.work(), folder }),
     }
 }
 
 /// Runs as the first process of a container with namespaces of its own.
-fn live_inside(container_dir: &Path) -> io::Result<ExitCode> {
+fn run_init(container_dir: &Path) -> io::Result<ExitCode> {
     rustix::process::chdir(container_dir)?;
-    // The name would otherwise be that of the path it was started by, not that of its program.
+    // Without this call, the process would have the name of the path by which it was started.
     rustix::thread::set_name(c"shim")?;
-    // Root of the container owns the folder, but has no access to the folders above it.
+    // The container's root user owns the folder, but has no access to the folders above it. The path is
+    // therefore relative.
     let folder = Folder::new(PathBuf::from("."));
     let spec = folder.spec()?;
     let plan = spec.plan.as_ref().ok_or_else(|| io::Error::other("this container is not isolated"))?;
     isolation::enter(plan, &spec.recipe.instance_guid.to_string())?;
-    let work =
-        if plan.has(Wall::Files) { isolation::WORK.into() } else { std::env::current_dir()?.join("work") };
-    live(spec, Home { folder, work })
+    let work = if plan.has(IsolationLayer::Files) {
+        isolation::WORK_DIR.into()
+    } else {
+        std::env::current_dir()?.join("work")
+    };
+    run_container(spec, ContainerPaths { folder, work })
 }
 
-fn live(mut spec: Spec, home: Home) -> io::Result<ExitCode> {
-    opened::in_shim(&mut spec.recipe)?;
+fn run_container(mut spec: Spec, home: ContainerPaths) -> io::Result<ExitCode> {
+    opened::apply_to_recipe(&mut spec.recipe)?;
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    LocalSet::new().block_on(&runtime, life::live(home, spec)).map(|()| ExitCode::SUCCESS)
+    LocalSet::new().block_on(&runtime, life::run(home, spec)).map(|()| ExitCode::SUCCESS)
 }
 
-/// Waits for the first order, which the executor sends after it wrote the spec. Returns `false` if the
-/// executor is gone, since the container is not needed then.
-fn told_to_go_on() -> io::Result<bool> {
+/// Waits for the first order, which the executor sends after it has written the spec. Returns `false` if the
+/// executor is gone, because the container is then not needed.
+fn wait_for_start_order() -> io::Result<bool> {
     let (orders, events) = (io::stdin(), io::stdout());
     loop {
         let mut ends = [
             PollFd::new(orders.as_fd(), PollFlags::POLLIN),
-            // A pipe without a reader is an error condition, which is always reported.
+            // No event is requested. The loss of the pipe's last reader is an error condition, which `poll`
+            // always reports.
             PollFd::new(events.as_fd(), PollFlags::empty()),
         ];
         match nix::poll::poll(&mut ends, PollTimeout::NONE) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // The end of the pipe counts as an order, too. It occurs if the shim was started by hand.
+        // The end of the pipe counts as an order, too. It occurs if an operator started the shim by hand.
         match rustix::io::read(&orders, &mut [0; 1]) {
             Ok(_) => return Ok(true),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -146,14 +152,15 @@ fn told_to_go_on() -> io::Result<bool> {
     }
 }
 
-/// Leaves the rep's session, directory, descriptors and umask, and becomes the subreaper of its descendants.
+/// Leaves the rep's session and working directory, closes the rep's descriptors in child processes, sets the
+/// umask, and makes this process the subreaper of its descendants.
 fn detach() -> io::Result<()> {
-    // With the umask of a rep that makes its files private, users of a container could not enter the folders
-    // that are created for it.
+    // A rep may have a umask that makes its files private. With that umask, users of a container could not
+    // enter the folders that are created for the container.
     rustix::process::umask(UMASK);
-    close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
+    close_fds::set_fds_cloexec(FIRST_NON_STDIO_FD, &[]);
     match rustix::process::setsid() {
-        // A process group leader, as when the shim is started by hand, does not need a session.
+        // If the shim was started by hand, it may be a process group leader. It then needs no new session.
         Ok(_) | Err(Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
@@ -164,32 +171,32 @@ fn detach() -> io::Result<()> {
 
 /// Applies the container's mark, groups and priority to this program. All programs that it starts inherit
 /// them. A failure is logged, and the remaining settings still apply.
-fn confine(spec: &Spec) {
+fn apply_confinement(spec: &Spec) {
     let try_to = |what: &str, done: io::Result<()>| {
         if let Err(error) = done {
-            complain(&format!("cannot {what}: {error}"));
+            log_error(&format!("cannot {what}: {error}"));
         }
     };
     let marked = processes::mark_self(&spec.recipe.instance_guid.to_string());
-    try_to("mark the processes of the container by a limit", marked);
-    if std::env::var_os(WITHOUT_HUGE_PAGES).is_some() {
+    try_to("set the process mark of the container", marked);
+    if std::env::var_os(ALLOW_THP_VARIABLE).is_some() {
         let given = nix::sys::prctl::set_thp_disable(false).map_err(io::Error::from);
-        try_to("give the container huge pages", given);
+        try_to("enable huge pages for the container", given);
     }
     if let Some(group) = &spec.cgroup {
         try_to("enter the control group of the container", cgroup::enter(group));
     }
     if let Some(plan) = &spec.plan {
-        try_to("enter the groups that limit the container", plan.limits.enter());
+        try_to("enter the limiting control groups of the container", plan.limits.enter());
     }
     if spec.nice > 0 {
-        try_to("lower the priority of the container", be_nice(spec.nice));
+        try_to("lower the priority of the container", raise_nice(spec.nice));
     }
 }
 
-/// Raises the nice value of this program, and that of its autogroup if the scheduler divides the processor
-/// among sessions.
-fn be_nice(by: i32) -> io::Result<()> {
+/// Raises the nice value of this program. Also raises the nice value of its autogroup if the scheduler
+/// divides the processor among sessions.
+fn raise_nice(by: i32) -> io::Result<()> {
     rustix::process::nice(by)?;
     match std::fs::write("/proc/self/autogroup", by.to_string()) {
         // Autogroups are not available, or another process just changed one. The nice values of the processes
@@ -200,23 +207,23 @@ fn be_nice(by: i32) -> io::Result<()> {
     }
 }
 
-/// Writes the state of the container, and hints at it.
-fn report(folder: &Folder, status: &Status) -> io::Result<()> {
+/// Writes the state of the container, and sends a hint that it has changed.
+fn write_status(folder: &Folder, status: &Status) -> io::Result<()> {
     folder.write_status(status)?;
-    hint()
+    send_hint()
 }
 
 /// Sends a hint that the folder has changed.
-fn hint() -> io::Result<()> {
+fn send_hint() -> io::Result<()> {
     match rustix::io::write(io::stdout(), b".") {
-        // The executor is gone, or has many unread hints. It reads the state in both cases.
+        // The executor is gone, or it has not read many earlier hints. It reads the state in both cases.
         Ok(_) | Err(Errno::PIPE | Errno::AGAIN) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Waits for a stop order.
-async fn stop_ordered(orders: &pipe::Receiver) -> io::Result<()> {
+async fn wait_for_stop_order(orders: &pipe::Receiver) -> io::Result<()> {
     loop {
         orders.readable().await?;
         match orders.try_read(&mut [0; 64]) {
@@ -228,14 +235,14 @@ async fn stop_ordered(orders: &pipe::Receiver) -> io::Result<()> {
 }
 
 /// Opens the pipe of orders, which is standard input.
-fn orders() -> io::Result<pipe::Receiver> {
+fn open_orders() -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)
 }
 
 /// Logs an error of the shim itself for the executor. A failure to write it is ignored.
-pub(crate) fn complain(what: &dyn Display) {
-    // Errors that a container causes repeatedly must not fill the disk.
-    let is_full = rustix::fs::fstat(io::stderr()).is_ok_and(|found| found.st_size > COMPLAINTS_BYTES);
+pub(crate) fn log_error(what: &dyn Display) {
+    // A container could cause errors repeatedly, so the size of the file is limited.
+    let is_full = rustix::fs::fstat(io::stderr()).is_ok_and(|found| found.st_size > MAX_ERROR_FILE_BYTES);
     if is_full {
         rustix::fs::ftruncate(io::stderr(), 0).ok();
     }

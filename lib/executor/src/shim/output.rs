@@ -1,4 +1,5 @@
-//! Output of programs. It is copied to the container's log, or retained as the explanation of a failed probe.
+//! Output of programs. It is copied to the container's log. The output of a probe is instead retained, to
+//! explain a failure of the probe.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,21 +11,21 @@ use std::time::Duration;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Instant, timeout_at};
 
-use schemas::limits::{PROBE_OUTPUT_LINES, cut};
+use schemas::limits::{PROBE_OUTPUT_LINES, truncate};
 
-use super::log::{LINE_BYTES, Log, Source};
+use super::log::{Log, MAX_LINE_BYTES, Source};
 use crate::clock;
 
 /// Size of the read buffer in bytes, which is the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
-/// Time that an incomplete line waits for its end, counted from its first byte.
-const PARTIAL: Duration = Duration::from_secs(1);
+/// Maximum time for which an incomplete line is held back, counted from its first byte.
+const PARTIAL_LINE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a UTF-8 character in bytes.
-const CHARACTER_BYTES: usize = 4;
-/// Length of the last line that is retained for a failure reason, in bytes.
-const LAST_BYTES: usize = 256;
+const MAX_CHAR_BYTES: usize = 4;
+/// Maximum number of bytes of the last line that are retained for a failure reason.
+const MAX_LAST_LINE_BYTES: usize = 256;
 /// Maximum number of consecutive reads before the task yields.
-const READS: usize = 16;
+const MAX_CONSECUTIVE_READS: usize = 16;
 
 /// Destination of output.
 #[derive(Clone)]
@@ -36,8 +37,9 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Returns the sink with another label, or unchanged if `label` is empty.
-    pub(super) fn told_as(&self, label: &str) -> Self {
+    /// Returns a copy of the sink with the label `label`. If `label` is empty, or if the sink has no label,
+    /// the copy is unchanged.
+    pub(super) fn with_label(&self, label: &str) -> Self {
         match self {
             Self::Log(log, _) if !label.is_empty() => Self::Log(Rc::clone(log), label.into()),
             Self::Log(..) | Self::Tail(_) => self.clone(),
@@ -66,19 +68,19 @@ pub(super) struct Output {
     pipe: Receiver,
     source: Source,
     sink: Sink,
-    line: RefCell<Line>,
+    line: RefCell<PartialLine>,
     /// Last line that is not blank.
     last: RefCell<String>,
 }
 
 /// Incomplete line.
 #[derive(Default)]
-struct Line {
+struct PartialLine {
     bytes: Vec<u8>,
-    /// Time when the line, or its remaining part, started. `None` if it is empty.
+    /// Time when the first byte of the line, or of its remaining part, arrived. `None` if the line is empty.
     since: Option<Instant>,
     /// `true` if the start of the line was already emitted as a line of its own.
-    in_pieces: bool,
+    emitted_in_part: bool,
 }
 
 impl Output {
@@ -93,19 +95,19 @@ impl Output {
         })
     }
 
-    /// Returns the last line that the program wrote to its standard error. `None` if it wrote none, or if the
-    /// output does not go to the container's log.
+    /// Returns the last line that the program wrote to its standard error. `None` if the program wrote none,
+    /// or if its output does not go to the container's log.
     pub(super) fn last_error(&self) -> Option<String> {
         let is_logged = matches!((self.source, &self.sink), (Source::Err, Sink::Log(..)));
         let last = self.last.borrow();
         (is_logged && !last.is_empty()).then(|| last.clone())
     }
 
-    /// Copies until all processes have closed the other end. Output without a line end is emitted as a line
-    /// after `PARTIAL`.
+    /// Copies the output until all processes have closed the other end of the pipe. Output without a line end
+    /// is emitted as a line after `PARTIAL_LINE_TIMEOUT`.
     pub(super) async fn copy(&self) -> io::Result<()> {
         loop {
-            let due = self.line.borrow().since.map(|since| since + PARTIAL);
+            let due = self.line.borrow().since.map(|since| since + PARTIAL_LINE_TIMEOUT);
             let readable = async {
                 match due {
                     Some(due) => timeout_at(due, self.pipe.readable()).await.ok(),
@@ -113,13 +115,13 @@ impl Output {
                 }
             };
             let Some(readable) = readable.await else {
-                let rest = self.line.borrow_mut().begun();
+                let rest = self.line.borrow_mut().take_partial();
                 self.write(&rest);
                 continue;
             };
             readable?;
             match self.read(|bytes| self.pipe.try_read(bytes)) {
-                // There may be more output, but other tasks get their turn first.
+                // There may be more output, but other tasks must be able to run first.
                 Ok(true) => tokio::task::yield_now().await,
                 Ok(false) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -128,7 +130,7 @@ impl Output {
         }
     }
 
-    /// Copies the available output without waiting for readiness.
+    /// Copies the output that is available now, and does not wait for more.
     pub(super) fn drain(&self) -> io::Result<()> {
         match self.read(|bytes| Ok(rustix::io::read(&self.pipe, bytes)?)) {
             Ok(_) => Ok(()),
@@ -137,19 +139,19 @@ impl Output {
         }
     }
 
-    /// Reads until that would block, which is an error. Returns `true` if there may be more, and `false` at
-    /// the end of the stream.
+    /// Reads until there is no more output to read at the moment, which is reported as an error. Returns
+    /// `true` if there may be more output, and `false` at the end of the stream.
     fn read(&self, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
         let mut bytes = vec![0; READ_BYTES];
-        for _ in 0..READS {
+        for _ in 0..MAX_CONSECUTIVE_READS {
             match read(&mut bytes) {
                 Ok(0) => {
-                    let rest = self.line.borrow_mut().rest();
+                    let rest = self.line.borrow_mut().take_rest();
                     self.write(&rest);
                     return Ok(false);
                 }
                 Ok(count) => {
-                    let lines = self.line.borrow_mut().split(&bytes[..count]);
+                    let lines = self.line.borrow_mut().push(&bytes[..count]);
                     self.write(&lines);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -161,7 +163,7 @@ impl Output {
 
     fn write(&self, lines: &[String]) {
         if let Some(last) = lines.iter().rev().find(|line| !line.trim().is_empty()) {
-            *self.last.borrow_mut() = cut(last.trim(), LAST_BYTES);
+            *self.last.borrow_mut() = truncate(last.trim(), MAX_LAST_LINE_BYTES);
         }
         if !lines.is_empty() {
             self.sink.write(self.source, lines.iter().map(String::as_str));
@@ -169,27 +171,27 @@ impl Output {
     }
 }
 
-impl Line {
-    /// Adds bytes and returns the completed lines, including pieces of a line that is too long.
-    fn split(&mut self, bytes: &[u8]) -> Vec<String> {
+impl PartialLine {
+    /// Adds bytes and returns the completed lines. A line that is too long is returned in several pieces.
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = vec![];
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
-            for piece in text.chunks(LINE_BYTES) {
+            for piece in text.chunks(MAX_LINE_BYTES) {
                 self.bytes.extend(piece);
-                while self.bytes.len() > LINE_BYTES {
-                    let whole = whole_characters(&self.bytes[..LINE_BYTES]);
-                    lines.push(self.take(whole));
+                while self.bytes.len() > MAX_LINE_BYTES {
+                    let whole = len_of_whole_chars(&self.bytes[..MAX_LINE_BYTES]);
+                    lines.push(self.take_text(whole));
                 }
             }
             if ends {
-                let is_rest_of_piece = std::mem::take(&mut self.in_pieces) && self.bytes.is_empty();
+                let is_rest_of_piece = std::mem::take(&mut self.emitted_in_part) && self.bytes.is_empty();
                 if !is_rest_of_piece {
                     let text = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes).len();
-                    lines.push(self.take(text));
+                    lines.push(self.take_text(text));
                 }
                 self.bytes.clear();
-                (self.in_pieces, self.since) = (false, None);
+                (self.emitted_in_part, self.since) = (false, None);
             }
         }
         if !self.bytes.is_empty() {
@@ -199,32 +201,32 @@ impl Line {
     }
 
     /// Emits the incomplete line, except for an incomplete character at its end.
-    fn begun(&mut self) -> Vec<String> {
-        let whole = whole_characters(&self.bytes);
+    fn take_partial(&mut self) -> Vec<String> {
+        let whole = len_of_whole_chars(&self.bytes);
         self.since = (whole < self.bytes.len()).then(Instant::now);
-        vec![self.take(whole)]
+        vec![self.take_text(whole)]
     }
 
     /// Emits the incomplete line at the end of the stream.
-    fn rest(&mut self) -> Vec<String> {
+    fn take_rest(&mut self) -> Vec<String> {
         let all = self.bytes.len();
-        if all == 0 { vec![] } else { vec![self.take(all)] }
+        if all == 0 { vec![] } else { vec![self.take_text(all)] }
     }
 
     /// Removes the first `count` bytes and returns them as text.
-    fn take(&mut self, count: usize) -> String {
-        self.in_pieces = true;
+    fn take_text(&mut self, count: usize) -> String {
+        self.emitted_in_part = true;
         String::from_utf8_lossy(&self.bytes.drain(..count).collect::<Vec<_>>()).into_owned()
     }
 }
 
 /// Returns the length of `bytes` without an incomplete character at its end.
-fn whole_characters(bytes: &[u8]) -> usize {
-    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(CHARACTER_BYTES)..]) {
+fn len_of_whole_chars(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(&bytes[bytes.len().saturating_sub(MAX_CHAR_BYTES)..]) {
         Ok(_) => bytes.len(),
         Err(_) => {
             let begins = |at: &usize| bytes[*at] & 0b1100_0000 == 0b1100_0000;
-            let last = (bytes.len().saturating_sub(CHARACTER_BYTES - 1)..bytes.len()).rev().find(begins);
+            let last = (bytes.len().saturating_sub(MAX_CHAR_BYTES - 1)..bytes.len()).rev().find(begins);
             let is_cut = |at: &usize| {
                 std::str::from_utf8(&bytes[*at..]).is_err_and(|error| error.error_len().is_none())
             };
@@ -239,48 +241,45 @@ mod tests {
 
     #[test]
     fn lines_are_whole_regardless_of_chunks() {
-        let mut line = Line::default();
-        assert_eq!(line.split(b"on"), Vec::<String>::new());
-        assert_eq!(line.split(b"e\ntwo\r\n\nthr"), ["one", "two", ""]);
-        assert_eq!(line.rest(), ["thr"]);
-        assert_eq!(line.rest(), Vec::<String>::new());
-        assert_eq!(line.split(b"\xff\n"), ["\u{fffd}"]);
+        let mut line = PartialLine::default();
+        assert_eq!(line.push(b"on"), Vec::<String>::new());
+        assert_eq!(line.push(b"e\ntwo\r\n\nthr"), ["one", "two", ""]);
+        assert_eq!(line.take_rest(), ["thr"]);
+        assert_eq!(line.take_rest(), Vec::<String>::new());
+        assert_eq!(line.push(b"\xff\n"), ["\u{fffd}"]);
     }
 
     #[test]
     fn long_line_is_split_without_loss() {
-        let long = "\u{e4}x\u{20ac}".repeat(5 * LINE_BYTES / 3);
-        for chunk in [1, 7, 4096, LINE_BYTES, READ_BYTES] {
-            let mut line = Line::default();
+        let long = "\u{e4}x\u{20ac}".repeat(5 * MAX_LINE_BYTES / 3);
+        for chunk in [1, 7, 4096, MAX_LINE_BYTES, READ_BYTES] {
+            let mut line = PartialLine::default();
             let text = format!("{long}\nnext\n");
-            let lines: Vec<String> =
-                text.as_bytes().chunks(chunk).flat_map(|part| line.split(part)).collect();
+            let lines: Vec<String> = text.as_bytes().chunks(chunk).flat_map(|part| line.push(part)).collect();
             let (next, pieces) = lines.split_last().unwrap();
             assert_eq!((next.as_str(), pieces.concat().as_str()), ("next", long.as_str()));
-            assert!(pieces.iter().all(|piece| piece.len() <= LINE_BYTES && piece.len() > LINE_BYTES - 4
-                || piece == pieces.last().unwrap()));
+            assert!(
+                pieces.iter().all(|piece| piece.len() <= MAX_LINE_BYTES && piece.len() > MAX_LINE_BYTES - 4
+                    || piece == pieces.last().unwrap())
+            );
         }
-        let mut line = Line::default();
-        let exact = line.split(&[b'x'; 2 * LINE_BYTES]);
+        let mut line = PartialLine::default();
+        let exact = line.push(&[b'x'; 2 * MAX_LINE_BYTES]);
         assert_eq!(exact.len(), 1);
-        assert_eq!(line.split(b"\n").len(), 1);
-        assert_eq!(line.split(b"\nz\n"), ["", "z"]);
+        assert_eq!(line.push(b"\n").len(), 1);
+        assert_eq!(line.push(b"\nz\n"), ["", "z"]);
     }
 
     #[test]
     fn partial_line_is_emitted_once() {
-        let mut line = Line::default();
-        assert_eq!(line.split("half \u{e4}".as_bytes()), Vec::<String>::new());
-        assert_eq!(line.begun(), ["half \u{e4}"]);
-        assert_eq!(
-            line.split(b"\nnext\n"),
-            ["next"],
-            "the end of a line that was passed on is no empty line"
-        );
-        assert_eq!(line.split(&"b\u{e4}".as_bytes()[..2]), Vec::<String>::new());
-        assert_eq!(line.begun(), ["b"]);
-        assert_eq!(line.split(&["\u{e4}".as_bytes()[1]]), Vec::<String>::new());
-        assert_eq!(line.split(b" more\n"), ["\u{e4} more"]);
-        assert_eq!(line.split(b"\n"), [""]);
+        let mut line = PartialLine::default();
+        assert_eq!(line.push("half \u{e4}".as_bytes()), Vec::<String>::new());
+        assert_eq!(line.take_partial(), ["half \u{e4}"]);
+        assert_eq!(line.push(b"\nnext\n"), ["next"], "the end of an emitted partial line adds no empty line");
+        assert_eq!(line.push(&"b\u{e4}".as_bytes()[..2]), Vec::<String>::new());
+        assert_eq!(line.take_partial(), ["b"]);
+        assert_eq!(line.push(&["\u{e4}".as_bytes()[1]]), Vec::<String>::new());
+        assert_eq!(line.push(b" more\n"), ["\u{e4} more"]);
+        assert_eq!(line.push(b"\n"), [""]);
     }
 }

@@ -1,5 +1,5 @@
-//! Execution of actions, with one function per kind (docs/model.md, "Containers"): run, timeout, try,
-//! parallel, serial, codependent, emit progress. Downloads and uploads are in `transfer.rs`.
+//! Execution of actions, with one function per kind (docs/internals/model/containers.md, "Containers"): run,
+//! timeout, try, parallel, serial, codependent, emit progress. Downloads and uploads are in `transfer.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,20 +26,20 @@ use tokio_util::sync::CancellationToken;
 use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
 use schemas::container::WorkKey;
 use schemas::exec::ExecEnd;
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 
-use super::carry::Carrier;
-use super::complain;
+use super::carry::TransferClient;
 use super::log::Source;
+use super::log_error;
 use super::output::{Output, Sink};
 use super::reaper::Reaper;
-use crate::cgroup::out_of_memory;
+use crate::cgroup::out_of_memory_message;
 use crate::folder::Spec;
-use crate::isolation::{self, Deed, NotStarted, Session, Wish};
+use crate::isolation::{self, Operation, ProgramRequest, Session, StartError};
 use crate::{environment, processes};
 
-/// Polling interval for processes that were signalled to end.
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Polling interval while the shim waits for signalled processes to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) const MIB: u64 = 1024 * 1024;
 /// Signals that are reported by name. The others are reported by number only.
 const SIGNALS: [(Signal, &str); 15] = [
@@ -67,7 +67,7 @@ pub(super) enum Failure {
     Exited(i32),
     /// Any other reason.
     Reason(String),
-    /// An enclosing action interrupted it and reports the reason.
+    /// An enclosing action interrupted this action, and reports the reason itself.
     Interrupted,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Returns the exit status of the program, if that is the failure.
+    /// Returns the exit status if the failure is that a program exited.
     pub(super) const fn exit_status(&self) -> Option<i32> {
         match self {
             Self::Exited(status) => Some(*status),
@@ -96,32 +96,33 @@ pub(super) struct Scope<'a> {
     /// Interrupts the action.
     pub(super) interrupt: CancellationToken,
     /// Notified when a program of the action has started.
-    pub(super) begun: Option<&'a Notify>,
+    pub(super) program_started: Option<&'a Notify>,
     /// Destination of the output.
     pub(super) sink: Sink,
-    /// `true` if processes that its programs leave behind are killed.
-    pub(super) leaves_nothing: bool,
+    /// `true` if the processes that a program of the action leaves behind are killed.
+    pub(super) kills_leftovers: bool,
 }
 
 impl<'a> Scope<'a> {
     /// Creates a scope that can be interrupted on its own.
-    pub(super) fn new(begun: Option<&'a Notify>, sink: Sink) -> Self {
-        Self { interrupt: CancellationToken::new(), begun, sink, leaves_nothing: false }
+    pub(super) fn new(program_started: Option<&'a Notify>, sink: Sink) -> Self {
+        Self { interrupt: CancellationToken::new(), program_started, sink, kills_leftovers: false }
     }
 
     /// Creates the scope of a probe.
-    pub(super) fn of_probe(sink: Sink) -> Self {
-        Self { leaves_nothing: true, ..Self::new(None, sink) }
+    pub(super) fn for_probe(sink: Sink) -> Self {
+        Self { kills_leftovers: true, ..Self::new(None, sink) }
     }
 
     /// Creates a nested scope that can be interrupted alone.
-    fn within(&self) -> Self {
+    fn child(&self) -> Self {
         Self { interrupt: self.interrupt.child_token(), sink: self.sink.clone(), ..*self }
     }
 
-    /// Returns the scope with another log label, or unchanged if `label` is empty.
-    pub(super) fn told_as(&self, label: &str) -> Self {
-        Self { interrupt: self.interrupt.clone(), sink: self.sink.told_as(label), ..*self }
+    /// Returns a copy of the scope with the log label `label`. If `label` is empty, the label stays
+    /// unchanged.
+    pub(super) fn with_label(&self, label: &str) -> Self {
+        Self { interrupt: self.interrupt.clone(), sink: self.sink.with_label(label), ..*self }
     }
 }
 
@@ -129,10 +130,10 @@ impl<'a> Scope<'a> {
 pub(super) struct Performer {
     pub(super) spec: Spec,
     pub(super) work: PathBuf,
-    pub(super) carrier: Carrier,
+    pub(super) transfers: TransferClient,
     /// Number of OOM kills in the container that are already known.
-    kills: Cell<u64>,
-    /// Last line of standard error of the program that failed last.
+    known_oom_kills: Cell<u64>,
+    /// Last line that the most recently failed program wrote to its standard error.
     last_error: RefCell<Option<String>>,
     reaper: Rc<Reaper>,
     copies: RefCell<JoinSet<()>>,
@@ -146,13 +147,13 @@ pub(super) struct Program {
 }
 
 impl Performer {
-    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>, carrier: Carrier) -> Self {
-        let (kills, last_error, copies) = (Cell::default(), RefCell::default(), RefCell::default());
-        Self { spec, work, carrier, kills, last_error, reaper, copies }
+    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>, transfers: TransferClient) -> Self {
+        let (known_oom_kills, last_error, copies) = (Cell::default(), RefCell::default(), RefCell::default());
+        Self { spec, work, transfers, known_oom_kills, last_error, reaper, copies }
     }
 
-    /// Returns the log label of a source: the source with the instance index, as in Cloud Foundry. The index
-    /// of a task is 0.
+    /// Returns the log label of a source. It consists of the source and the instance index, as in Cloud
+    /// Foundry. The index of a task is 0.
     pub(super) fn label(&self, source: &str) -> String {
         let index = match &self.spec.recipe.work {
             WorkKey::Lrp { key, .. } => key.place.index,
@@ -170,9 +171,9 @@ impl Performer {
         match action {
             Action::Run(run) => Box::pin(self.run(run, scope)),
             Action::Timeout(Timeout { action, timeout_ms }) => {
-                Box::pin(self.limited(action, Duration::from_millis(*timeout_ms), scope))
+                Box::pin(self.with_timeout(action, Duration::from_millis(*timeout_ms), scope))
             }
-            Action::Try(Try { action }) => Box::pin(self.tried(action, scope)),
+            Action::Try(Try { action }) => Box::pin(self.attempt(action, scope)),
             Action::Parallel(group) => Box::pin(self.parallel(&group.actions, scope)),
             Action::Serial(group) => Box::pin(self.serial(&group.actions, scope)),
             Action::Codependent(group) => Box::pin(self.codependent(&group.actions, scope)),
@@ -182,14 +183,15 @@ impl Performer {
         }
     }
 
-    /// Performs an action with a time limit. Exceeding it interrupts the action, which is a failure.
-    pub(super) async fn limited(
+    /// Performs an action with a time limit. If the action exceeds the limit, it is interrupted and has
+    /// failed.
+    pub(super) async fn with_timeout(
         &self,
         action: &Action,
         limit: Duration,
         scope: &Scope<'_>,
     ) -> Result<(), Failure> {
-        let inner = scope.within();
+        let inner = scope.child();
         let mut performed = pin!(self.perform(action, &inner));
         tokio::select! {
             biased;
@@ -205,14 +207,14 @@ impl Performer {
     }
 
     /// Performs an action and ignores its failure.
-    async fn tried(&self, action: &Action, scope: &Scope<'_>) -> Result<(), Failure> {
+    async fn attempt(&self, action: &Action, scope: &Scope<'_>) -> Result<(), Failure> {
         match self.perform(action, scope).await {
             Ok(()) | Err(Failure::Exited(_) | Failure::Reason(_)) => Ok(()),
             Err(Failure::Interrupted) => Err(Failure::Interrupted),
         }
     }
 
-    /// Performs actions concurrently, waits for all, and returns all failures.
+    /// Performs actions concurrently, waits until all of them have ended, and returns all failures.
     async fn parallel(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
         let mut failures = vec![];
         for done in join_all(actions.iter().map(|action| self.perform(action, scope))).await {
@@ -242,7 +244,7 @@ impl Performer {
 
     /// Performs actions concurrently. The first one that ends interrupts the others.
     async fn codependent(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
-        let inner = scope.within();
+        let inner = scope.child();
         let mut all: FuturesUnordered<_> =
             actions.iter().map(|action| self.perform(action, &inner)).collect();
         let first = all.next().await.unwrap_or(Ok(()));
@@ -258,7 +260,7 @@ impl Performer {
     async fn emit_progress(&self, progress: &EmitProgress, scope: &Scope<'_>) -> Result<(), Failure> {
         let EmitProgress { action, start_message, success_message, failure_message_prefix, log_source } =
             progress;
-        let own = scope.told_as(&self.label(log_source));
+        let own = scope.with_label(&self.label(log_source));
         log_line(Source::Out, start_message, &own);
         let done = self.perform(action, scope).await;
         match &done {
@@ -276,39 +278,40 @@ impl Performer {
         if scope.interrupt.is_cancelled() {
             return Err(Failure::Interrupted);
         }
-        let started = self.start(run, &scope.sink.told_as(&self.label(&run.log_source)));
+        let started = self.start(run, &scope.sink.with_label(&self.label(&run.log_source)));
         let program = started.map_err(Failure::Reason)?;
-        if let Some(begun) = scope.begun {
+        if let Some(begun) = scope.program_started {
             begun.notify_one();
         }
         let outputs = program.outputs.clone();
-        let status = self.ended(program, scope).await.ok_or(Failure::Interrupted)?;
-        let judged = self.judge(status);
-        // The output of a monitor is not part of a failure reason of the action.
+        let status = self.wait_for_end(program, scope).await.ok_or(Failure::Interrupted)?;
+        let judged = self.result_of(status);
+        // Probes do not set the last error line, because their output must not appear in the failure reason
+        // of the action.
         if judged.is_err() && matches!(scope.sink, Sink::Log(..)) {
             self.last_error.replace(outputs.iter().find_map(|output| output.last_error()));
         }
         judged
     }
 
-    /// Waits for the end of a program and reads its remaining output. `None` if the program was interrupted,
-    /// and thus ended.
-    pub(super) async fn ended(&self, mut program: Program, scope: &Scope<'_>) -> Option<WaitStatus> {
+    /// Waits for the end of a program and reads its remaining output. `None` if the scope was interrupted and
+    /// the program was therefore terminated.
+    pub(super) async fn wait_for_end(&self, mut program: Program, scope: &Scope<'_>) -> Option<WaitStatus> {
         let end = tokio::select! {
             biased;
             end = &mut program.end => Some(end.expect("the reaper reports every end")),
             () = scope.interrupt.cancelled() => None,
         };
         if end.is_none() {
-            self.end(program.pid, Signal::TERM).await;
+            self.terminate(program.pid, Signal::TERM).await;
         }
-        if scope.leaves_nothing {
+        if scope.kills_leftovers {
             let shim = rustix::process::getpid().as_raw_pid();
-            signal_all(&processes::left_by(shim, program.pid), Signal::KILL);
+            signal_all(&processes::orphaned_members(shim, program.pid), Signal::KILL);
         }
         for output in &program.outputs {
             if let Err(error) = output.drain() {
-                complain(&format!("cannot read output: {error}"));
+                log_error(&format!("cannot read output: {error}"));
             }
         }
         end
@@ -319,21 +322,21 @@ impl Performer {
         let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
         let (stdout, stderr) = (output(), output());
         let child = match (&self.spec.plan, run.resource_limits.nofile) {
-            (None, None) => self.start_plainly(run, stdout, stderr)?,
-            (Some(_), _) | (None, Some(_)) => self.start_inside(run, stdout, stderr)?,
+            (None, None) => self.start_direct(run, stdout, stderr)?,
+            (Some(_), _) | (None, Some(_)) => self.start_confined(run, stdout, stderr)?,
         };
         Ok(self.program(child, sink))
     }
 
     /// Returns the pid of a newly started child, and a receiver for its exit status.
-    pub(super) fn expect(&self, child: &Child) -> (i32, oneshot::Receiver<WaitStatus>) {
+    pub(super) fn register_child(&self, child: &Child) -> (i32, oneshot::Receiver<WaitStatus>) {
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
-        (pid, self.reaper.expect(pid))
+        (pid, self.reaper.register(pid))
     }
 
     /// Registers a newly started child, and copies its output to `sink`.
     pub(super) fn program(&self, mut child: Child, sink: &Sink) -> Program {
-        let (pid, end) = self.expect(&child);
+        let (pid, end) = self.register_child(&child);
         let pipes = [
             (child.stdout.take().map(OwnedFd::from), Source::Out),
             (child.stderr.take().map(OwnedFd::from), Source::Err),
@@ -342,15 +345,15 @@ impl Performer {
         for (pipe, source) in pipes {
             let Some(pipe) = pipe else { continue };
             match Output::new(pipe, source, sink.clone()) {
-                Ok(output) => outputs.push(self.copy(output)),
-                Err(error) => complain(&format!("cannot read output: {error}")),
+                Ok(output) => outputs.push(self.copy_in_background(output)),
+                Err(error) => log_error(&format!("cannot read output: {error}")),
             }
         }
         Program { pid, end, outputs }
     }
 
     /// Starts a program as the user of this shim.
-    fn start_plainly(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
+    fn start_direct(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let dir = self.work.join(&run.dir);
         let started = Command::new(&run.path)
             .args(&run.args)
@@ -362,84 +365,84 @@ impl Performer {
             .stdout(stdout)
             .stderr(stderr)
             .spawn();
-        // The system returns the same error for a missing program and a missing directory.
+        // The system returns the same error if the program is missing and if the directory is missing.
         started.map_err(|error| match dir.metadata() {
             Ok(found) if found.is_dir() => cannot_start(run, &error),
-            Ok(_) => no_directory(run, Some(Errno::NOTDIR.raw_os_error()), ""),
-            Err(wrong) => no_directory(run, wrong.raw_os_error(), &wrong.to_string()),
+            Ok(_) => working_dir_error(run, Some(Errno::NOTDIR.raw_os_error()), ""),
+            Err(wrong) => working_dir_error(run, wrong.raw_os_error(), &wrong.to_string()),
         })
     }
 
-    /// Starts a program that drops all its rights first.
-    fn start_inside(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
+    /// Starts a program through a process that first drops all its rights.
+    fn start_confined(&self, run: &Run, stdout: Stdio, stderr: Stdio) -> Result<Child, String> {
         let failed = |error: io::Error| cannot_start(run, &error);
-        let (child, socket) = begin_inside(stdout, stderr).map_err(failed)?;
-        self.become_run(socket, run, Session::Container, None).map(|()| child)
+        let (child, socket) = spawn_confined(stdout, stderr).map_err(failed)?;
+        self.request_run(socket, run, Session::Container, None).map(|()| child)
     }
 
     /// Sends the run request to a started process, and waits until it has become the program.
-    pub(super) fn become_run(
+    pub(super) fn request_run(
         &self,
         socket: UnixStream,
         run: &Run,
         session: Session,
         input: Option<BorrowedFd<'_>>,
     ) -> Result<(), String> {
-        let wish = Wish {
+        let wish = ProgramRequest {
             environment: self.environment(run),
             dir: self.work.join(&run.dir),
             nofile: run.resource_limits.nofile,
             session,
-            ..self.wish(Deed::Run { path: run.path.clone(), args: run.args.clone() }, &run.user)
+            ..self.request(Operation::Run { path: run.path.clone(), args: run.args.clone() }, &run.user)
         };
-        match isolation::exchange(socket, &wish, input).map_err(|error| cannot_start(run, &error))? {
+        match isolation::send_request(socket, &wish, input).map_err(|error| cannot_start(run, &error))? {
             Ok(()) => Ok(()),
-            Err(NotStarted::Dir(number, text)) => Err(no_directory(run, number, &text)),
-            Err(NotStarted::Other(why)) => Err(format!("cannot start {}: {why}", run.path)),
+            Err(StartError::WorkingDir(number, text)) => Err(working_dir_error(run, number, &text)),
+            Err(StartError::Other(why)) => Err(format!("cannot start {}: {why}", run.path)),
         }
     }
 
     /// Returns the request for an operation that is performed in the container as one of its users.
-    pub(super) fn wish(&self, deed: Deed, user: &str) -> Wish {
-        Wish {
+    pub(super) fn request(&self, deed: Operation, user: &str) -> ProgramRequest {
+        ProgramRequest {
             plan: self.spec.plan.clone(),
-            deed,
+            operation: deed,
             environment: BTreeMap::new(),
             work: self.work.clone(),
             dir: self.work.clone(),
             user: user.to_owned(),
-            file_bytes: self.file_bytes(),
+            max_file_bytes: self.max_file_bytes(),
             nofile: None,
             session: Session::Container,
         }
     }
 
     fn environment(&self, run: &Run) -> BTreeMap<String, String> {
-        environment::of(&self.spec, &self.work, |name| std::env::var(name).ok(), &run.env)
+        environment::program_environment(&self.spec, &self.work, |name| std::env::var(name).ok(), &run.env)
     }
 
     /// Returns the maximum size of a file that a program may write, in bytes. `None` if unlimited.
-    fn file_bytes(&self) -> Option<u64> {
+    fn max_file_bytes(&self) -> Option<u64> {
         let disk_mb = self.spec.recipe.resources.disk_mb;
-        let limited = self.spec.plan.as_ref().is_some_and(|plan| plan.has(Wall::Disk));
+        let limited = self.spec.plan.as_ref().is_some_and(|plan| plan.has(IsolationLayer::Disk));
         (limited && disk_mb > 0).then(|| disk_mb.saturating_mul(MIB))
     }
 
-    /// Converts an exit status to a result. The status of a program does not show an OOM kill, so the
-    /// kernel's counter is compared.
-    pub(super) fn judge(&self, status: WaitStatus) -> Result<(), Failure> {
-        let done = judge(status);
+    /// Converts an exit status to a result. The status of a program does not show whether the kernel killed a
+    /// process for lack of memory, so the kernel's counter of OOM kills is compared.
+    pub(super) fn result_of(&self, status: WaitStatus) -> Result<(), Failure> {
+        let done = status_result(status);
         let Some(plan) = self.spec.plan.as_ref().filter(|_| done.is_err()) else { return done };
-        let kills = plan.limits.kills();
-        if kills > self.kills.replace(kills) {
-            return Err(Failure::Reason(out_of_memory(self.spec.recipe.resources.memory_mb)));
+        let kills = plan.limits.oom_kills();
+        if kills > self.known_oom_kills.replace(kills) {
+            return Err(Failure::Reason(out_of_memory_message(self.spec.recipe.resources.memory_mb)));
         }
         done
     }
 
-    /// Converts the exit status of an additional program to its reported end.
-    pub(super) fn end_of(&self, status: WaitStatus) -> ExecEnd {
-        let judged = self.judge(status);
+    /// Converts the exit status of an additional program to the end that is reported to the client.
+    pub(super) fn exec_end(&self, status: WaitStatus) -> ExecEnd {
+        let judged = self.result_of(status);
         let reason = judged.err().map_or_else(String::new, |failure| failure.to_string());
         match (status.exit_status(), status.terminating_signal()) {
             (Some(status), _) => ExecEnd::Exited(status),
@@ -448,16 +451,16 @@ impl Performer {
         }
     }
 
-    /// Copies output in the background while any process can write to it, since detached programs may outlive
-    /// their starter.
-    fn copy(&self, output: Output) -> Rc<Output> {
+    /// Copies output in the background while any process can write to it. Detached programs can write to it
+    /// even after their starter has ended.
+    fn copy_in_background(&self, output: Output) -> Rc<Output> {
         let output = Rc::new(output);
         let copied = Rc::clone(&output);
         let mut copies = self.copies.borrow_mut();
         while copies.try_join_next().is_some() {}
         copies.spawn_local(async move {
             if let Err(error) = copied.copy().await {
-                complain(&format!("cannot read output: {error}"));
+                log_error(&format!("cannot read output: {error}"));
             }
         });
         output
@@ -465,7 +468,7 @@ impl Performer {
 
     /// Returns the text of a failure. A nonzero exit status is followed by the last line that the program
     /// wrote to its standard error.
-    pub(super) fn reason(&self, failure: &Failure) -> String {
+    pub(super) fn failure_reason(&self, failure: &Failure) -> String {
         match (failure, &*self.last_error.borrow()) {
             (Failure::Exited(status), Some(line)) if *status != 0 => format!("{failure}: {line}"),
             (Failure::Exited(_) | Failure::Reason(_) | Failure::Interrupted, _) => failure.to_string(),
@@ -473,19 +476,19 @@ impl Performer {
     }
 
     /// Waits until all output has been copied.
-    pub(super) async fn output_ended(&self) {
+    pub(super) async fn wait_for_output(&self) {
         let mut copies = self.copies.take();
         while copies.join_next().await.is_some() {}
     }
 
     /// Ends a program and its descendants: sends the signal `first`, and KILL to those that remain after the
-    /// grace period. Processes that detached earlier are not found. They end with the container.
-    pub(super) async fn end(&self, pid: i32, first: Signal) {
+    /// grace period. Processes that detached earlier are not found here, and end with the container.
+    pub(super) async fn terminate(&self, pid: i32, first: Signal) {
         let shim = rustix::process::getpid().as_raw_pid();
         let kill_at = Instant::now() + Duration::from_millis(self.spec.recipe.grace_period_ms);
-        // The set is kept across iterations. A child whose parent ended becomes a child of the shim and can
-        // no longer be attributed.
-        let mut members = processes::members(shim, pid);
+        // The set is kept across iterations. If the parent of a process ends, the process becomes a child of
+        // the shim, and it is then unknown which program started it.
+        let mut members = processes::group_members(shim, pid);
         signal_all(&members, first);
         loop {
             members.retain(|process| process.alive());
@@ -493,28 +496,28 @@ impl Performer {
                 return;
             }
             if Instant::now() >= kill_at {
-                members.extend(processes::members(shim, pid));
+                members.extend(processes::group_members(shim, pid));
                 signal_all(&members, Signal::KILL);
             }
-            sleep(LOOK_PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Starts the program that drops all rights before it acts, and that waits for a request on the returned
-/// socket.
-pub(super) fn begin_inside(stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
-    let (ours, mut command) = inside(stdout, stderr)?;
+/// Starts a process that waits for a request on the returned socket. The process drops all rights before it
+/// performs the requested operation.
+pub(super) fn spawn_confined(stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
+    let (ours, mut command) = confined_command(stdout, stderr)?;
     Ok((command.process_group(0).spawn()?, ours))
 }
 
-/// Prepares that program without starting it. The caller can thus omit the process group, which a session
-/// leader must not lead.
-pub(super) fn inside(stdout: Stdio, stderr: Stdio) -> io::Result<(UnixStream, Command)> {
+/// Prepares the command that [`spawn_confined`] runs, without starting it. The caller can thus start it
+/// outside of a new process group. A process that is to lead a session must not lead a process group.
+pub(super) fn confined_command(stdout: Stdio, stderr: Stdio) -> io::Result<(UnixStream, Command)> {
     let (ours, its) = UnixStream::pair()?;
-    // The first two arguments of this process are the shim command and the container's folder.
+    // The first two arguments of this process are the command `shim` and the container's folder.
     let arguments = std::env::args_os().skip(1).take(2);
-    let mut command = isolation::again();
+    let mut command = isolation::reexec_command();
     command
         .args(arguments)
         .arg(isolation::PROGRAM)
@@ -529,8 +532,8 @@ pub(super) fn cannot_start(run: &Run, error: &io::Error) -> String {
     format!("cannot start {}: {error}", run.path)
 }
 
-/// Returns the message for an unusable working directory, by the number of the system's error.
-fn no_directory(run: &Run, number: Option<i32>, text: &str) -> String {
+/// Returns the message for an unusable working directory. `number` is the error number of the system.
+fn working_dir_error(run: &Run, number: Option<i32>, text: &str) -> String {
     match number.map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => format!("working directory `{}` does not exist", run.dir),
         Some(Errno::NOTDIR) => format!("working directory `{}` is not a directory", run.dir),
@@ -547,13 +550,13 @@ pub(super) fn log_line(source: Source, message: &str, scope: &Scope<'_>) {
 fn signal_all<'a>(processes: impl IntoIterator<Item = &'a processes::Process>, signal: Signal) {
     for process in processes {
         if let Err(error) = process.signal(signal) {
-            complain(&format!("cannot send a signal: {error}"));
+            log_error(&format!("cannot send a signal: {error}"));
         }
     }
 }
 
 /// Converts an exit status to a result.
-fn judge(status: WaitStatus) -> Result<(), Failure> {
+fn status_result(status: WaitStatus) -> Result<(), Failure> {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Ok(()),
         (Some(status), _) => Err(Failure::Exited(status)),
@@ -562,7 +565,7 @@ fn judge(status: WaitStatus) -> Result<(), Failure> {
             let name = name.map_or_else(String::new, |name| format!(" ({name})"));
             Err(Failure::Reason(format!("Killed by signal {number}{name}")))
         }
-        // The reaper waits for ended children only.
-        (None, None) => Err(Failure::Reason("Ended in an unknown way".into())),
+        // The reaper reports only children that have ended, so this status is not expected.
+        (None, None) => Err(Failure::Reason("Ended with an unknown status".into())),
     }
 }

@@ -1,5 +1,5 @@
-//! Child processes of the shim, including inherited ones. The shim is the subreaper of its descendants, so a
-//! process that detaches itself becomes its child.
+//! Child processes of the shim, including processes that became its children. The shim is the subreaper of
+//! its descendants, so a process that detaches itself becomes a child of the shim.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 /// Reaps every child that ends. No other code of the shim waits for children.
 #[derive(Debug)]
 pub(super) struct Reaper {
-    /// Receivers of the exit status, by pid.
+    /// Senders for the exit status of each child, by pid.
     waiting: RefCell<BTreeMap<i32, oneshot::Sender<WaitStatus>>>,
     reaped: Notify,
 }
@@ -30,16 +30,16 @@ impl Reaper {
         Ok(reaper)
     }
 
-    /// Returns a receiver for the exit status of a child. Must be called right after the child was started,
-    /// without yielding in between.
-    pub(super) fn expect(&self, pid: i32) -> oneshot::Receiver<WaitStatus> {
+    /// Returns a receiver for the exit status of a child. The caller must call this immediately after
+    /// starting the child, without yielding in between.
+    pub(super) fn register(&self, pid: i32) -> oneshot::Receiver<WaitStatus> {
         let (sender, receiver) = oneshot::channel();
         self.waiting.borrow_mut().insert(pid, sender);
         receiver
     }
 
-    /// Waits until no child remains, and thus no descendant either. Returns `false` if that takes longer than
-    /// `limit`.
+    /// Waits until no child remains, which means that no descendant remains either. Returns `false` if that
+    /// takes longer than `limit`.
     pub(super) async fn childless_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -74,7 +74,7 @@ impl Reaper {
                 Err(Errno::INTR) => {}
                 Err(Errno::CHILD) => return true,
                 Err(error) => {
-                    super::complain(&format!("cannot wait for children: {error}"));
+                    super::log_error(&format!("cannot wait for children: {error}"));
                     return false;
                 }
             }

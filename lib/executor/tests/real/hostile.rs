@@ -1,7 +1,7 @@
 //! Hostile definitions, generated from a seed. The cell must survive all of them and clean up completely.
 //!
-//! By default the test runs few definitions. To run any number by hand, as root (all isolation layers) and as
-//! another user (rootless):
+//! By default the test runs only a few definitions. To run a larger number, use the command below. Run it as
+//! root to test all isolation layers, and as another user to test a cell without root:
 //!
 //! ```text
 //! MUSTER_HOSTILE=300 MUSTER_SEED=7 cargo test -p executor --test real hostile -- --nocapture
@@ -12,23 +12,23 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use executor::process::{FIRST_ID, Isolate, Settings};
+use executor::process::{FIRST_ID, IsolationPolicy, Settings};
 use schemas::action::Action;
 use schemas::container::{ContainerState, Recipe};
-use schemas::isolation::{Isolation, Wall};
+use schemas::isolation::{Isolation, IsolationLayer};
 use schemas::names::{CellId, InstanceGuid};
 use schemas::resources::Resources;
 use tempfile::TempDir;
 
-use crate::support::{Cell, LIMIT, eventually, lrp, processes_of, program, sh, task};
+use crate::support::{Cell, TIMEOUT, eventually, lrp, processes_of, program, sh, task};
 
 /// Default number of definitions.
 const COUNT: u64 = 24;
 /// Default seed.
 const SEED: u64 = 1;
 /// Number of containers that run at once.
-const AT_ONCE: usize = 6;
-/// Content of the keys that no container may read.
+const CONCURRENT: usize = 6;
+/// Content of the key files that no container may read.
 const KEY: &str = "key-that-no-container-reads";
 
 /// Pseudorandom numbers from a seed (`SplitMix64`).
@@ -50,7 +50,7 @@ impl Random {
         first + self.below(last - first + 1)
     }
 
-    fn is(&mut self, one_in: u64) -> bool {
+    fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
 }
@@ -68,14 +68,14 @@ impl Generator {
     fn definition(&mut self) -> Recipe {
         let actions: Vec<Action> = (0..self.random.between(1, 3)).map(|_| self.action()).collect();
         let action = Action::Parallel(schemas::action::Group { actions });
-        let mut recipe = if self.random.is(2) { lrp(action) } else { task(action) };
-        recipe.resources = Resources::of_container(64, 16, 0);
+        let mut recipe = if self.random.chance(2) { lrp(action) } else { task(action) };
+        recipe.resources = Resources::for_container(64, 16, 0);
         recipe.grace_period_ms = self.random.below(200);
-        if self.random.is(4) {
+        if self.random.chance(4) {
             recipe.monitor = Some(sh("sleep 5550 & yes | head -c 100000; exit 1"));
             recipe.start_timeout_ms = self.random.between(1, 300);
         }
-        if self.random.is(4) {
+        if self.random.chance(4) {
             recipe.result_file =
                 ["result", "../spec.json", "d", "pipe", "/etc/muster/key"][self.choice(5)].into();
         }
@@ -95,7 +95,7 @@ impl Generator {
             9 => self.signals(),
             10..12 => self.output(),
             12 => self.memory(),
-            _ => self.spying(),
+            _ => self.access_outside(),
         }
     }
 
@@ -172,14 +172,14 @@ impl Generator {
         }
     }
 
-    /// Memory: as much as is available if memory is limited.
+    /// Memory: as much as is available if memory is limited, and otherwise about 100 MB per process.
     fn memory(&mut self) -> Action {
-        let limit = if self.walls.has(Wall::Memory) { "unlimited" } else { "100000" };
+        let limit = if self.walls.has(IsolationLayer::Memory) { "unlimited" } else { "100000" };
         sh(&format!("ulimit -v {limit}; tail /dev/zero & wait; exec tail /dev/zero"))
     }
 
-    /// Reads, writes and mounts of paths outside of the container.
-    fn spying(&mut self) -> Action {
+    /// Access to paths outside of the container: reads, writes and mounts.
+    fn access_outside(&mut self) -> Action {
         let keys = self.keys.join(" ");
         let script = match self.random.below(3) {
             0 => format!("for f in {keys}; do cat $f; cp $f stolen; cat < $f; cat /proc/1/root$f /proc/1/cwd/../../..$f; done"),
@@ -194,11 +194,12 @@ fn perl(script: &str) -> Action {
     program("perl", &["-e", script])
 }
 
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+fn env_number(name: &str, default_value: u64) -> u64 {
+    std::env::var(name).map_or(default_value, |text| text.parse().unwrap())
 }
 
-/// Creates a key that containers could read if it were not masked. `None` if this user lacks permission.
+/// Creates a key file that containers could read if it were not masked. `None` if this user may not create
+/// it.
 fn visible_key() -> Option<TempDir> {
     let folder = tempfile::tempdir_in("/opt").ok()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).ok()?;
@@ -207,7 +208,8 @@ fn visible_key() -> Option<TempDir> {
     Some(folder)
 }
 
-/// Runs definitions concurrently until they end, or until they are deleted while running.
+/// Runs definitions concurrently. A container that does not end within its time limit is deleted while it
+/// runs.
 async fn run(cell: &mut Cell, definitions: Vec<(Recipe, Duration)>) {
     let mut guids = vec![];
     for (recipe, patience) in definitions {
@@ -235,7 +237,7 @@ async fn assert_reads_no_key(cell: &Cell, guid: InstanceGuid) {
         && !chunk.text.is_empty()
         && chunk.next > from
     {
-        assert!(!chunk.text.contains(KEY), "{guid} has read a key");
+        assert!(!chunk.text.contains(KEY), "{guid} read a key");
         from = chunk.next;
     }
 }
@@ -273,19 +275,22 @@ fn processes_in(folder: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cell_survives_hostile_definitions_and_cleans_up() {
-    let (count, seed) = (number("MUSTER_HOSTILE", COUNT), number("MUSTER_SEED", SEED));
+    let (count, seed) = (env_number("MUSTER_HOSTILE", COUNT), env_number("MUSTER_SEED", SEED));
     let key = visible_key();
     let hidden: Vec<_> = key.iter().map(|folder| folder.path().join("key")).collect();
     let name = format!("hostile-{}", std::process::id());
     let change = |settings: Settings| Settings {
         cell_id: CellId::new(&name).unwrap(),
-        isolate: Isolate::WhereItCan { first_id: FIRST_ID },
+        isolate: IsolationPolicy::BestEffort { first_id: FIRST_ID },
         masked: hidden.clone(),
         ..settings
     };
     let mut cell = Cell::in_memory(change).await;
     let walls = cell.executor.isolation();
-    assert!(walls.has(Wall::Files) && walls.has(Wall::Processes), "{walls}: this host isolates too little");
+    assert!(
+        walls.has(IsolationLayer::Files) && walls.has(IsolationLayer::Processes),
+        "isolation {walls} is insufficient: run this test as root"
+    );
     let own = cell.root.path().join("data/secrets.keys");
     fs::write(&own, KEY).unwrap();
     let keys = hidden.iter().chain([&own]).map(|path| path.display().to_string()).collect();
@@ -295,17 +300,17 @@ async fn cell_survives_hostile_definitions_and_cleans_up() {
     for at in 0..count {
         let patience = Duration::from_millis(generator.random.between(0, 1_500));
         definitions.push((generator.definition(), patience));
-        if definitions.len() == AT_ONCE || at + 1 == count {
+        if definitions.len() == CONCURRENT || at + 1 == count {
             run(&mut cell, std::mem::take(&mut definitions)).await;
         }
     }
     println!("{count} hostile definitions of seed {seed} with isolation {walls}: {:?}", begun.elapsed());
 
     cell.executor.self_test().await.unwrap();
-    tokio::time::timeout(LIMIT, cell.executor.end_all()).await.unwrap();
+    tokio::time::timeout(TIMEOUT, cell.executor.delete_all()).await.unwrap();
     eventually(async || fs::read_dir(cell.root.path().join("data/trash")).unwrap().count() == 0).await;
-    assert_eq!(cell.executor.unremoved(), 0);
+    assert_eq!(cell.executor.unremoved_folders(), 0);
     assert_eq!(groups_of(&format!("muster-{name}")), [""; 0]);
     assert_eq!(processes_in(cell.root.path()), [""; 0]);
-    cell.end().await;
+    cell.delete_all().await;
 }

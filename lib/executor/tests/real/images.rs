@@ -9,14 +9,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use executor::process::{FIRST_ID, IDS, Isolate, Settings};
+use executor::process::{FIRST_ID, IsolationPolicy, RANGE_LEN, Settings};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use schemas::action::{Action, Run};
 use schemas::container::{Recipe, RunResult};
 use schemas::definition::{Network, Sandbox};
-use schemas::isolation::Wall;
+use schemas::isolation::IsolationLayer;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -38,7 +38,7 @@ impl Layer {
         header.set_mode(mode);
         header.set_uid(1000);
         header.set_gid(1000);
-        // A hostile path is written as an attacker would do.
+        // The raw field is written because the builder rejects the path of a hostile archive.
         header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
         header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
         header.set_cksum();
@@ -54,7 +54,7 @@ impl Layer {
         self.add(EntryType::Symlink, path, to, b"", 0o777)
     }
 
-    /// Adds a program of the host with its libraries.
+    /// Adds a program of the host with the libraries that it needs.
     fn program(self, path: &str) -> Self {
         let said = Command::new("ldd").arg(path).output().unwrap().stdout;
         let said = String::from_utf8(said).unwrap();
@@ -112,13 +112,13 @@ impl Image {
 
 async fn cell(images: &Path) -> Cell {
     let images = vec![images.to_owned()];
-    let isolate = Isolate::WhereItCan { first_id: FIRST_ID };
+    let isolate = IsolationPolicy::BestEffort { first_id: FIRST_ID };
     let cell = Cell::with(|settings| Settings { isolate, images, ..settings }).await;
-    assert!(cell.executor.isolation().has(Wall::Files), "run these tests as root");
+    assert!(cell.executor.isolation().has(IsolationLayer::Files), "run these tests as root");
     cell
 }
 
-fn within(root_fs: String, recipe: Recipe) -> Recipe {
+fn with_root_fs(root_fs: String, recipe: Recipe) -> Recipe {
     Recipe { sandbox: Some(Arc::new(Sandbox { root_fs, ..Sandbox::default() })), ..recipe }
 }
 
@@ -137,7 +137,7 @@ fn layers() -> Vec<Layer> {
         .file("all/new", "new")
         .file("all/.wh..wh..opq", "")
         .file("kept", "new")
-        // Outside of the image, this link would lead to a folder of the host.
+        // If this link were resolved outside of the image, it would lead to a folder of the host.
         .file("alias/marker", "of the image");
     vec![lower, upper, Layer::new().file("packed", "otherwise")]
 }
@@ -151,17 +151,17 @@ async fn container_runs_in_an_image() {
     let root_fs = format!("oci:{}:1.2", image.0.display());
     let script = "cat kept 2>/dev/null; cat /kept; echo; cat /packed; echo; ls /all; ls /gone 2>/dev/null; cat /etc/marker; echo; \
                   echo $GREETING; echo mine > mine; cat mine; (echo x > /kept); exit 0";
-    let guid = cell.run(within(root_fs.clone(), task(sh(script))));
-    let end = cell.completed(guid).await;
+    let guid = cell.run(with_root_fs(root_fs.clone(), task(sh(script))));
+    let end = cell.wait_until_completed(guid).await;
     let log = cell.log(guid).await;
     assert!(matches!(end, RunResult::Succeeded { .. }), "{end:?} {log:#?}");
     let out: Vec<&str> = log.iter().filter_map(|line| line.strip_prefix("OUT ")).collect();
     assert_eq!(out, ["new", "otherwise", "new", "of the image", "hello", "mine"], "{log:#?}");
     assert!(log.iter().any(|line| line.contains("Read-only file system")), "{log:#?}");
-    // Root of the image has an unprivileged id on the host.
+    // The root user of the image has an unprivileged id on the host.
     let unpacked = fs::read_dir(cell.root.path().join("data/images")).unwrap().next().unwrap().unwrap();
     let owner = fs::metadata(unpacked.path().join("tree/kept")).unwrap().uid();
-    assert!(owner >= FIRST_ID && (owner - FIRST_ID) % IDS == 1000, "{owner}");
+    assert!(owner >= FIRST_ID && (owner - FIRST_ID) % RANGE_LEN == 1000, "{owner}");
 
     let as_root = Run {
         path: "sh".into(),
@@ -169,15 +169,15 @@ async fn container_runs_in_an_image() {
         user: "0".into(),
         ..Run::default()
     };
-    let guid = cell.run(within(root_fs.clone(), task(Action::Run(as_root))));
-    cell.completed(guid).await;
+    let guid = cell.run(with_root_fs(root_fs.clone(), task(Action::Run(as_root))));
+    cell.wait_until_completed(guid).await;
     let log = cell.log(guid).await;
     assert!(log.iter().any(|line| line == "OUT Uid:\t0\t0\t0\t0"), "{log:#?}");
     assert!(log.iter().any(|line| line == "OUT CapEff:\t0000000000000000"), "{log:#?}");
-    let unknown = Run { path: "sh".into(), user: "nobody-here".into(), ..Run::default() };
-    let why = cell.failure_of(within(root_fs, task(Action::Run(unknown)))).await;
-    assert_eq!(why, "cannot start sh: the user nobody-here is not known in the container");
-    cell.end().await;
+    let unknown = Run { path: "sh".into(), user: "absent-user".into(), ..Run::default() };
+    let why = cell.run_to_failure(with_root_fs(root_fs, task(Action::Run(unknown)))).await;
+    assert_eq!(why, "cannot start sh: unknown user absent-user: not in /etc/passwd of the container");
+    cell.delete_all().await;
 }
 
 #[tokio::test]
@@ -199,23 +199,23 @@ async fn image_is_kept_while_a_container_uses_it() {
     };
     let count = || fs::read_dir(&unpacked).unwrap().count();
 
-    let guid =
-        cell.run(within(first, task(sh("cat /name; while [ ! -e go ]; do sleep 0.05; done; cat /name"))));
-    cell.running(guid).await;
-    let other = cell.run(within(second, task(sh("cat /name"))));
-    cell.completed(other).await;
+    let guid = cell
+        .run(with_root_fs(first, task(sh("cat /name; while [ ! -e go ]; do sleep 0.05; done; cat /name"))));
+    cell.wait_until_running(guid).await;
+    let other = cell.run(with_root_fs(second, task(sh("cat /name"))));
+    cell.wait_until_completed(other).await;
     cell.executor.delete(other);
     eventually(async || cell.get(other).is_none()).await;
-    assert_eq!(count(), 2, "the one that nobody uses is kept for a while");
+    assert_eq!(count(), 2, "the unused image is kept for a while");
     forget();
-    let other = cell.run(within(third, task(sh("cat /name"))));
-    cell.completed(other).await;
-    assert_eq!(count(), 2, "the second has gone");
+    let other = cell.run(with_root_fs(third, task(sh("cat /name"))));
+    cell.wait_until_completed(other).await;
+    assert_eq!(count(), 2, "the second image was removed");
     let work = cell.root.path().join(format!("data/containers/{guid}/work"));
     fs::write(work.join("go"), "").unwrap();
-    assert!(matches!(cell.completed(guid).await, RunResult::Succeeded { .. }));
+    assert!(matches!(cell.wait_until_completed(guid).await, RunResult::Succeeded { .. }));
     assert_eq!(cell.log(guid).await, ["OUT a", "OUT a"]);
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
@@ -224,29 +224,29 @@ async fn invalid_or_forbidden_image_fails_with_reason() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut cell = cell(images.path()).await;
     let mut why = async |root_fs: String| {
-        let why = cell.failure_of(within(root_fs, task(program("sh", &[])))).await;
+        let why = cell.run_to_failure(with_root_fs(root_fs, task(program("sh", &[])))).await;
         why.strip_prefix("failed to create container: ").unwrap_or_else(|| panic!("{why}")).to_owned()
     };
     let image = |name: &str, layer: Layer| Image::new(images.path().join(name), vec![layer], &json!({})).0;
 
     let outside = Image::new(elsewhere.path().join("web"), layers(), &json!({})).0;
     let said = why(format!("oci:{}", outside.display())).await;
-    assert!(said.ends_with("is in none of the folders that this cell takes file systems from"), "{said}");
+    assert!(said.ends_with("is not allowed: expected a folder below --images of this cell"), "{said}");
     std::os::unix::fs::symlink(elsewhere.path(), images.path().join("link")).unwrap();
     let said = why(format!("oci:{}/link/web", images.path().display())).await;
-    assert!(said.ends_with("is in none of the folders that this cell takes file systems from"), "{said}");
+    assert!(said.ends_with("is not allowed: expected a folder below --images of this cell"), "{said}");
 
     let web = image("web", Layer::new().file("a", "a"));
     let said = why(format!("oci:{}:2.0", web.display())).await;
-    assert!(said.ends_with("has no image \"2.0\": it has 1.2"), "{said}");
+    assert!(said.ends_with("no image \"2.0\": expected one of 1.2"), "{said}");
     for escape in ["../../escaped", "a/../../escaped"] {
         let bad = image(&format!("bad{}", escape.len()), Layer::new().file(escape, "x"));
         let said = why(format!("oci:{}", bad.display())).await;
-        assert!(said.ends_with(&format!("{escape} leads upwards")), "{said}");
+        assert!(said.ends_with(&format!("invalid path {escape}: .. is not allowed")), "{said}");
     }
     let bad = image("hard", Layer::new().add(EntryType::Link, "hard", "../../../../etc/passwd", b"", 0o644));
     let said = why(format!("oci:{}", bad.display())).await;
-    assert!(said.ends_with("../../../../etc/passwd leads upwards"), "{said}");
+    assert!(said.ends_with("invalid path ../../../../etc/passwd: .. is not allowed"), "{said}");
 
     let damaged = image("damaged", Layer::new().file("a", "a"));
     let blob = fs::read_dir(damaged.join("blobs/sha256"))
@@ -260,7 +260,7 @@ async fn invalid_or_forbidden_image_fails_with_reason() {
         fs::read_dir(images.path()).unwrap().flatten().filter(|at| at.file_name() == "escaped").count(),
         0
     );
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
@@ -277,18 +277,19 @@ async fn isolated_network_reaches_only_its_own_loopback() {
     let recipe = task(program("perl", &["-e", &script]));
     let sandbox = Sandbox { network: Network::None, ..Sandbox::default() };
     let guid = cell.run(Recipe { sandbox: Some(Arc::new(sandbox)), ..recipe });
-    cell.completed(guid).await;
+    cell.wait_until_completed(guid).await;
     assert_eq!(cell.log(guid).await, ["OUT in", "OUT out"]);
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn root_fs_is_refused_on_a_cell_without_isolation() {
     let mut cell = Cell::new().await;
-    let why = cell.failure_of(within("/srv".into(), task(sh("true")))).await;
+    let why = cell.run_to_failure(with_root_fs("/srv".into(), task(sh("true")))).await;
     assert_eq!(
         why,
-        "failed to create container: this cell isolates no containers, so none can have a root_fs or network of its own"
+        "failed to create container: this cell does not isolate containers, so root_fs and an isolated \
+         network are not available"
     );
-    cell.end().await;
+    cell.delete_all().await;
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
 /// Time limit for any step of these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Cell under test.
 pub(crate) struct Cell {
@@ -47,7 +47,7 @@ impl Cell {
     }
 
     pub(crate) async fn with(change: impl FnOnce(Settings) -> Settings) -> Self {
-        // The same umask as in the unit of a rep: files are private.
+        // Use the same umask as the systemd unit of a rep, which makes files private.
         rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
         Self::at(tempfile::tempdir().unwrap(), change).await
     }
@@ -63,18 +63,18 @@ impl Cell {
         Self { root, executor, events, guids: BTreeSet::new() }
     }
 
-    /// Drops the executor as if the rep had died, waits for `away`, and opens the folder again.
+    /// Drops the executor as if the rep had died, waits for `away`, and opens the data folder again.
     pub(crate) async fn reopen_after(self, away: impl Future<Output = ()>) -> Self {
         self.reopen_with(|settings| settings, away).await
     }
 
-    /// Does the same with changed settings.
+    /// Does the same as [`Self::reopen_after`], but opens the data folder with changed settings.
     pub(crate) async fn reopen_with(
         mut self,
         change: impl FnOnce(Settings) -> Settings,
         away: impl Future<Output = ()>,
     ) -> Self {
-        // The executor in the field can only be dropped by replacing it with another one.
+        // The executor in the field `executor` can only be dropped by replacing it with a different one.
         let spare = tempfile::tempdir().unwrap();
         let (other, _) = Executor::open(settings(spare.path().to_owned())).await.unwrap();
         drop(std::mem::replace(&mut self.executor, other));
@@ -96,7 +96,7 @@ impl Cell {
     }
 
     /// Waits until `wanted` returns a value for the state of a container.
-    pub(crate) async fn until<T>(
+    pub(crate) async fn wait_for_state<T>(
         &mut self,
         guid: InstanceGuid,
         wanted: impl Fn(&ContainerState) -> Option<T>,
@@ -107,15 +107,15 @@ impl Cell {
                 if let Some(found) = wanted(&container.state) {
                     return found;
                 }
-                self.events.recv().await.expect("the executor tells changes");
+                self.events.recv().await.expect("the executor reports changes");
             }
         };
-        let found = tokio::time::timeout(LIMIT, found).await;
+        let found = tokio::time::timeout(TIMEOUT, found).await;
         found.unwrap_or_else(|_| panic!("{guid} stays {:?}", self.get(guid)))
     }
 
-    pub(crate) async fn completed(&mut self, guid: InstanceGuid) -> RunResult {
-        self.until(guid, |state| match state {
+    pub(crate) async fn wait_until_completed(&mut self, guid: InstanceGuid) -> RunResult {
+        self.wait_for_state(guid, |state| match state {
             ContainerState::Completed(result) => Some(result.clone()),
             ContainerState::Reserved
             | ContainerState::Initializing
@@ -125,8 +125,8 @@ impl Cell {
         .await
     }
 
-    pub(crate) async fn running(&mut self, guid: InstanceGuid) -> NetInfo {
-        self.until(guid, |state| match state {
+    pub(crate) async fn wait_until_running(&mut self, guid: InstanceGuid) -> NetInfo {
+        self.wait_for_state(guid, |state| match state {
             ContainerState::Running(net) => Some(net.clone()),
             ContainerState::Completed(result) => panic!("completed too early: {result:?}"),
             ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => None,
@@ -135,8 +135,8 @@ impl Cell {
     }
 
     /// Waits until a container has failed, and returns the reason.
-    pub(crate) async fn failure(&mut self, guid: InstanceGuid) -> String {
-        match self.completed(guid).await {
+    pub(crate) async fn wait_for_failure(&mut self, guid: InstanceGuid) -> String {
+        match self.wait_until_completed(guid).await {
             RunResult::Failed { reason, .. } => reason,
             other @ (RunResult::Succeeded { .. } | RunResult::Stopped) => {
                 panic!("{other:?} is not a failure")
@@ -144,10 +144,10 @@ impl Cell {
         }
     }
 
-    /// Runs a recipe that fails, and returns the reason.
-    pub(crate) async fn failure_of(&mut self, recipe: Recipe) -> String {
+    /// Runs a recipe that must fail, and returns the reason.
+    pub(crate) async fn run_to_failure(&mut self, recipe: Recipe) -> String {
         let guid = self.run(recipe);
-        self.failure(guid).await
+        self.wait_for_failure(guid).await
     }
 
     /// Returns the log without the times of its lines.
@@ -157,13 +157,13 @@ impl Cell {
     }
 
     /// Waits until the log has a line that ends with `line`.
-    pub(crate) async fn says(&self, guid: InstanceGuid, line: &str) {
+    pub(crate) async fn wait_for_line(&self, guid: InstanceGuid, line: &str) {
         eventually(async || self.log(guid).await.iter().any(|found| found.ends_with(line))).await;
     }
 
-    /// Deletes everything, and asserts that nothing remains.
-    pub(crate) async fn end(self) {
-        tokio::time::timeout(LIMIT, self.executor.end_all()).await.unwrap();
+    /// Deletes all containers, and asserts that nothing remains.
+    pub(crate) async fn delete_all(self) {
+        tokio::time::timeout(TIMEOUT, self.executor.delete_all()).await.unwrap();
         assert_eq!(self.executor.list(), []);
         for guid in &self.guids {
             assert!(processes_of(*guid).is_empty());
@@ -176,7 +176,7 @@ impl Cell {
 }
 
 impl Drop for Cell {
-    /// Cleans up after a failed test, too.
+    /// Cleans up even if the test failed.
     fn drop(&mut self) {
         for guid in &self.guids {
             for pid in processes_of(*guid) {
@@ -188,9 +188,9 @@ impl Drop for Cell {
 
 /// Waits until a condition holds.
 pub(crate) async fn eventually(so: impl AsyncFn() -> bool) {
-    let end = std::time::Instant::now() + LIMIT;
+    let end = std::time::Instant::now() + TIMEOUT;
     while !so().await {
-        assert!(std::time::Instant::now() < end, "it never came to be");
+        assert!(std::time::Instant::now() < end, "timed out waiting for a condition");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -271,7 +271,7 @@ fn recipe(work: WorkKey, action: Action) -> Recipe {
         cpu_weight: 0,
         ports: vec![],
         result_file: String::new(),
-        resources: Resources::of_container(16, 16, 0),
+        resources: Resources::for_container(16, 16, 0),
         sandbox: None,
         let_in_at: Position(7),
     }

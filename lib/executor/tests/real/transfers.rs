@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use executor::process::{FIRST_ID, Isolate, Settings};
+use executor::process::{FIRST_ID, IsolationPolicy, Settings};
 use schemas::action::{
     Action, ChecksumAlgorithm, Download, ResourceLimits, Run, Secret, Timeout, Try, Upload,
 };
@@ -15,8 +15,9 @@ use schemas::resources::Resources;
 
 use crate::support::{Cell, eventually, group, lrp, processes_of, sh, task};
 
-/// Blobstore: serves its blobs and stores posted ones. For `/slow` it sends half of the blob and waits.
-struct Blobs {
+/// Blobstore that serves its blobs and stores posted ones. If the path is `/slow`, it sends half of the blob
+/// and then waits.
+struct Blobstore {
     port: u16,
     state: Arc<Mutex<State>>,
 }
@@ -26,11 +27,11 @@ struct State {
     has: BTreeMap<String, Vec<u8>>,
     posted: BTreeMap<String, Vec<u8>>,
     asked: Vec<String>,
-    /// Number of clients that are waiting for the other half.
+    /// Number of clients that are waiting for the second half of a blob.
     waiting: usize,
 }
 
-impl Blobs {
+impl Blobstore {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -57,7 +58,7 @@ impl Blobs {
         self.state.lock().unwrap().posted.get(&format!("/{name}")).cloned()
     }
 
-    fn asked(&self) -> usize {
+    fn request_count(&self) -> usize {
         self.state.lock().unwrap().asked.len()
     }
 
@@ -161,8 +162,8 @@ fn serial<const N: usize>(actions: [Action; N]) -> Action {
     Action::Serial(group(actions))
 }
 
-fn isolating(settings: Settings) -> Settings {
-    Settings { isolate: Isolate::WhereItCan { first_id: FIRST_ID }, ..settings }
+fn with_isolation(settings: Settings) -> Settings {
+    Settings { isolate: IsolationPolicy::BestEffort { first_id: FIRST_ID }, ..settings }
 }
 
 /// Returns a task whose result is the file `result`.
@@ -176,7 +177,7 @@ fn succeeded(result: &str) -> RunResult {
 
 #[tokio::test]
 async fn download_unpacks_archive_and_upload_posts_file() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     blobs.put("app.tgz", archive(&[("bin/run", 0o755, "#!/bin/sh\necho built > droplet; echo $1\n")]));
     let fetched = Download { log_source: "STG".into(), ..download(blobs.url("app.tgz"), "app/deep") };
     let action = serial([
@@ -185,18 +186,18 @@ async fn download_unpacks_archive_and_upload_posts_file() {
         Action::Upload(upload("droplet", blobs.url("droplets/1"))),
     ]);
     let guid = cell.run(with_result(action));
-    assert_eq!(cell.completed(guid).await, succeeded("hello\n"));
+    assert_eq!(cell.wait_until_completed(guid).await, succeeded("hello\n"));
     assert_eq!(blobs.posted("droplets/1").unwrap(), b"built\n");
     let log = cell.log(guid).await;
     assert_eq!(log[0], "[STG/0] OUT Downloading app...");
     assert!(log[1].starts_with("[STG/0] OUT Downloaded app ("), "{log:?}");
     assert_eq!(log[2..], ["OUT Uploading droplet...", "OUT Uploaded droplet (6 bytes)"]);
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn failed_download_reports_reason() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     blobs.put("app.tgz", archive(&[("a", 0o644, "x")]));
     blobs.put("text", b"hello".to_vec());
     blobs.put("evil.tgz", {
@@ -220,38 +221,42 @@ async fn failed_download_reports_reason() {
         (missing, "Downloading app failed: the server answered 404"),
         (
             wrong,
-            "Downloading app failed: its md5 is 5d41402abc4b2a76b9719d911017c592, and ought to be 00000000000000000000000000000000",
+            "Downloading app failed: md5 mismatch: got 5d41402abc4b2a76b9719d911017c592, expected 00000000000000000000000000000000",
         ),
         (
             download(blobs.url("text"), "app"),
-            "Unpacking app failed: it is no archive: use tar, tar with gzip, or zip",
+            "Unpacking app failed: unknown archive format: expected tar, tar with gzip, or zip",
         ),
-        (download(blobs.url("evil.tgz"), "app"), "Unpacking app failed: ../evil: ../evil leads upwards"),
+        (
+            download(blobs.url("evil.tgz"), "app"),
+            "Unpacking app failed: ../evil: invalid path ../evil: .. is not allowed",
+        ),
         (
             download(blobs.url("app.tgz"), "/tmp/app"),
-            "Unpacking app failed: /tmp/app is none of the work directory, and the container has no files of its own",
+            "Unpacking app failed: /tmp/app is outside the work directory, and the container has no file \
+             system of its own",
         ),
     ] {
         let guid = cell.run(task(Action::Download(download)));
-        assert_eq!(cell.failure(guid).await, why);
+        assert_eq!(cell.wait_for_failure(guid).await, why);
         assert_eq!(cell.log(guid).await.last().unwrap(), &format!("ERR {why}"));
     }
     let large = Recipe {
-        resources: Resources::of_container(64, 1, 0),
+        resources: Resources::for_container(64, 1, 0),
         ..task(Action::Download(download(blobs.url("large.tgz"), ".")))
     };
     blobs.put("large.tgz", archive(&[("a", 0o644, &"x".repeat(2_000_000))]));
-    let why = "Unpacking app failed: a: the archive is larger than 1048576 bytes, unpacked";
-    assert_eq!(cell.failure_of(large).await, why);
+    let why = "Unpacking app failed: a: the archive is larger than 1048576 bytes when unpacked";
+    assert_eq!(cell.run_to_failure(large).await, why);
     let tried = Action::Try(Try { action: Box::new(Action::Download(download(blobs.url("none"), "app"))) });
     let guid = cell.run(task(tried));
-    assert_eq!(cell.completed(guid).await, succeeded(""));
-    cell.end().await;
+    assert_eq!(cell.wait_until_completed(guid).await, succeeded(""));
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn upload_refuses_files_outside_the_container() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     for (script, from, why) in [
         ("ln -s /etc/passwd out", "out", "out leads out of the work directory"),
         ("ln -s / top", "top/etc/passwd", "top/etc/passwd leads out of the work directory"),
@@ -261,33 +266,33 @@ async fn upload_refuses_files_outside_the_container() {
         (
             "true",
             "/etc/passwd",
-            "/etc/passwd is none of the work directory, and the container has no files of its own",
+            "/etc/passwd is outside the work directory, and the container has no file system of its own",
         ),
     ] {
         let action = serial([sh(script), Action::Upload(upload(from, blobs.url("x")))]);
-        assert_eq!(cell.failure_of(task(action)).await, format!("Reading droplet failed: {why}"));
+        assert_eq!(cell.run_to_failure(task(action)).await, format!("Reading droplet failed: {why}"));
     }
     assert_eq!(blobs.posted("x"), None);
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn archive_with_cache_key_is_reused_by_the_next_container() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     blobs.put("app.tgz", archive(&[("a", 0o644, "x")]));
     for number in 0..2 {
         let fetched = Download { cache_key: "app-1".into(), ..download(blobs.url("app.tgz"), ".") };
         let guid = cell.run(task(serial([Action::Download(fetched), sh("cat a")])));
-        assert_eq!(cell.completed(guid).await, succeeded(""));
-        let kept = cell.log(guid).await[1].ends_with(", kept by the cell)");
+        assert_eq!(cell.wait_until_completed(guid).await, succeeded(""));
+        let kept = cell.log(guid).await[1].ends_with(", from cache)");
         assert_eq!(kept, number == 1);
     }
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn dependencies_are_downloaded_before_setup() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     blobs.put("lifecycle.tgz", archive(&[("launcher", 0o755, "#!/bin/sh\necho launched > result\n")]));
     let with = |name: &str, action| {
         let cached_dependencies = vec![download(blobs.url(name), "lifecycle")];
@@ -295,46 +300,46 @@ async fn dependencies_are_downloaded_before_setup() {
         Recipe { sandbox: Some(sandbox.into()), ..with_result(action) }
     };
     let guid = cell.run(with("lifecycle.tgz", sh("lifecycle/launcher; echo out")));
-    assert_eq!(cell.completed(guid).await, succeeded("launched\n"));
+    assert_eq!(cell.wait_until_completed(guid).await, succeeded("launched\n"));
     assert_eq!(cell.log(guid).await.last().unwrap(), "[CELL/0] OUT out");
     let why = "failed to download cached dependencies: Downloading app failed: the server answered 404";
-    assert_eq!(cell.failure_of(with("none", sh("true"))).await, why);
-    cell.end().await;
+    assert_eq!(cell.run_to_failure(with("none", sh("true"))).await, why);
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn stop_and_timeout_cancel_a_download() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     blobs.put("slow", archive(&[("a", 0o644, "x")]));
     let slow = || Box::new(Action::Download(download(blobs.url("slow"), ".")));
     let guid = cell.run(lrp(*slow()));
     eventually(async || blobs.waiting() == 1).await;
     cell.executor.stop(guid);
-    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    assert_eq!(cell.wait_until_completed(guid).await, RunResult::Stopped);
     eventually(async || blobs.waiting() == 0).await;
     let limited = Action::Timeout(Timeout { action: slow(), timeout_ms: 100 });
-    assert_eq!(cell.failure_of(task(limited)).await, "exceeded 100ms timeout");
+    assert_eq!(cell.run_to_failure(task(limited)).await, "exceeded 100ms timeout");
     eventually(async || blobs.waiting() == 0).await;
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn download_continues_after_rep_restart() {
-    let (mut cell, blobs) = (Cell::new().await, Blobs::new());
+    let (mut cell, blobs) = (Cell::new().await, Blobstore::new());
     blobs.put("slow", archive(&[("a", 0o644, "x")]));
     let guid = cell.run(task(serial([Action::Download(download(blobs.url("slow"), ".")), sh("cat a")])));
     eventually(async || blobs.waiting() == 1).await;
     let mut cell = cell.reopen_after(async {}).await;
-    // The next executor repeats the download, and receives half of it again.
-    eventually(async || blobs.asked() == 2 && blobs.waiting() == 1).await;
+    // The next executor repeats the download, and again receives half of the archive.
+    eventually(async || blobs.request_count() == 2 && blobs.waiting() == 1).await;
     cell.executor.stop(guid);
-    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
-    cell.end().await;
+    assert_eq!(cell.wait_until_completed(guid).await, RunResult::Stopped);
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn isolated_container_transfers_use_its_own_paths_and_users() {
-    let (mut cell, blobs) = (Cell::with(isolating).await, Blobs::new());
+    let (mut cell, blobs) = (Cell::with(with_isolation).await, Blobstore::new());
     blobs.put("app.tgz", archive(&[("bin/run", 0o4755, "#!/bin/sh\nid -un\n"), ("data", 0o600, "mine")]));
     let as_root = Download { user: "root".into(), ..download(blobs.url("app.tgz"), "/tmp/by-root") };
     let script = "/tmp/app/bin/run; cat /tmp/app/data; echo; stat -c '%U %a' /tmp/app/bin/run /tmp/by-root/data; \
@@ -346,7 +351,7 @@ async fn isolated_container_transfers_use_its_own_paths_and_users() {
         Action::Upload(upload("/tmp/droplet", blobs.url("droplets/1"))),
     ]);
     let guid = cell.run(task(action));
-    assert_eq!(cell.completed(guid).await, succeeded(""));
+    assert_eq!(cell.wait_until_completed(guid).await, succeeded(""));
     let log = cell.log(guid).await;
     let told: Vec<&str> = log
         .iter()
@@ -356,42 +361,43 @@ async fn isolated_container_transfers_use_its_own_paths_and_users() {
     assert_eq!(told, ["vcap", "mine", "vcap 755", "root 600"], "{log:?}");
     assert!(log.iter().any(|line| line.contains("/tmp/by-root/data: Permission denied")), "{log:?}");
     assert!(blobs.posted("droplets/1").unwrap().len() > 1024);
-    for (to, why) in [("/etc/app", "make /etc/app"), ("/usr/app", "make /usr/app")] {
+    for (to, why) in [("/etc/app", "create /etc/app"), ("/usr/app", "create /usr/app")] {
         let why = format!("Unpacking app failed: cannot {why}: ");
-        let said = cell.failure_of(task(Action::Download(download(blobs.url("app.tgz"), to)))).await;
+        let said = cell.run_to_failure(task(Action::Download(download(blobs.url("app.tgz"), to)))).await;
         assert!(said.starts_with(&why), "{said}");
     }
     let with_result = |file: &str| Recipe {
         result_file: file.into(),
-        // A folder of its own, since many kernels restrict links of other users in `/tmp` itself.
+        // The link is in a separate folder, since many kernels restrict links of other users in `/tmp`
+        // itself.
         ..task(sh("echo 7 > /tmp/r; echo 8 > r; mkdir /tmp/own; ln -s /etc/passwd /tmp/own/out"))
     };
     for (file, result) in [("/tmp/r", "7\n"), ("/var/tmp/r", "7\n"), ("/home/vcap/r", "8\n"), ("r", "8\n")] {
         let guid = cell.run(with_result(file));
-        assert_eq!(cell.completed(guid).await, succeeded(result), "{file}");
+        assert_eq!(cell.wait_until_completed(guid).await, succeeded(result), "{file}");
     }
     let outside = "the result file out leads out of the work directory";
-    assert_eq!(cell.failure_of(with_result("/tmp/own/out")).await, outside);
+    assert_eq!(cell.run_to_failure(with_result("/tmp/own/out")).await, outside);
     // The container may not upload data of its first process or of root.
     for from in ["/proc/1/environ", "/root/x", "/etc/shadow"] {
-        let said = cell.failure_of(task(Action::Upload(upload(from, blobs.url("x"))))).await;
+        let said = cell.run_to_failure(task(Action::Upload(upload(from, blobs.url("x"))))).await;
         assert!(said.starts_with("Reading droplet failed: "), "{said}");
     }
     assert_eq!(blobs.posted("x"), None);
-    cell.end().await;
+    cell.delete_all().await;
 }
 
 #[tokio::test]
 async fn open_file_limit_applies_to_program() {
-    for change in [std::convert::identity as fn(Settings) -> Settings, isolating] {
+    for change in [std::convert::identity as fn(Settings) -> Settings, with_isolation] {
         let mut cell = Cell::with(change).await;
         let limits = ResourceLimits { nofile: Some(77) };
         let args = ["-c", "ulimit -n; ulimit -Hn"].map(str::to_owned).to_vec();
         let run = Run { path: "sh".into(), args, resource_limits: limits, ..Run::default() };
         let guid = cell.run(task(Action::Run(run)));
-        assert_eq!(cell.completed(guid).await, succeeded(""));
+        assert_eq!(cell.wait_until_completed(guid).await, succeeded(""));
         assert_eq!(cell.log(guid).await, ["OUT 77", "OUT 77"]);
         assert!(processes_of(guid).is_empty());
-        cell.end().await;
+        cell.delete_all().await;
     }
 }

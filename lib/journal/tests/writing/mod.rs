@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use journal::{Append, AppendError, Journal};
 use schemas::checksum::crc32c;
-use schemas::names::{EntryId, Ids};
+use schemas::names::{EntryId, IdGenerator};
 use schemas::{Position, Subject, Timestamp};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -15,8 +15,8 @@ use tokio::time::sleep;
 /// Position, id and body checksum of a stored entry.
 pub(crate) type Stored = (Position, EntryId, u32);
 
-/// Appends entries with these bodies to one subject until `stop` is set, and returns them. Each append is
-/// repeated until it is known to be stored.
+/// Appends entries with these bodies to one subject until `stop` is set, and returns the stored entries. Each
+/// append is repeated until it is known to be stored.
 pub(crate) fn writer(
     journal: Journal,
     shard: u16,
@@ -24,7 +24,8 @@ pub(crate) fn writer(
     stop: Arc<AtomicBool>,
 ) -> JoinHandle<Vec<Stored>> {
     tokio::spawn(async move {
-        let (subject, mut ids, mut all) = (Subject::Lrp(shard), Ids::new(u64::from(shard)), Vec::new());
+        let (subject, mut ids, mut all) =
+            (Subject::Lrp(shard), IdGenerator::new(u64::from(shard)), Vec::new());
         let mut expected = Position(0);
         while !stop.load(Ordering::Relaxed) {
             let (entry, bytes) = (EntryId(ids.next(Timestamp::from_millis(1))), body(all.len() as u64));

@@ -1,7 +1,9 @@
-//! Free resources of each cell: those in the last heartbeat of its rep, less the work handed out since.
+//! Free resources of each cell: the amount in the last heartbeat of its rep, less the work that was handed
+//! out since.
 //!
-//! A heartbeat names the last `Perform` that it includes. Work is subtracted until a heartbeat includes it,
-//! and never twice. The next heartbeat corrects any error, and a rep refuses work that does not fit.
+//! Each heartbeat contains the id of the last `Perform` that it takes into account. Handed-out work is
+//! subtracted from the free resources until a heartbeat takes it into account, so it is never counted twice.
+//! The next heartbeat corrects any error, and a rep refuses work that does not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +15,18 @@ use schemas::{Timestamp, cell};
 
 use super::Settings;
 use crate::auction::Item;
-use crate::board::{Board, BoardCell, Standing, at, count};
+use crate::board::{Board, BoardCell, Standing, to_index, to_number};
 
-/// Maximum number of stored heartbeats of cells or incarnations that the log does not contain yet.
-pub const EARLY_HEARTBEATS: usize = 16_384;
+/// Maximum number of stored heartbeats from cells or rep incarnations that the log does not contain yet.
+pub const MAX_EARLY_HEARTBEATS: usize = 16_384;
 
 /// State of all cells as this auctioneer knows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells {
     term: u64,
-    rooms: BTreeMap<CellId, Room>,
-    /// Heartbeats that arrived before the log named the cell.
-    early: BTreeMap<CellId, Said>,
+    reps: BTreeMap<CellId, RepState>,
+    /// Heartbeats that arrived before the log contained the cell.
+    early_heartbeats: BTreeMap<CellId, HeartbeatState>,
     board: Board,
     /// `true` if the board must be rebuilt.
     stale: bool,
@@ -34,35 +36,36 @@ pub(crate) struct Cells {
     roomier: BTreeSet<CellId>,
     /// Number of cells on the board without a current heartbeat.
     silent: usize,
-    /// Time of the last heartbeat of any cell.
-    heard_at: Option<Timestamp>,
-    /// Time until which the silence of cells may be caused by this auctioneer.
+    /// Time of the last heartbeat from any cell.
+    last_heartbeat_at: Option<Timestamp>,
+    /// Time until which this auctioneer itself may be the reason why cells are silent.
     doubt_until: Timestamp,
-    /// Time until which work waits for cells that have not reported their state.
+    /// Time until which placement waits for cells that have not reported their state.
     gather_until: Timestamp,
-    /// Times at which hand-outs are no longer subtracted, whatever their result.
+    /// Times at which hand-outs expire. The resources of an expired hand-out are no longer subtracted, even
+    /// if no result has arrived.
     expiries: BTreeSet<(Timestamp, CellId, u64)>,
 }
 
 /// State of one cell.
 #[derive(Clone, Debug, Default)]
-struct Room {
-    said: Option<Said>,
+struct RepState {
+    heartbeat: Option<HeartbeatState>,
     /// `true` if the rep has left a `Perform` unanswered since its last heartbeat.
     unanswered: bool,
     /// Number of the last `Perform` in this term.
     number: u64,
-    handed: BTreeMap<u64, Handed>,
-    /// Resources of the hand-outs that no heartbeat includes.
+    handed: BTreeMap<u64, HandOut>,
+    /// Resources of the hand-outs that no heartbeat takes into account yet.
     taken: Resources,
-    /// `true` if the rep has refused work since its last heartbeat. The room of that work may be free for
-    /// other work, as the next heartbeat will show.
-    gave_back: bool,
+    /// `true` if the rep has refused work since its last heartbeat. The resources of the refused work may be
+    /// free for other work. The next heartbeat shows whether they are.
+    has_refused_work: bool,
 }
 
 /// Content of the last heartbeat.
 #[derive(Clone, Debug)]
-struct Said {
+struct HeartbeatState {
     incarnation: Incarnation,
     sequence: u64,
     free: Resources,
@@ -72,21 +75,22 @@ struct Said {
     at: Timestamp,
 }
 
-/// Work lost with a rep: the item, the cell to which it was sent, and the `Perform`.
-pub(crate) type Lost = (Item, CellId, PerformId);
+/// Work that was lost together with a rep: the item, the cell to which it was sent, and the id of the
+/// `Perform`.
+pub(crate) type LostWork = (Item, CellId, PerformId);
 
 /// A `Perform` that was sent to a rep.
 #[derive(Clone, Debug)]
-struct Handed {
-    /// The items. `None` for items that the rep refused.
+struct HandOut {
+    /// Items of the `Perform`. An item that the rep refused is replaced by `None`.
     work: Vec<Option<Item>>,
     answered: bool,
     included: bool,
-    /// `true` if the rep was sent all of these items before.
+    /// `true` if all of these items had been sent to the rep before.
     again: bool,
 }
 
-impl Said {
+impl HeartbeatState {
     fn new(heartbeat: &Heartbeat, at: Timestamp) -> Self {
         Self {
             incarnation: heartbeat.presence.incarnation,
@@ -100,25 +104,26 @@ impl Said {
     }
 }
 
-impl Handed {
-    fn takes(&self) -> Resources {
+impl HandOut {
+    fn resources(&self) -> Resources {
         let sizes = self.work.iter().flatten().map(|item| item.order.resources());
         sizes.fold(Resources::default(), Resources::plus)
     }
 }
 
-impl Room {
+impl RepState {
     fn free(&self) -> Resources {
-        self.said.as_ref().map_or(Resources::default(), |said| said.free.minus(self.taken))
+        self.heartbeat.as_ref().map_or(Resources::default(), |said| said.free.minus(self.taken))
     }
 
-    /// Returns the last heartbeat. `None` if it is too old or the rep has left a message unanswered since.
-    fn heard(&self, now: Timestamp, settings: &Settings) -> Option<&Said> {
-        self.said.as_ref().filter(|said| now.since(said.at) < settings.silence && !self.unanswered)
+    /// Returns the last heartbeat. `None` if the heartbeat is too old, or if the rep has left a message
+    /// unanswered since that heartbeat.
+    fn fresh_heartbeat(&self, now: Timestamp, settings: &Settings) -> Option<&HeartbeatState> {
+        self.heartbeat.as_ref().filter(|said| now.since(said.at) < settings.cell_timeout && !self.unanswered)
     }
 
     fn standing(&self, log: &cell::Cell, now: Timestamp, settings: &Settings) -> Standing {
-        let said = self.heard(now, settings);
+        let said = self.fresh_heartbeat(now, settings);
         if log.evacuating || log.evacuation_wanted || said.is_some_and(|said| said.evacuating) {
             return Standing::Evacuating;
         }
@@ -131,41 +136,41 @@ impl Room {
         if said.is_some() { Standing::Open } else { Standing::Silent }
     }
 
-    /// Applies a heartbeat of the incarnation in the log. A late heartbeat is ignored. Returns `true` if the
-    /// rep refused work since the previous heartbeat: the reported room may then suit other work, even if it
-    /// is not larger than before.
-    fn hear(&mut self, said: Said, term: u64) -> bool {
-        if self.said.as_ref().is_some_and(|old| old.sequence >= said.sequence) {
+    /// Applies a heartbeat from the incarnation that the log names. A heartbeat that arrives after a newer
+    /// one is ignored. Returns `true` if the rep refused work since the previous heartbeat. In this case
+    /// other work may fit, even if the free resources have not grown.
+    fn apply_heartbeat(&mut self, said: HeartbeatState, term: u64) -> bool {
+        if self.heartbeat.as_ref().is_some_and(|old| old.sequence >= said.sequence) {
             return false;
         }
         if said.performed.term == term {
             self.include(said.performed.number);
         }
         self.unanswered = false;
-        self.said = Some(said);
-        std::mem::take(&mut self.gave_back)
+        self.heartbeat = Some(said);
+        std::mem::take(&mut self.has_refused_work)
     }
 
     fn include(&mut self, number: u64) {
         for (_, handed) in self.handed.range_mut(..=number).filter(|(_, handed)| !handed.included) {
-            self.taken = self.taken.minus(handed.takes());
+            self.taken = self.taken.minus(handed.resources());
             handed.included = true;
         }
         self.handed.retain(|_, handed| !(handed.included && handed.answered));
     }
 
-    fn give_back(&mut self, size: Resources) {
+    fn release(&mut self, size: Resources) {
         self.taken = self.taken.minus(size);
-        self.gave_back = true;
+        self.has_refused_work = true;
     }
 
     /// Clears the state of a rep that disappeared or was replaced. Returns the work that was handed out to
     /// it.
     fn forget(&mut self) -> impl Iterator<Item = (Item, u64)> + use<> {
-        self.said = None;
+        self.heartbeat = None;
         self.unanswered = false;
         self.taken = Resources::default();
-        self.gave_back = false;
+        self.has_refused_work = false;
         let handed = std::mem::take(&mut self.handed);
         handed
             .into_iter()
@@ -174,22 +179,23 @@ impl Room {
 }
 
 impl Cells {
-    /// Starts a term. Nothing is handed out yet, and the silence of cells may be caused by this auctioneer.
-    pub(crate) fn begin(&mut self, term: u64, now: Timestamp, settings: &Settings) {
-        self.end();
+    /// Starts a term. Nothing is handed out yet. For one heartbeat interval, this auctioneer itself may be
+    /// the reason why cells are silent.
+    pub(crate) fn begin_term(&mut self, term: u64, now: Timestamp, settings: &Settings) {
+        self.end_term();
         self.term = term;
         self.doubt_until = now + settings.heartbeat;
         self.gather_until = self.doubt_until;
     }
 
-    /// Ends a term. The hand-outs now belong to another auctioneer.
-    pub(crate) fn end(&mut self) {
-        for room in self.rooms.values_mut() {
+    /// Ends a term. Its hand-outs are dropped, because this auctioneer is no longer responsible for them.
+    pub(crate) fn end_term(&mut self) {
+        for room in self.reps.values_mut() {
             room.number = 0;
             room.taken = Resources::default();
             room.handed.clear();
             room.unanswered = false;
-            room.gave_back = false;
+            room.has_refused_work = false;
         }
         self.expiries.clear();
         self.roomier.clear();
@@ -198,12 +204,13 @@ impl Cells {
 
     /// Returns the number of stored `Perform` messages.
     pub(crate) fn performs(&self) -> usize {
-        self.rooms.values().map(|room| room.handed.len()).sum()
+        self.reps.values().map(|room| room.handed.len()).sum()
     }
 
-    /// Returns the number of known cells, and the number of cells that the log does not contain.
-    pub(crate) fn known(&self) -> (usize, usize) {
-        (self.rooms.len(), self.early.len())
+    /// Returns the number of cells with a state, and the number of cells whose heartbeats arrived before the
+    /// log contained them.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.reps.len(), self.early_heartbeats.len())
     }
 
     /// Returns the free resources of a cell on the board.
@@ -216,17 +223,23 @@ impl Cells {
     }
 
     /// Records the heartbeat of a rep.
-    pub(crate) fn hear(&mut self, world: &World, heartbeat: &Heartbeat, now: Timestamp, settings: &Settings) {
-        if self.heard_at.is_some_and(|at| now.since(at) >= settings.silence) {
+    pub(crate) fn record_heartbeat(
+        &mut self,
+        world: &World,
+        heartbeat: &Heartbeat,
+        now: Timestamp,
+        settings: &Settings,
+    ) {
+        if self.last_heartbeat_at.is_some_and(|at| now.since(at) >= settings.cell_timeout) {
             self.doubt_until = self.doubt_until.max(now + settings.heartbeat);
         }
-        self.heard_at = Some(now);
-        let said = Said::new(heartbeat, now);
+        self.last_heartbeat_at = Some(now);
+        let said = HeartbeatState::new(heartbeat, now);
         let id = &heartbeat.cell_id;
         let known = |log: &&cell::Cell| log.present && log.presence.incarnation == said.incarnation;
-        let Some(log) = world.cell(id).filter(known) else { return self.keep_early(id, said) };
-        let room = self.rooms.entry(id.clone()).or_default();
-        let news = room.hear(said, self.term);
+        let Some(log) = world.cell(id).filter(known) else { return self.store_early(id, said) };
+        let room = self.reps.entry(id.clone()).or_default();
+        let news = room.apply_heartbeat(said, self.term);
         let (standing, free) = (room.standing(log, now, settings), room.free());
         match self.board.number(id).filter(|number| self.board.cell(*number).standing == standing) {
             Some(number) => {
@@ -239,56 +252,66 @@ impl Cells {
         }
     }
 
-    fn keep_early(&mut self, id: &CellId, said: Said) {
-        let full = self.early.len() >= EARLY_HEARTBEATS && !self.early.contains_key(id);
-        let oldest = self.early.iter().min_by_key(|(_, said)| said.at).filter(|_| full);
+    fn store_early(&mut self, id: &CellId, said: HeartbeatState) {
+        let full =
+            self.early_heartbeats.len() >= MAX_EARLY_HEARTBEATS && !self.early_heartbeats.contains_key(id);
+        let oldest = self.early_heartbeats.iter().min_by_key(|(_, said)| said.at).filter(|_| full);
         if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-            self.early.remove(&oldest);
+            self.early_heartbeats.remove(&oldest);
         }
-        let newer = |known: &Said| known.incarnation != said.incarnation || known.sequence < said.sequence;
-        if self.early.get(id).is_none_or(newer) {
-            self.early.insert(id.clone(), said);
+        let newer =
+            |known: &HeartbeatState| known.incarnation != said.incarnation || known.sequence < said.sequence;
+        if self.early_heartbeats.get(id).is_none_or(newer) {
+            self.early_heartbeats.insert(id.clone(), said);
         }
     }
 
-    /// Applies a change of a cell's record in the log. Returns the work that is lost with its rep.
-    pub(crate) fn recorded(
+    /// Applies a changed cell record of the log. Returns the work that is lost because the cell's rep
+    /// disappeared or was replaced.
+    pub(crate) fn apply_record(
         &mut self,
         world: &World,
         id: &CellId,
         now: Timestamp,
         settings: &Settings,
-    ) -> Vec<Lost> {
+    ) -> Vec<LostWork> {
         self.stale = true;
         let term = self.term;
-        let room = self.rooms.entry(id.clone()).or_default();
+        let room = self.reps.entry(id.clone()).or_default();
         let log = world.cell(id).filter(|log| log.present);
-        let same = |said: &Said| log.is_some_and(|log| said.incarnation == log.presence.incarnation);
+        let same =
+            |said: &HeartbeatState| log.is_some_and(|log| said.incarnation == log.presence.incarnation);
         let mut lost = vec![];
-        if !room.said.as_ref().is_some_and(same) {
+        if !room.heartbeat.as_ref().is_some_and(same) {
             let items = room.forget();
             lost.extend(items.map(|(item, number)| (item, id.clone(), PerformId { term, number })));
         }
-        if self.early.get(id).is_some_and(same)
-            && let Some(said) = self.early.remove(id)
+        if self.early_heartbeats.get(id).is_some_and(same)
+            && let Some(said) = self.early_heartbeats.remove(id)
         {
-            room.hear(said, term);
+            room.apply_heartbeat(said, term);
         }
-        if log.is_some() && room.said.is_none() {
+        if log.is_some() && room.heartbeat.is_none() {
             self.doubt_until = self.doubt_until.max(now + settings.heartbeat);
         }
         lost
     }
 
-    /// Records that work is sent to a cell, and returns the id of the `Perform`. Repeated work is not
-    /// subtracted, because the free resources that the rep reports already exclude it.
-    pub(crate) fn hand(&mut self, id: &CellId, work: Vec<Item>, until: Timestamp, again: bool) -> PerformId {
-        let room = self.rooms.entry(id.clone()).or_default();
+    /// Records that work is sent to a cell, and returns the id of the `Perform`. The resources of repeated
+    /// work are not subtracted, because the free resources that the rep reports already exclude it.
+    pub(crate) fn record_hand_out(
+        &mut self,
+        id: &CellId,
+        work: Vec<Item>,
+        until: Timestamp,
+        again: bool,
+    ) -> PerformId {
+        let room = self.reps.entry(id.clone()).or_default();
         room.number += 1;
         let work = work.into_iter().map(Some).collect();
-        let handed = Handed { work, answered: false, included: again, again };
+        let handed = HandOut { work, answered: false, included: again, again };
         if !again {
-            room.taken = room.taken.plus(handed.takes());
+            room.taken = room.taken.plus(handed.resources());
         }
         room.handed.insert(room.number, handed);
         self.expiries.insert((until, id.clone(), room.number));
@@ -297,20 +320,20 @@ impl Cells {
 
     /// Returns the work of a `Perform`.
     pub(crate) fn work_of(&self, id: &CellId, perform: PerformId) -> impl Iterator<Item = &Item> {
-        let room = self.rooms.get(id).filter(|_| perform.term == self.term);
+        let room = self.reps.get(id).filter(|_| perform.term == self.term);
         let handed = room.and_then(|room| room.handed.get(&perform.number));
         handed.into_iter().flat_map(|handed| &handed.work).flatten()
     }
 
     /// Returns `true` if a heartbeat shows that the rep received this `Perform`.
     pub(crate) fn has_seen(&self, id: &CellId, perform: PerformId) -> bool {
-        let said = self.rooms.get(id).and_then(|room| room.said.as_ref());
+        let said = self.reps.get(id).and_then(|room| room.heartbeat.as_ref());
         said.is_some_and(|said| said.performed >= perform)
     }
 
     /// Returns `true` if the last heartbeat of a rep is so recent that the rep is probably running.
     pub(crate) fn is_fresh(&self, id: &CellId, now: Timestamp, settings: &Settings) -> bool {
-        let said = self.rooms.get(id).and_then(|room| room.said.as_ref());
+        let said = self.reps.get(id).and_then(|room| room.heartbeat.as_ref());
         said.is_some_and(|said| now.since(said.at) < settings.heartbeat * 3 / 2)
     }
 
@@ -319,31 +342,31 @@ impl Cells {
         self.board.number(id).is_some_and(|number| self.board.cell(number).standing == Standing::Open)
     }
 
-    /// Records that a rep accepted a `Perform`, except for the items at the given indexes. Returns these
-    /// items with the reasons.
-    pub(crate) fn performed(
+    /// Records that a rep accepted a `Perform`. `refused` contains the indexes of the items that the rep did
+    /// not accept, with the reasons. Returns these items with their reasons.
+    pub(crate) fn accept(
         &mut self,
         id: &CellId,
         perform: PerformId,
         refused: Vec<(u32, String)>,
     ) -> Vec<(Item, String)> {
         let term = self.term;
-        let Some(room) = self.rooms.get_mut(id).filter(|_| perform.term == term) else { return vec![] };
+        let Some(room) = self.reps.get_mut(id).filter(|_| perform.term == term) else { return vec![] };
         let Some(handed) = room.handed.get_mut(&perform.number) else { return vec![] };
         handed.answered = true;
         let mut back = vec![];
         for (place, reason) in refused {
-            let item = handed.work.get_mut(at(place)).and_then(Option::take);
+            let item = handed.work.get_mut(to_index(place)).and_then(Option::take);
             back.extend(item.map(|item| (item, reason)));
         }
         if handed.included {
             room.handed.remove(&perform.number);
         } else {
-            back.iter().for_each(|(item, _)| room.give_back(item.order.resources()));
+            back.iter().for_each(|(item, _)| room.release(item.order.resources()));
         }
         let free = room.free();
         if let Some(number) = self.board.number(id) {
-            // The refused work had no room, so this does not count as new room.
+            // The refused work had no room on the cell, so the released resources do not count as new room.
             self.board.set_free(number, free);
         }
         back
@@ -351,14 +374,14 @@ impl Cells {
 
     /// Records that a `Perform` was refused as a whole. Returns its work.
     pub(crate) fn refused(&mut self, id: &CellId, perform: PerformId, reason: &str) -> Vec<(Item, String)> {
-        let room = self.rooms.get(id).and_then(|room| room.handed.get(&perform.number));
-        let all = 0..room.map_or(0, |handed| count(handed.work.len()));
-        self.performed(id, perform, all.map(|place| (place, reason.to_owned())).collect())
+        let room = self.reps.get(id).and_then(|room| room.handed.get(&perform.number));
+        let all = 0..room.map_or(0, |handed| to_number(handed.work.len()));
+        self.accept(id, perform, all.map(|place| (place, reason.to_owned())).collect())
     }
 
-    /// Records that a rep accepted nothing of a `Perform` and cannot evaluate it now. The cell gets no work
-    /// until its next heartbeat. Returns the work, which the rep certainly does not have.
-    pub(crate) fn not_now(
+    /// Records that a rep accepted no work of a `Perform` because it cannot evaluate the work now. The cell
+    /// gets no work until its next heartbeat. Returns the work. The rep certainly does not have it.
+    pub(crate) fn postpone(
         &mut self,
         id: &CellId,
         perform: PerformId,
@@ -366,7 +389,7 @@ impl Cells {
         settings: &Settings,
     ) -> Vec<Item> {
         let back = self.refused(id, perform, "");
-        if let Some(room) = self.rooms.get_mut(id).filter(|_| !back.is_empty()) {
+        if let Some(room) = self.reps.get_mut(id).filter(|_| !back.is_empty()) {
             room.unanswered = true;
             self.stale = true;
             self.doubt_until = self.doubt_until.max(now + settings.heartbeat);
@@ -374,8 +397,9 @@ impl Cells {
         back.into_iter().map(|(item, _)| item).collect()
     }
 
-    /// Records that a rep did not answer. The cell gets no work until its next heartbeat. Returns the work
-    /// that the rep may or may not have, and whether the work had been sent to it before.
+    /// Records that a rep did not answer a `Perform`. The cell gets no work until its next heartbeat. Returns
+    /// the work, which the rep may have received, and `true` if all of this work had been sent to the rep
+    /// before.
     pub(crate) fn unanswered(
         &mut self,
         id: &CellId,
@@ -385,7 +409,7 @@ impl Cells {
     ) -> (Vec<Item>, bool) {
         let term = self.term;
         let nothing = (vec![], false);
-        let Some(room) = self.rooms.get_mut(id).filter(|_| perform.term == term) else { return nothing };
+        let Some(room) = self.reps.get_mut(id).filter(|_| perform.term == term) else { return nothing };
         let Some(handed) = room.handed.get_mut(&perform.number) else { return nothing };
         handed.answered = true;
         let (work, again) = (handed.work.iter().flatten().cloned().collect(), handed.again);
@@ -399,14 +423,14 @@ impl Cells {
         (work, again)
     }
 
-    /// Drops hand-outs that have timed out.
-    pub(crate) fn expire(&mut self, now: Timestamp) {
+    /// Drops hand-outs whose expiry has been reached.
+    pub(crate) fn expire_hand_outs(&mut self, now: Timestamp) {
         while let Some((_, id, number)) = self.expiries.first().filter(|(at, _, _)| *at <= now).cloned() {
             self.expiries.pop_first();
-            let Some(room) = self.rooms.get_mut(&id) else { continue };
+            let Some(room) = self.reps.get_mut(&id) else { continue };
             let Some(handed) = room.handed.remove(&number) else { continue };
             if !handed.included {
-                room.give_back(handed.takes());
+                room.release(handed.resources());
             }
             let free = room.free();
             if let Some(number) = self.board.number(&id) {
@@ -415,7 +439,7 @@ impl Cells {
         }
     }
 
-    /// Updates the board. Returns the cells that have more free resources than before.
+    /// Updates the board. Returns the cells that have more free resources than before or accept work again.
     pub(crate) fn refresh(&mut self, world: &World, now: Timestamp, settings: &Settings) -> BTreeSet<CellId> {
         if self.stale || self.stale_at.is_some_and(|at| at <= now) {
             self.set_up(world, now, settings);
@@ -426,22 +450,22 @@ impl Cells {
         std::mem::take(&mut self.roomier)
     }
 
-    /// Returns `true` if the silence of a cell may be caused by this auctioneer, or if cells had no time to
-    /// appear. No work is reported as impossible to place then.
+    /// Returns `true` if this auctioneer itself may be the reason why a cell is silent, or if cells had no
+    /// time to appear. While this is the case, no work is reported as impossible to place.
     pub(crate) fn is_in_doubt(&self, now: Timestamp, settings: &Settings) -> bool {
-        let unheard = self.heard_at.is_some_and(|at| now.since(at) >= settings.silence);
+        let unheard = self.last_heartbeat_at.is_some_and(|at| now.since(at) >= settings.cell_timeout);
         let early = self.board.is_empty() && now < self.doubt_until;
         early || self.silent > 0 && (unheard || now < self.doubt_until)
     }
 
-    /// Returns the time until which work must wait. A new leader places nothing before every present cell has
-    /// reported its state, because it would underestimate the free resources. A silent cell delays placement
-    /// only until this time.
+    /// Returns the time until which placement must wait. A new leader places nothing before every present
+    /// cell has reported its state, because it would otherwise underestimate the free resources. A silent
+    /// cell delays placement only until this time.
     pub(crate) fn gathers_until(&self, now: Timestamp) -> Option<Timestamp> {
         (self.silent > 0 && now < self.gather_until).then_some(self.gather_until)
     }
 
-    /// Returns the time of the next check for doubt.
+    /// Returns the time at which to check again whether the state of the cells is in doubt.
     pub(crate) fn doubt_ends(&self, now: Timestamp, settings: &Settings) -> Timestamp {
         if now < self.doubt_until { self.doubt_until } else { now + settings.heartbeat }
     }
@@ -458,7 +482,7 @@ impl Cells {
     fn set_up(&mut self, world: &World, now: Timestamp, settings: &Settings) {
         let present = world.cells().filter(|(_, log)| log.present);
         let cells = present.map(|(id, log)| {
-            let room = self.rooms.get(id);
+            let room = self.reps.get(id);
             BoardCell {
                 id: id.clone(),
                 zone: log.presence.zone.clone(),
@@ -466,8 +490,8 @@ impl Cells {
                 placement_tags: log.presence.placement_tags.clone(),
                 attributes: log.presence.attributes.clone(),
                 total: log.presence.total,
-                free: room.map_or(Resources::default(), Room::free),
-                standing: room.unwrap_or(&Room::default()).standing(log, now, settings),
+                free: room.map_or(Resources::default(), RepState::free),
+                standing: room.unwrap_or(&RepState::default()).standing(log, now, settings),
             }
         });
         let old = std::mem::replace(&mut self.board, Board::new(cells));
@@ -478,11 +502,13 @@ impl Cells {
                 self.roomier.insert(cell.id.clone());
             }
         }
-        let rooms = self.board.cells().iter().map(|cell| self.rooms.get(&cell.id));
-        let heard = |room: Option<&Room>| room.is_some_and(|room| room.heard(now, settings).is_some());
+        let rooms = self.board.cells().iter().map(|cell| self.reps.get(&cell.id));
+        let heard =
+            |room: Option<&RepState>| room.is_some_and(|room| room.fresh_heartbeat(now, settings).is_some());
         self.silent = rooms.filter(|room| !heard(*room)).count();
-        let heard = self.rooms.values().filter(|room| !room.unanswered).filter_map(|room| room.said.as_ref());
-        let heard = heard.map(|said| said.at + settings.silence).filter(|at| *at > now);
+        let heard =
+            self.reps.values().filter(|room| !room.unanswered).filter_map(|room| room.heartbeat.as_ref());
+        let heard = heard.map(|said| said.at + settings.cell_timeout).filter(|at| *at > now);
         self.stale_at = heard.min();
         self.stale = false;
     }

@@ -1,31 +1,31 @@
-//! Evaluations that this auctioneer works on. It reports them to the BBS repeatedly until they are settled,
-//! so that the BBS can redeliver evaluations that no auctioneer works on. This module also counts the rounds
-//! in which reps refused their work.
+//! Evaluations that this auctioneer works on. It reports them to the BBS repeatedly until they are settled.
+//! The BBS redelivers evaluations that no auctioneer reports. This module also counts the auction rounds in
+//! which reps refused work of an evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::message::{Lease, Leased};
+use schemas::message::{Lease, LeaseTarget};
 use schemas::names::EvaluationId;
 
 /// Evaluations with work that is in an auction, was handed out, or was refused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    held: BTreeMap<EvaluationId, Held>,
-    /// Evaluations to report to the BBS, by time.
+    held: BTreeMap<EvaluationId, LeaseState>,
+    /// Evaluations, ordered by the time of their next report to the BBS.
     due: BTreeSet<(Timestamp, EvaluationId)>,
 }
 
 #[derive(Clone, Debug)]
-struct Held {
-    of: Leased,
+struct LeaseState {
+    of: LeaseTarget,
     delivery: u32,
     /// Time of the next report. `None` if the BBS does not wait for an answer.
-    say_at: Option<Timestamp>,
+    report_at: Option<Timestamp>,
     /// Number of rounds with refusals since work of the evaluation was last placed.
     attempts: u8,
-    /// The last of these rounds.
+    /// Number of the last auction round with a refusal.
     refused_in: u64,
 }
 
@@ -35,7 +35,7 @@ impl Leases {
     }
 
     /// Returns the time of the next report.
-    pub(crate) fn next(&self) -> Option<Timestamp> {
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
     }
 
@@ -44,13 +44,13 @@ impl Leases {
         *self = Self::default();
     }
 
-    /// Records that work of an evaluation is in an auction. A new delivery starts a new lease. `say_at` is
-    /// the time of the first report. It is `None` if the work waits for room and the BBS does not wait for an
-    /// answer.
-    pub(crate) fn hold(
+    /// Records that work of an evaluation is in an auction. A new delivery of the evaluation starts a new
+    /// lease. `say_at` is the time of the first report to the BBS. `say_at` is `None` if the work waits for
+    /// room and the BBS does not wait for an answer.
+    pub(crate) fn acquire(
         &mut self,
         id: EvaluationId,
-        of: impl FnOnce() -> Leased,
+        of: impl FnOnce() -> LeaseTarget,
         delivery: u32,
         say_at: Option<Timestamp>,
     ) {
@@ -58,28 +58,28 @@ impl Leases {
             return;
         }
         self.end(id);
-        let held = Held { of: of(), delivery, say_at, attempts: 0, refused_in: 0 };
+        let held = LeaseState { of: of(), delivery, report_at: say_at, attempts: 0, refused_in: 0 };
         self.held.insert(id, held);
         self.due.extend(say_at.map(|at| (at, id)));
     }
 
     /// Removes an evaluation that is settled.
     pub(crate) fn end(&mut self, id: EvaluationId) {
-        if let Some(at) = self.held.remove(&id).and_then(|held| held.say_at) {
+        if let Some(at) = self.held.remove(&id).and_then(|held| held.report_at) {
             self.due.remove(&(at, id));
         }
     }
 
     /// Resets the attempts of an evaluation after some of its work was placed.
-    pub(crate) fn progressed(&mut self, id: EvaluationId) {
+    pub(crate) fn reset_attempts(&mut self, id: EvaluationId) {
         if let Some(held) = self.held.get_mut(&id) {
             held.attempts = 0;
         }
     }
 
-    /// Records that a rep refused work of this round. Returns `true` if the number of attempts is below
-    /// `most`.
-    pub(crate) fn refused(&mut self, id: EvaluationId, round: u64, most: u8) -> bool {
+    /// Records that a rep refused work of this auction round. Returns `true` if the number of rounds with
+    /// refusals is still below `most`.
+    pub(crate) fn record_refusal(&mut self, id: EvaluationId, round: u64, most: u8) -> bool {
         let Some(held) = self.held.get_mut(&id) else { return true };
         if held.refused_in != round {
             held.attempts = held.attempts.saturating_add(1);
@@ -88,22 +88,22 @@ impl Leases {
         held.attempts < most
     }
 
-    /// Schedules a report of every evaluation, because a new BBS leader does not know them.
-    pub(crate) fn say_all(&mut self, now: Timestamp) {
+    /// Schedules a report of all evaluations, because a new BBS leader does not know them.
+    pub(crate) fn report_all(&mut self, now: Timestamp) {
         self.due.clear();
-        for (id, held) in self.held.iter_mut().filter(|(_, held)| held.say_at.is_some()) {
-            held.say_at = Some(now);
+        for (id, held) in self.held.iter_mut().filter(|(_, held)| held.report_at.is_some()) {
+            held.report_at = Some(now);
             self.due.insert((now, *id));
         }
     }
 
-    /// Returns the reports that are due. Each is repeated after `every`.
+    /// Returns the reports that are due. Each evaluation is reported again after `every`.
     pub(crate) fn take_due(&mut self, now: Timestamp, every: Duration) -> Vec<Lease> {
         let mut leases = vec![];
         while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             self.due.pop_first();
             let Some(held) = self.held.get_mut(&id) else { continue };
-            held.say_at = Some(now + every);
+            held.report_at = Some(now + every);
             self.due.insert((now + every, id));
             leases.push(Lease { evaluation: id, delivery: held.delivery, of: held.of.clone() });
         }

@@ -25,19 +25,21 @@ use schemas::actual;
 use schemas::cluster::{Leader, Role};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation;
-use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
+use schemas::message::{
+    Ack, Heartbeat, Lead, LeaderHeartbeat, LeadershipStatus, Outcomes, Perform, PerformId, PerformReply,
+};
 use schemas::names::{CellId, DecisionId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::Resources;
-use schemas::{ActualLrpKey, Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
+use schemas::{ActualLrpKey, Class, Code, Decision, Entry, MonotonicClock, Position, Refusal, Timestamp};
 
-pub use self::cells::EARLY_HEARTBEATS;
-pub use self::outgoing::OUTGOING;
+pub use self::cells::MAX_EARLY_HEARTBEATS;
+pub use self::outgoing::MAX_UNANSWERED;
 
-use self::cells::{Cells, Lost};
+use self::cells::{Cells, LostWork};
 use self::leases::Leases;
-use self::open::{Open, known_error};
-use self::outgoing::{Failed, Outgoing};
+use self::open::{OpenWork, known_error};
+use self::outgoing::{FailedPlacement, Outgoing};
 use crate::auction::Item;
 
 /// Timing and limits of an auctioneer.
@@ -47,32 +49,35 @@ pub struct Settings {
     /// before it places work or reports that work cannot be placed.
     pub heartbeat: Duration,
     /// Time without a heartbeat after which a cell gets no work.
-    pub silence: Duration,
-    /// Time after which work that was handed out and not claimed is handled again. It is sent to the same rep
-    /// if that rep accepted it and sent a recent heartbeat. Otherwise it is placed again.
-    pub hand_out: Duration,
+    pub cell_timeout: Duration,
+    /// Time after which work that was handed out and not claimed is handled again. The auctioneer sends it to
+    /// the same rep again if that rep accepted it and sent a recent heartbeat. Otherwise the auctioneer
+    /// places it again.
+    pub hand_out_timeout: Duration,
     /// Maximum number of times that accepted work is sent to the same rep again. After that it is placed
     /// again, on another cell if possible.
-    pub asks: u8,
+    pub max_repeats: u8,
     /// Maximum time between two attempts to place blocked work.
     pub retry: Duration,
-    /// Time that work waits for room that is being made for it before other room is considered.
+    /// Maximum time that work waits for room that is being made for it on one cell. After this time, room on
+    /// other cells is considered too.
     pub patience: Duration,
-    /// Retry delay of work that is blocked because reps refused it too often.
+    /// Delay before blocked work is tried again, if it is blocked because reps refused it too often.
     pub retry_refused: Duration,
     /// Interval at which the BBS is notified of the evaluations that this auctioneer works on.
     pub lease: Duration,
     /// Delay before an outcome that the BBS did not accept is reported again.
-    pub send_again: Duration,
-    /// Maximum number of rounds with refusals by reps and without a placement before an evaluation of a
-    /// process is given up.
+    pub outcome_retry: Duration,
+    /// Number of auction rounds with refusals after which the auctioneer gives up an evaluation of a process.
+    /// Each placement of work of the evaluation resets this count.
     pub attempts: u8,
-    /// Maximum number of rounds with refusals by reps before an evaluation of a task is given up.
-    pub attempts_of_task: u8,
+    /// Number of auction rounds with refusals after which the auctioneer gives up an evaluation of a task.
+    pub task_attempts: u8,
     /// Maximum number of items in one auction. The rest is placed in later auctions.
     pub batch: usize,
-    /// Maximum amount of work that was handed out and has not changed in the log. Further work waits. If work
-    /// were handed out faster than the BBS can record it, it would be considered lost and handed out again.
+    /// Maximum amount of work that was handed out and whose record in the log has not changed yet. Further
+    /// work waits. If the auctioneer handed out work faster than the BBS can record the claims, it would
+    /// consider that work lost and hand it out again.
     pub outstanding: usize,
 }
 
@@ -80,16 +85,16 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             heartbeat: Duration::from_secs(5),
-            silence: Duration::from_secs(15),
-            hand_out: Duration::from_secs(10),
-            asks: 5,
+            cell_timeout: Duration::from_secs(15),
+            hand_out_timeout: Duration::from_secs(10),
+            max_repeats: 5,
             retry: Duration::from_secs(30),
             patience: Duration::from_secs(30),
             retry_refused: Duration::from_secs(60),
             lease: Duration::from_secs(20),
-            send_again: Duration::from_secs(1),
+            outcome_retry: Duration::from_secs(1),
             attempts: 5,
-            attempts_of_task: 2,
+            task_attempts: 2,
             batch: 10_000,
             outstanding: 10_000,
         }
@@ -110,25 +115,26 @@ pub enum Input {
         cell: CellId,
         id: PerformId,
         /// Answer of the rep. `None` if the rep did not answer in time.
-        answer: Option<Result<Performed, Refusal>>,
+        answer: Option<Result<PerformReply, Refusal>>,
     },
     /// Result of [`Effect::Outcomes`].
     OutcomesAnswered {
         id: u64,
         /// Answer of the BBS. `None` if the BBS did not answer in time.
-        answer: Option<Result<Done, Refusal>>,
+        answer: Option<Result<Ack, Refusal>>,
     },
     /// Result of [`Effect::Lead`]. `None` if the BBS did not answer in time.
-    LeadAnswered(Option<Result<Done, Refusal>>),
+    LeadAnswered(Option<Result<Ack, Refusal>>),
     /// Another auctioneer sent a leader heartbeat.
-    Beat(Beat),
+    Beat(LeaderHeartbeat),
     /// No other input is queued. The auctioneer acts on its current state.
     Turn,
     /// The alarm fired. The auctioneer handles everything that is due.
     Tick,
 }
 
-/// Output of the state machine. Each message except a heartbeat gets one answer, or none in time.
+/// Output of the state machine. Each message except a heartbeat is answered once. The answer is `None` if the
+/// recipient did not answer in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send work to a rep. Another message for the same cell may follow before this one is answered.
@@ -142,7 +148,7 @@ pub enum Effect {
     /// Ask the BBS to be elected leader.
     Lead(Lead),
     /// Send a leader heartbeat.
-    Beat(Beat),
+    Beat(LeaderHeartbeat),
 }
 
 /// Current amounts of work and messages.
@@ -164,7 +170,7 @@ pub struct Counts {
 
 /// Cumulative figures since the start of the auctioneer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deeds {
+pub struct Totals {
     /// Auctions with at least one item.
     pub auctions: u64,
     /// Items in these auctions.
@@ -187,22 +193,22 @@ pub struct Auctioneer {
     world: World,
     caught_up: bool,
     /// Term in which this auctioneer places work.
-    acting: Option<u64>,
+    acting_term: Option<u64>,
     election: Election,
     cells: Cells,
-    open: Open,
+    open: OpenWork,
     leases: Leases,
     /// Number of the last auction.
     round: u64,
-    /// Preemption setting at the last check.
-    preempts: bool,
-    /// Time until which a new leader preempts nothing. `None` after that time.
+    /// Value of the cluster's preemption setting when it was last checked.
+    preemption_enabled: bool,
+    /// Time until which a new leader does not preempt work. `None` after that time.
     settles_until: Option<Timestamp>,
-    /// Work and cell of each reservation in the last turn.
+    /// Reservations at the end of the last turn: the waiting work and the cell on which its room is reserved.
     kept: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
-    deeds: Deeds,
-    clock: Steady,
+    deeds: Totals,
+    clock: MonotonicClock,
     /// Time of the last step, from which waiting times are measured.
     now: Timestamp,
 }
@@ -214,7 +220,7 @@ impl Auctioneer {
         Self::with_world(id, settings, World::new())
     }
 
-    /// Creates an auctioneer from a World snapshot.
+    /// Creates an auctioneer from a snapshot of the projected state (World).
     #[must_use]
     pub fn with_world(id: ServiceId, settings: Settings, world: World) -> Self {
         Self {
@@ -223,25 +229,25 @@ impl Auctioneer {
             settings,
             world,
             caught_up: false,
-            acting: None,
+            acting_term: None,
             cells: Cells::default(),
-            open: Open::default(),
+            open: OpenWork::default(),
             leases: Leases::default(),
             round: 0,
-            preempts: false,
+            preemption_enabled: false,
             settles_until: None,
             kept: BTreeSet::new(),
             outgoing: Outgoing::default(),
-            deeds: Deeds::default(),
-            clock: Steady::default(),
+            deeds: Totals::default(),
+            clock: MonotonicClock::default(),
             now: Timestamp(0),
         }
     }
 
-    /// Uses an election that has received leader heartbeats since before the log was known. Its timeout
-    /// counts from then.
+    /// Sets an election that has already received leader heartbeats while the log was being read. Its leader
+    /// timeout counts from those heartbeats.
     #[must_use]
-    pub fn having_listened(self, election: Election) -> Self {
+    pub fn with_election(self, election: Election) -> Self {
         Self { election, ..self }
     }
 
@@ -259,14 +265,18 @@ impl Auctioneer {
 
     /// Returns `true` if this auctioneer leads: the log names it, and it has read the whole log.
     #[must_use]
-    pub fn leads(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.term().is_some()
     }
 
     /// Returns the position, term and role that this instance reports.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        Standing { position: self.world.position(), term: self.election.term(), leads: self.leads() }
+    pub fn standing(&self) -> LeadershipStatus {
+        LeadershipStatus {
+            position: self.world.position(),
+            term: self.election.term(),
+            leads: self.is_leader(),
+        }
     }
 
     /// Returns the time of the next [`Input::Tick`].
@@ -274,15 +284,16 @@ impl Auctioneer {
     pub fn alarm(&self) -> Option<Timestamp> {
         let waits = self.cells.gathers_until(self.now).filter(|_| !self.outgoing.is_due());
         let ready = (self.places_next() > 0 || self.outgoing.is_due()).then_some(waits.unwrap_or(self.now));
-        let election = self.follows_a_cluster().then(|| self.election.next_due());
-        let leases = self.leases.next().filter(|_| self.acting.is_some());
-        let settled = self.settles_until.filter(|_| self.acting.is_some());
+        let election = self.has_cluster().then(|| self.election.next_due());
+        let leases = self.leases.next_due().filter(|_| self.acting_term.is_some());
+        let settled = self.settles_until.filter(|_| self.acting_term.is_some());
         let due = [election, self.open.next_timer(), leases, settled, ready].into_iter().flatten().min();
-        due.map(|due| self.clock.shown_at(due))
+        due.map(|due| self.clock.clock_time_at(due))
     }
 
-    /// Returns the number of items in the next auction. If little of [`Settings::outstanding`] is left, the
-    /// auction waits for more: it visits all instances of its processes, however few items it places.
+    /// Returns the number of items in the next auction. If little of [`Settings::outstanding`] is left, it
+    /// returns 0, so that the auction waits until more work can be handed out. The reason is that an auction
+    /// visits all instances of its processes, even if it places only a few items.
     fn places_next(&self) -> usize {
         let Settings { batch, outstanding, .. } = self.settings;
         let ready = self.open.ready().min(batch);
@@ -306,7 +317,7 @@ impl Auctioneer {
 
     /// Returns the cumulative figures since the start.
     #[must_use]
-    pub const fn deeds(&self) -> Deeds {
+    pub const fn totals(&self) -> Totals {
         self.deeds
     }
 
@@ -316,23 +327,25 @@ impl Auctioneer {
         self.caught_up
     }
 
-    /// Returns the sizes of internal collections by name. At rest each is bounded by the content of the log.
+    /// Returns the sizes of internal collections by name. When no work is in progress, the content of the log
+    /// bounds each size.
     #[must_use]
-    pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
-        let ((rooms, early), (timers, withheld, awaiting)) = (self.cells.known(), self.open.noted());
+    pub fn collection_sizes(&self) -> BTreeMap<&'static str, usize> {
+        let ((rooms, early), (timers, withheld, awaiting)) =
+            (self.cells.counts(), self.open.bookkeeping_counts());
         BTreeMap::from([
-            ("cells of which it knows something", rooms),
-            ("cells that the log doesn't name yet", early),
-            ("pieces of work", self.open.counts().0),
-            ("timers of work", timers),
-            ("pieces of work that are withheld", withheld),
-            ("pieces of work for which room is being made", awaiting),
-            ("evaluations that it has", self.leases.len()),
+            ("known cells", rooms),
+            ("cells not in the log yet", early),
+            ("work items", self.open.counts().0),
+            ("timers of work items", timers),
+            ("withheld work items", withheld),
+            ("work items awaiting room", awaiting),
+            ("leased evaluations", self.leases.len()),
         ])
     }
 
-    /// Returns the assumed free resources of a present cell: those that its rep reported, less the work
-    /// handed out since.
+    /// Returns the assumed free resources of a present cell. These are the resources that its rep reported as
+    /// free, less the work handed out since.
     #[must_use]
     pub fn free_on(&self, cell: &CellId) -> Option<Resources> {
         self.cells.free_on(cell)
@@ -343,45 +356,45 @@ impl Auctioneer {
         let now = self.clock.at(now);
         self.now = now;
         let act = matches!(input, Input::Turn | Input::Tick);
-        self.take_in(now, input);
+        self.apply_input(now, input);
         self.election.follow(leader(&self.world), now);
-        self.begin_or_end(now);
-        let mut effects: Vec<Effect> = self.lead(now).into_iter().collect();
-        if let Some(term) = self.acting.filter(|_| act) {
+        self.update_acting_term(now);
+        let mut effects: Vec<Effect> = self.run_election(now).into_iter().collect();
+        if let Some(term) = self.acting_term.filter(|_| act) {
             effects.extend(self.act(now, term));
         }
         effects
     }
 
     /// Returns `true` if the log has been read and contains a cluster. Before that there is nothing to lead.
-    fn follows_a_cluster(&self) -> bool {
+    fn has_cluster(&self) -> bool {
         self.caught_up && self.world.cluster().is_some()
     }
 
     /// Performs the action that the election requires.
-    fn lead(&mut self, now: Timestamp) -> Option<Effect> {
-        if !self.follows_a_cluster() {
-            self.election.look(now);
+    fn run_election(&mut self, now: Timestamp) -> Option<Effect> {
+        if !self.has_cluster() {
+            self.election.poll(now);
             return None;
         }
         let id = self.id.clone();
         match self.election.duty(now) {
             Duty::None => None,
-            Duty::Beat => Some(Effect::Beat(self.beat(false))),
+            Duty::Heartbeat => Some(Effect::Beat(self.leader_heartbeat(false))),
             Duty::Campaign(term) => Some(Effect::Lead(Lead { id, term })),
         }
     }
 
-    fn beat(&self, steps_down: bool) -> Beat {
+    fn leader_heartbeat(&self, steps_down: bool) -> LeaderHeartbeat {
         let (id, term, position) = (self.id.clone(), self.election.term(), self.world.position());
-        Beat { id, term, position, steps_down }
+        LeaderHeartbeat { id, term, position, steps_down }
     }
 
     /// Returns the last heartbeat of a leader that stops, which lets a standby take over at once. `None` if
     /// this auctioneer does not lead.
     #[must_use]
-    pub fn last_beat(&self) -> Option<Beat> {
-        self.leads().then(|| self.beat(true))
+    pub fn final_heartbeat(&self) -> Option<LeaderHeartbeat> {
+        self.is_leader().then(|| self.leader_heartbeat(true))
     }
 
     /// Returns the term in which this auctioneer leads.
@@ -391,51 +404,51 @@ impl Auctioneer {
         leader.map(|leader| leader.term)
     }
 
-    fn take_in(&mut self, now: Timestamp, input: Input) {
+    fn apply_input(&mut self, now: Timestamp, input: Input) {
         match input {
             Input::Recorded { position, entry } => self.fold(now, position, &entry),
             Input::CaughtUp => self.caught_up = true,
             Input::Heartbeat(heartbeat) => {
-                self.cells.hear(&self.world, &heartbeat, now, &self.settings);
+                self.cells.record_heartbeat(&self.world, &heartbeat, now, &self.settings);
             }
-            Input::Performed { cell, id, answer } => self.performed(now, &cell, id, answer),
+            Input::Performed { cell, id, answer } => self.perform_answered(now, &cell, id, answer),
             Input::OutcomesAnswered { id, answer } => {
                 let reported = self.outgoing.answered(id);
                 if !matches!(answer, Some(Ok(_))) {
-                    self.send_again(now, reported);
+                    self.retry_outcomes(now, reported);
                 }
             }
             Input::LeadAnswered(answer) => match answer {
                 // The log will name the new leader.
                 Some(Ok(_)) => {}
-                Some(Err(refusal)) if refusal.code != Code::Unavailable => self.election.lost(now),
-                Some(Err(_)) => self.election.refused(now),
-                None => self.election.unanswered(now),
+                Some(Err(refusal)) if refusal.code != Code::Unavailable => self.election.campaign_lost(now),
+                Some(Err(_)) => self.election.campaign_refused(now),
+                None => self.election.campaign_unanswered(now),
             },
-            Input::Beat(beat) => self.election.heard(&beat, now),
+            Input::Beat(beat) => self.election.record_heartbeat(&beat, now),
             Input::Turn | Input::Tick => {}
         }
     }
 
     /// Starts or stops placing work when the log names a new leader.
-    fn begin_or_end(&mut self, now: Timestamp) {
+    fn update_acting_term(&mut self, now: Timestamp) {
         let term = self.term();
-        if term == self.acting {
+        if term == self.acting_term {
             return;
         }
-        self.acting = term;
+        self.acting_term = term;
         self.outgoing.clear();
         self.leases.clear();
         self.kept.clear();
         match term {
             Some(term) => {
-                self.cells.begin(term, now, &self.settings);
-                self.open = Open::of(&self.world);
+                self.cells.begin_term(term, now, &self.settings);
+                self.open = OpenWork::from_world(&self.world);
                 self.settles_until = Some(now + self.settings.heartbeat * 2);
             }
             None => {
-                self.cells.end();
-                self.open = Open::default();
+                self.cells.end_term();
+                self.open = OpenWork::default();
             }
         }
     }
@@ -445,12 +458,12 @@ impl Auctioneer {
         for change in &changes {
             match change {
                 Change::Cell(id) => {
-                    let lost = self.cells.recorded(&self.world, id, now, &self.settings);
-                    self.place_anew(&lost);
+                    let lost = self.cells.apply_record(&self.world, id, now, &self.settings);
+                    self.reschedule_lost(&lost);
                 }
-                // A new BBS leader may not know the leases.
+                // A new BBS leader may not know the leases, so report all of them.
                 Change::Cluster => {
-                    self.leases.say_all(now);
+                    self.leases.report_all(now);
                     self.follow_preemption();
                 }
                 Change::Process(_)
@@ -460,21 +473,21 @@ impl Auctioneer {
                 | Change::Domain(_) => {}
             }
         }
-        if self.acting.is_some() && !changes.is_empty() {
-            entry.decisions.iter().for_each(|decision| self.follow(decision));
+        if self.acting_term.is_some() && !changes.is_empty() {
+            entry.decisions.iter().for_each(|decision| self.apply_decision(decision));
         }
     }
 
     /// Updates open work from a decision. Only work that the decision concerns is inspected.
-    fn follow(&mut self, decision: &Decision) {
+    fn apply_decision(&mut self, decision: &Decision) {
         self.follow_eviction(decision);
         match &decision.aggregate {
             Aggregate::Process { guid, .. } => {
                 for event in &decision.events {
-                    self.follow_process(guid, event);
+                    self.apply_process_event(guid, event);
                     if let Event::Evaluation(event) = event {
-                        self.follow_evaluation(event, decision.id);
-                        self.follow_evaluation_of(guid, event);
+                        self.end_settled_lease(event, decision.id);
+                        self.apply_process_evaluation(guid, event);
                     }
                 }
             }
@@ -484,7 +497,7 @@ impl Auctioneer {
                 self.follow_error(&work);
                 for event in &decision.events {
                     if let Event::Evaluation(event) = event {
-                        self.follow_evaluation(event, decision.id);
+                        self.end_settled_lease(event, decision.id);
                     }
                 }
             }
@@ -496,7 +509,7 @@ impl Auctioneer {
         }
     }
 
-    fn follow_process(&mut self, guid: &ProcessGuid, event: &Event) {
+    fn apply_process_event(&mut self, guid: &ProcessGuid, event: &Event) {
         match event {
             Event::Desired(_) => self.open.refresh_process(&self.world, guid),
             Event::Rollout(_) => {
@@ -510,9 +523,9 @@ impl Auctioneer {
                     if let actual::Event::PlacementFailed { .. } = event {
                         self.follow_error(&work);
                     }
-                    gone.into_iter().for_each(|evaluation| self.leases.progressed(evaluation));
+                    gone.into_iter().for_each(|evaluation| self.leases.reset_attempts(evaluation));
                 }
-                if event.ends_stay() {
+                if event.vacates_cells() {
                     self.open.wake_crowded(guid);
                 }
             }
@@ -528,14 +541,14 @@ impl Auctioneer {
     }
 
     /// Ends the lease of an evaluation that is settled.
-    fn follow_evaluation(&mut self, event: &evaluation::Event, decision: DecisionId) {
-        if event.ends() {
+    fn end_settled_lease(&mut self, event: &evaluation::Event, decision: DecisionId) {
+        if event.ends_evaluation() {
             self.leases.end(event.evaluation(decision));
         }
     }
 
     /// Updates the work of a process whose evaluation is new, was delivered again, or was retried.
-    fn follow_evaluation_of(&mut self, guid: &ProcessGuid, event: &evaluation::Event) {
+    fn apply_process_evaluation(&mut self, guid: &ProcessGuid, event: &evaluation::Event) {
         match event {
             evaluation::Event::Created { .. }
             | evaluation::Event::Redelivered { .. }
@@ -545,60 +558,64 @@ impl Auctioneer {
                 self.open.retry(&self.world, guid, *evaluation);
             }
             evaluation::Event::Joined { .. }
-            | evaluation::Event::Waits { .. }
+            | evaluation::Event::DelayChanged { .. }
             | evaluation::Event::Due { .. }
             | evaluation::Event::Blocked { .. }
             | evaluation::Event::Completed { .. } => {}
         }
     }
 
-    fn performed(
+    fn perform_answered(
         &mut self,
         now: Timestamp,
         cell: &CellId,
         id: PerformId,
-        answer: Option<Result<Performed, Refusal>>,
+        answer: Option<Result<PerformReply, Refusal>>,
     ) {
         let refused = match answer {
             Some(Ok(performed)) => {
-                self.note_taken(cell, id);
-                self.cells.performed(cell, id, performed.refused)
+                self.mark_accepted(cell, id);
+                self.cells.accept(cell, id, performed.refused)
             }
-            // The rep knows a higher term, which the log will name. Until then it is useless to place the
-            // work elsewhere.
+            // The rep knows a higher term, which the log will name. Placing the work on another cell before
+            // then would be useless.
             Some(Err(refusal)) if refusal.code == Code::StaleTerm => vec![],
-            // The rep evaluated nothing. This does not count as a round and does not show a lack of room.
-            Some(Err(refusal)) if refusal.code.class() == Class::NotNow => {
-                let back = self.cells.not_now(cell, id, now, &self.settings);
-                let back: Vec<Lost> = back.into_iter().map(|item| (item, cell.clone(), id)).collect();
-                self.place_anew(&back);
+            // The rep did not evaluate the work. This refusal does not count as a round, and it does not mean
+            // that the cell lacks room.
+            Some(Err(refusal)) if refusal.code.class() == Class::Retryable => {
+                let back = self.cells.postpone(cell, id, now, &self.settings);
+                let back: Vec<LostWork> = back.into_iter().map(|item| (item, cell.clone(), id)).collect();
+                self.reschedule_lost(&back);
                 vec![]
             }
             Some(Err(refusal)) => self.cells.refused(cell, id, &refusal.message),
-            None => return self.unanswered(now, cell, id),
+            None => return self.perform_unanswered(now, cell, id),
         };
         self.deeds.refused += refused.len() as u64;
         for (item, reason) in refused {
-            self.carry_over(now, &item, (cell, id), reason);
+            self.handle_refusal(now, &item, (cell, id), reason);
         }
     }
 
-    /// Marks the work of a `Perform` as accepted. The caller then takes back the items that the rep refused.
-    fn note_taken(&mut self, cell: &CellId, id: PerformId) {
-        let handed = self.cells.work_of(cell, id).filter_map(|item| self.open.handed(item, (cell, id)));
+    /// Marks all work of a `Perform` as accepted. The caller then reschedules the items that the rep refused.
+    fn mark_accepted(&mut self, cell: &CellId, id: PerformId) {
+        let handed =
+            self.cells.work_of(cell, id).filter_map(|item| self.open.handed_out_piece(item, (cell, id)));
         for work in handed.collect::<Vec<_>>() {
-            self.open.took(&work);
+            self.open.mark_accepted(&work);
         }
     }
 
-    /// Handles a `Perform` without an answer. The rep may have the work, so the work waits for its timeout
-    /// and then prefers another cell. If this was a repetition that the rep has not seen, the work is ready
-    /// immediately.
-    fn unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
+    /// Handles a `Perform` without an answer. The rep may have received the work, so the work waits for its
+    /// timeout and then prefers another cell. The work is ready immediately if the `Perform` was a repetition
+    /// and the rep's heartbeats do not show that it arrived.
+    fn perform_unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
         let (items, again) = self.cells.unanswered(cell, id, now, &self.settings);
         self.deeds.unanswered += items.len() as u64;
         let is_over = again && !self.cells.has_seen(cell, id);
-        for work in items.iter().filter_map(|item| self.open.handed(item, (cell, id))).collect::<Vec<_>>() {
+        for work in
+            items.iter().filter_map(|item| self.open.handed_out_piece(item, (cell, id))).collect::<Vec<_>>()
+        {
             self.open.avoid(&work, cell);
             if is_over {
                 self.open.make_ready(&work);
@@ -607,17 +624,17 @@ impl Auctioneer {
     }
 
     /// Handles work that a rep refused. The work takes part in the next auction, which prefers other cells.
-    /// After the maximum number of rounds its evaluation is given up. Work that only this cell may run waits
-    /// for room there.
-    fn carry_over(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
-        let Some(work) = self.open.handed(item, by) else { return };
+    /// After the maximum number of rounds the auctioneer gives up the evaluation of the work. Work that may
+    /// run only on this cell waits for room there.
+    fn handle_refusal(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
+        let Some(work) = self.open.handed_out_piece(item, by) else { return };
         self.open.avoid(&work, by.0);
         let most = match &work {
             WorkRef::Lrp(_) => self.settings.attempts,
-            WorkRef::Task(_) => self.settings.attempts_of_task,
+            WorkRef::Task(_) => self.settings.task_attempts,
         };
         let (round, attempt) = (self.open.round(&work), self.open.attempt(&work));
-        let again = attempt.evaluation.is_none_or(|id| self.leases.refused(id, round, most));
+        let again = attempt.evaluation.is_none_or(|id| self.leases.record_refusal(id, round, most));
         if again && !self.open.has_only_cell(&work) {
             return self.open.make_ready(&work);
         }
@@ -625,17 +642,18 @@ impl Auctioneer {
         self.fail(now, &work, (reason, None), !again);
     }
 
-    /// Makes work ready whose rep has disappeared or was replaced.
-    fn place_anew(&mut self, lost: &[Lost]) {
+    /// Makes work ready again if the rep to which it was sent has disappeared or was replaced.
+    fn reschedule_lost(&mut self, lost: &[LostWork]) {
         for (item, cell, id) in lost {
-            if let Some(work) = self.open.handed(item, (cell, *id)) {
+            if let Some(work) = self.open.handed_out_piece(item, (cell, *id)) {
                 self.open.make_ready(&work);
             }
         }
     }
 
-    /// Blocks work that no cell accepts and reports the error, unless the log already shows it. If the
-    /// silence of cells may be caused by this auctioneer, the work is withheld and nothing is reported.
+    /// Blocks work that no cell accepts and reports the error, unless the log already contains the error. If
+    /// the auctioneer itself may be the reason why cells are silent, it withholds the work and reports
+    /// nothing.
     fn fail(
         &mut self,
         now: Timestamp,
@@ -646,27 +664,28 @@ impl Auctioneer {
         if self.cells.is_in_doubt(now, &self.settings) {
             return self.open.withhold(work, self.cells.doubt_ends(now, &self.settings));
         }
-        if self.hold_back(now, work) {
+        if self.defer_report(now, work) {
             return;
         }
         let attempt = self.open.attempt(work);
         let refused = used_up || attempt.after_refusals;
         let retry = if refused { self.settings.retry_refused } else { self.settings.retry };
         self.open.block(work, now + retry);
-        let error = self.with_room(now, work, &error);
+        let error = self.error_with_room(now, work, &error);
         if known_error(&self.world, work) == Some(&error) {
             return;
         }
-        // An outcome that the log does not show after a while was lost, even if the BBS acknowledged it.
+        // If the log does not contain a reported outcome after a while, the outcome was lost, even if the BBS
+        // acknowledged it. It is then reported again.
         let Some(evaluation) = attempt.evaluation else { return };
-        if let Some(item) = self.open.report(work, &error, now, self.settings.retry) {
-            self.outgoing.add(Failed { item, evaluation, used_up, error, explanation });
+        if let Some(item) = self.open.record_report(work, &error, now, self.settings.retry) {
+            self.outgoing.add(FailedPlacement { item, evaluation, used_up, error, explanation });
         }
     }
 
     /// Blocks work that must not be reported yet because the BBS did not accept its last outcome. Returns
     /// `true` for such work.
-    fn hold_back(&mut self, now: Timestamp, work: &WorkRef) -> bool {
+    fn defer_report(&mut self, now: Timestamp, work: &WorkRef) -> bool {
         let until = self.open.quiet_until(work);
         if now < until {
             self.open.block(work, until);
@@ -674,11 +693,12 @@ impl Auctioneer {
         now < until
     }
 
-    /// Schedules a retry of outcomes that the BBS did not accept. The retry reports the state at that time.
-    fn send_again(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
+    /// Schedules a retry of outcomes that the BBS did not accept. The retry reports the state at the time of
+    /// the retry.
+    fn retry_outcomes(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
         for work in reported {
-            self.open.doubt_awaits(&work);
-            self.open.not_accepted(&work, now + self.settings.send_again);
+            self.open.eviction_unanswered(&work);
+            self.open.outcome_rejected(&work, now + self.settings.outcome_retry);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Open work: the work that the log requires to be placed, and its progress.
 //!
-//! The state is derived. Each piece stands for an UNCLAIMED index or a PENDING task of the World and
-//! disappears with that record. Its size is therefore bounded by the World, and no second queue can be lost.
+//! This state is derived from the projected state (World). Each piece of open work stands for an UNCLAIMED
+//! index or a PENDING task of the World. It disappears when that record changes or is removed. The World
+//! therefore bounds the number of pieces, and there is no second queue that could be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use schemas::container::WorkKey;
 use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::message::PerformId;
 use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid};
-use schemas::preemption::StoppedFor;
+use schemas::preemption::PreemptedBy;
 use schemas::rank::Rank;
 use schemas::resources::{Constraint, Resources};
 use schemas::task;
@@ -31,28 +32,30 @@ struct Piece {
     /// The last auction that contained the piece.
     round: u64,
     /// Number of times that the piece was sent again to the rep that accepted it.
-    asked_again: u8,
+    repeats: u8,
     /// Placement error last reported to the BBS, with the time of the report.
     reported: Option<(Timestamp, String)>,
-    /// Time before which nothing is reported, because the BBS did not accept the last outcome.
+    /// Time before which nothing about the piece is reported, because the BBS did not accept the last
+    /// outcome.
     quiet_until: Timestamp,
-    /// Cell on which room is being made for the piece, and the time until which the piece waits for it.
-    awaits: Option<(CellId, Timestamp)>,
-    /// Status of the eviction that makes this room.
-    asked: Asked,
+    /// Cell on which room is being made for the piece, and the time until which the piece waits for this
+    /// room.
+    awaited_room: Option<(CellId, Timestamp)>,
+    /// Status of the eviction that makes room on this cell.
+    asked: EvictionStatus,
     /// Cell whose free room made the piece ready. `None` if the piece is ready for another reason.
     woken_for: Option<CellId>,
 }
 
-/// Status of the eviction that was requested from the BBS.
+/// Status of an eviction that the auctioneer requested from the BBS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Asked {
-    /// The request was sent, or work stops there anyway.
+enum EvictionStatus {
+    /// The request was sent, or no request is needed because work on the cell stops anyway.
     #[default]
     Sent,
-    /// The BBS did not answer, or refused.
+    /// The BBS refused the request or did not answer it.
     Unanswered,
-    /// The log shows that work stops for this piece.
+    /// The log contains a stop request for work that makes room for this piece.
     Recorded,
 }
 
@@ -61,7 +64,7 @@ enum Asked {
 pub(crate) struct Attempt {
     /// `None` until convergence creates an evaluation.
     pub(crate) evaluation: Option<EvaluationId>,
-    /// Number of the delivery.
+    /// Number of times that the evaluation was delivered.
     pub(crate) delivery: u32,
     /// Earliest time at which the work may be placed.
     until: Option<Timestamp>,
@@ -72,7 +75,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    fn of(evaluation: Option<&Evaluation>) -> Self {
+    fn from_evaluation(evaluation: Option<&Evaluation>) -> Self {
         evaluation.map_or_else(Self::default, |one| Self {
             evaluation: Some(one.id),
             delivery: one.delivery,
@@ -82,8 +85,9 @@ impl Attempt {
         })
     }
 
-    /// Returns `true` if the work must be scheduled again, or for another time.
-    fn is_news(&self, before: &Self) -> bool {
+    /// Returns `true` if the evaluation was delivered again or its wait ends at a different time. The work
+    /// must then be scheduled again.
+    fn needs_rescheduling(&self, before: &Self) -> bool {
         let again = self.evaluation == before.evaluation && self.delivery != before.delivery;
         again || self.until != before.until
     }
@@ -98,10 +102,10 @@ enum Stage {
     Ready,
     /// The current auction contains the piece.
     Auctioned,
-    /// The piece was sent to a cell. If its record does not change until `until`, it is sent again or becomes
-    /// ready.
+    /// The piece was sent to a cell. If its record does not change before `until`, the piece is sent again or
+    /// becomes ready.
     HandedOut { cell: CellId, id: PerformId, until: Timestamp, taken: bool },
-    /// No cell accepts the piece. It is tried again at this time, or when capacity appears.
+    /// No cell accepts the piece. It is tried again at the time `again`, or earlier if capacity appears.
     Blocked { again: Timestamp },
 }
 
@@ -112,13 +116,13 @@ pub(crate) struct Shape {
     size: Resources,
     /// The only cell that may run the work. `None` allows every cell.
     only: Option<CellId>,
-    /// Process of the work, if its constraints count the instances of the process.
-    of: Option<ProcessGuid>,
+    /// Process of the work. `None` if no constraint of the work counts the instances of its process.
+    process: Option<ProcessGuid>,
 }
 
 /// Index of all open work.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Open {
+pub(crate) struct OpenWork {
     pieces: BTreeMap<WorkRef, Piece>,
     ready: BTreeSet<Rank>,
     /// Number of pieces that are handed out.
@@ -126,13 +130,13 @@ pub(crate) struct Open {
     blocked: BTreeMap<Shape, BTreeSet<Rank>>,
     /// Times at which pieces that are handed out, blocked or waiting become ready.
     timers: BTreeSet<(Timestamp, WorkRef)>,
-    /// Pieces that are blocked without a report because the state of the cells was in doubt.
+    /// Pieces that are blocked and were not reported, because the state of the cells was in doubt.
     withheld: BTreeSet<WorkRef>,
-    /// Pieces that wait for room that is being made for them.
+    /// Pieces that wait for room on a cell where work is stopped for them.
     awaiting: BTreeSet<WorkRef>,
-    /// Cells whose free room made a piece ready that, before any auction, was removed, left the queue or
-    /// changed its rank.
-    unused: BTreeSet<CellId>,
+    /// Cells whose free room made a piece ready but was not used. Before any auction, the piece was removed,
+    /// left the queue or changed its rank.
+    unused_room: BTreeSet<CellId>,
 }
 
 /// Returns the reference of work in the World.
@@ -143,24 +147,25 @@ pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
     }
 }
 
-/// Returns the work at a place of the World, if there is any.
-fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
+/// Returns the item, domain and evaluation of some work in the World. `None` if this work does not wait to be
+/// placed.
+fn find_work(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
     match work {
         WorkRef::Lrp(key) => {
             let process = world.process(&key.process_guid)?;
             let item = Item::of_place(process, &key.place)?;
-            let evaluation = process.actual(&key.place).and_then(|lrp| process.evaluation_of(lrp));
-            Some((item, process.domain.clone(), Attempt::of(evaluation.as_ref())))
+            let evaluation = process.actual(&key.place).and_then(|lrp| process.evaluation_for(lrp));
+            Some((item, process.domain.clone(), Attempt::from_evaluation(evaluation.as_ref())))
         }
         WorkRef::Task(guid) => {
             let task = world.task(guid)?;
             let item = Item::of_task(task)?;
-            Some((item, task.domain.clone(), Attempt::of(task.open_evaluation().as_ref())))
+            Some((item, task.domain.clone(), Attempt::from_evaluation(task.open_evaluation().as_ref())))
         }
     }
 }
 
-/// Returns the placement error in the log.
+/// Returns the placement error of some work in the log.
 pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a str> {
     match work {
         WorkRef::Lrp(key) => match &world.process(&key.process_guid)?.actual(&key.place)?.state {
@@ -176,9 +181,9 @@ pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a st
     }
 }
 
-impl Open {
+impl OpenWork {
     /// Collects all open work of a World.
-    pub(crate) fn of(world: &World) -> Self {
+    pub(crate) fn from_world(world: &World) -> Self {
         let mut open = Self::default();
         for work in world.work() {
             open.refresh(world, work);
@@ -186,13 +191,13 @@ impl Open {
         open
     }
 
-    /// Returns the number of pieces, and the number of blocked pieces.
+    /// Returns the number of all pieces and the number of blocked pieces.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.pieces.len(), self.blocked.values().map(BTreeSet::len).sum())
     }
 
-    /// Returns the number of timers, of withheld pieces, and of pieces that wait for room.
-    pub(crate) fn noted(&self) -> (usize, usize, usize) {
+    /// Returns the numbers of timers, of withheld pieces, and of pieces that wait for room.
+    pub(crate) fn bookkeeping_counts(&self) -> (usize, usize, usize) {
         (self.timers.len(), self.withheld.len(), self.awaiting.len())
     }
 
@@ -216,8 +221,13 @@ impl Open {
         self.pieces.get(work).map(|piece| &piece.domain)
     }
 
-    /// Returns the piece of this hand-out. `None` if the piece no longer waits for it.
-    pub(crate) fn handed(&self, item: &Item, (to, perform): (&CellId, PerformId)) -> Option<WorkRef> {
+    /// Returns the work that was sent with this `Perform`. `None` if the piece has changed since or no longer
+    /// waits for the result of this `Perform`.
+    pub(crate) fn handed_out_piece(
+        &self,
+        item: &Item,
+        (to, perform): (&CellId, PerformId),
+    ) -> Option<WorkRef> {
         let work = work_ref(&item.rank.key);
         let piece = self.pieces.get(&work).filter(|piece| piece.item.rank.is_same_attempt(&item.rank))?;
         match &piece.stage {
@@ -230,7 +240,7 @@ impl Open {
         }
     }
 
-    /// Returns the cells to which pieces of a process are handed out, one per piece.
+    /// Returns the cells to which pieces of a process are handed out. A cell occurs once per piece.
     pub(crate) fn handed_out_of<'a>(&'a self, guid: &'a ProcessGuid) -> impl Iterator<Item = &'a CellId> {
         self.of_process(guid).filter_map(|(_, piece)| match &piece.stage {
             Stage::HandedOut { cell, .. } => Some(cell),
@@ -238,22 +248,22 @@ impl Open {
         })
     }
 
-    /// Updates one piece from the World. A piece of the same attempt keeps its stage, unless its evaluation
-    /// was delivered again or postponed and no cell has the piece. Returns the evaluation of a piece that was
-    /// removed or replaced.
+    /// Updates one piece from the World. A piece of the same attempt keeps its stage, with one exception: if
+    /// its evaluation was delivered again or postponed, it is scheduled again unless it is handed out to a
+    /// cell. Returns the evaluation of the previous piece if the piece was removed or replaced.
     pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) -> Option<EvaluationId> {
-        let found = look(world, work);
+        let found = find_work(world, work);
         let known = self.pieces.get_mut(work);
         let before = known.as_ref().and_then(|piece| piece.attempt.evaluation);
         if let (Some(piece), Some((item, _, attempt))) = (known, &found)
             && piece.item.rank.is_same_attempt(&item.rank)
         {
-            let is_news = attempt.is_news(&piece.attempt);
+            let is_news = attempt.needs_rescheduling(&piece.attempt);
             piece.attempt = *attempt;
-            self.rank_anew(work, &item.rank);
-            // Work that was handed out is still on its way. Its own timer detects a delay.
+            self.update_rank(work, &item.rank);
+            // Work that is handed out may still arrive at its cell. Its own timer detects a delay.
             if is_news && !self.is_handed_out(work) {
-                self.begin(work);
+                self.schedule(work);
             }
             return None;
         }
@@ -266,26 +276,26 @@ impl Open {
                 attempt,
                 stage,
                 round: 0,
-                asked_again: 0,
+                repeats: 0,
                 reported: None,
                 quiet_until: Timestamp(0),
-                awaits: None,
-                asked: Asked::default(),
+                awaited_room: None,
+                asked: EvictionStatus::default(),
                 woken_for: None,
             };
             self.pieces.insert(work.clone(), piece);
-            self.begin(work);
+            self.schedule(work);
         }
         before
     }
 
     /// Updates the rank of a piece whose priority changed. The piece keeps its stage.
-    fn rank_anew(&mut self, work: &WorkRef, rank: &Rank) {
+    fn update_rank(&mut self, work: &WorkRef, rank: &Rank) {
         let Some(piece) = self.pieces.get_mut(work).filter(|piece| piece.item.rank != *rank) else { return };
         let before = std::mem::replace(&mut piece.item.rank, rank.clone());
         let waiting = match &piece.stage {
             Stage::Ready => {
-                self.unused.extend(piece.woken_for.take());
+                self.unused_room.extend(piece.woken_for.take());
                 Some(&mut self.ready)
             }
             Stage::Blocked { .. } => self.blocked.get_mut(&shape(&piece.item)),
@@ -297,8 +307,8 @@ impl Open {
         }
     }
 
-    /// Makes a piece ready, or schedules it for the end of its evaluation's wait.
-    fn begin(&mut self, work: &WorkRef) {
+    /// Makes a piece ready. If its evaluation waits, the piece becomes ready at the end of this wait.
+    fn schedule(&mut self, work: &WorkRef) {
         let until = self.pieces.get(work).and_then(|piece| piece.attempt.until);
         let Some(until) = until else { return self.make_ready(work) };
         self.leave(work);
@@ -308,7 +318,7 @@ impl Open {
         }
     }
 
-    /// Makes the blocked work of an evaluation ready, as a client requested.
+    /// Makes the blocked work of an evaluation ready, because a client requested a retry.
     pub(crate) fn retry(&mut self, world: &World, guid: &ProcessGuid, evaluation: EvaluationId) {
         self.refresh_process(world, guid);
         let meant = |piece: &Piece| piece.attempt.evaluation == Some(evaluation);
@@ -340,7 +350,7 @@ impl Open {
             WorkRef::Lrp(key) => key.process_guid == *guid,
             WorkRef::Task(_) => false,
         };
-        let first = WorkRef::Lrp(ActualLrpKey::least_of(guid.clone()));
+        let first = WorkRef::Lrp(ActualLrpKey::lower_bound(guid.clone()));
         self.pieces.range(first..).take_while(move |(work, _)| of_process(work))
     }
 
@@ -365,7 +375,7 @@ impl Open {
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.stage = Stage::Ready;
             piece.woken_for = None;
-            piece.asked_again = 0;
+            piece.repeats = 0;
             self.ready.insert(piece.item.rank.clone());
         }
     }
@@ -380,7 +390,8 @@ impl Open {
         }
     }
 
-    /// Blocks a piece that no cell accepts. The next attempt may use cells that refused it before.
+    /// Blocks a piece that no cell accepts. The next attempt treats cells that refused the piece like all
+    /// others.
     pub(crate) fn block(&mut self, work: &WorkRef, again: Timestamp) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -391,13 +402,15 @@ impl Open {
         }
     }
 
-    /// Blocks a piece without a report, because the lack of a cell may be caused by this auctioneer.
+    /// Blocks a piece without a report, because this auctioneer itself may be the reason why no cell accepts
+    /// it.
     pub(crate) fn withhold(&mut self, work: &WorkRef, again: Timestamp) {
         self.block(work, again);
         self.withheld.insert(work.clone());
     }
 
-    /// Makes withheld pieces ready that are still blocked. Call it once the doubt has ended.
+    /// Makes withheld pieces ready that are still blocked. Call this function once the state of the cells is
+    /// no longer in doubt.
     pub(crate) fn release_withheld(&mut self) {
         for work in std::mem::take(&mut self.withheld) {
             if self.is_blocked(&work) {
@@ -414,14 +427,14 @@ impl Open {
         self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::HandedOut { .. }))
     }
 
-    /// Makes the next auction prefer other cells for a piece.
+    /// Makes the next auction prefer cells other than `cell` for a piece.
     pub(crate) fn avoid(&mut self, work: &WorkRef, cell: &CellId) {
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.item.refused_by.insert(cell.clone());
         }
     }
 
-    /// Returns the last auction that contained a piece.
+    /// Returns the number of the last auction that contained a piece.
     pub(crate) fn round(&self, work: &WorkRef) -> u64 {
         self.pieces.get(work).map_or(0, |piece| piece.round)
     }
@@ -431,9 +444,9 @@ impl Open {
         self.pieces.get(work).is_some_and(|piece| piece.item.only.is_some())
     }
 
-    /// Records a report that a piece cannot be placed, and returns its item. `None` if the same error was
-    /// reported within `lately`.
-    pub(crate) fn report(
+    /// Records a report that a piece cannot be placed, and returns the item of the piece. `None` if the same
+    /// error was already reported within the last `lately`.
+    pub(crate) fn record_report(
         &mut self,
         work: &WorkRef,
         error: &str,
@@ -450,8 +463,8 @@ impl Open {
     }
 
     /// Records that the BBS did not accept the outcome of a piece. If the piece is still blocked, it is tried
-    /// again at `again`.
-    pub(crate) fn not_accepted(&mut self, work: &WorkRef, again: Timestamp) {
+    /// again at the time `again`.
+    pub(crate) fn outcome_rejected(&mut self, work: &WorkRef, again: Timestamp) {
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.reported = None;
             piece.quiet_until = again;
@@ -461,38 +474,43 @@ impl Open {
         }
     }
 
-    /// Returns the time before which nothing is reported of a piece, because the BBS did not accept its last
-    /// outcome.
+    /// Returns the time before which nothing about a piece is reported, because the BBS did not accept its
+    /// last outcome.
     pub(crate) fn quiet_until(&self, work: &WorkRef) -> Timestamp {
         self.pieces.get(work).map_or(Timestamp(0), |piece| piece.quiet_until)
     }
 
     /// Sets or clears the cell on which room is being made for a piece.
-    pub(crate) fn set_awaits(&mut self, work: &WorkRef, awaits: Option<(CellId, Timestamp)>) {
+    pub(crate) fn set_awaited_room(&mut self, work: &WorkRef, awaits: Option<(CellId, Timestamp)>) {
         let Some(piece) = self.pieces.get_mut(work) else { return };
         if awaits.is_some() {
             self.awaiting.insert(work.clone());
         } else {
             self.awaiting.remove(work);
         }
-        piece.awaits = awaits;
-        piece.asked = Asked::Sent;
+        piece.awaited_room = awaits;
+        piece.asked = EvictionStatus::Sent;
     }
 
-    /// Records that the BBS refused or did not answer the eviction for a piece.
-    pub(crate) fn doubt_awaits(&mut self, work: &WorkRef) {
-        let sent = |piece: &&mut Piece| piece.asked == Asked::Sent;
+    /// Records that the BBS refused the eviction for a piece or did not answer the request.
+    pub(crate) fn eviction_unanswered(&mut self, work: &WorkRef) {
+        let sent = |piece: &&mut Piece| piece.asked == EvictionStatus::Sent;
         if let Some(piece) = self.pieces.get_mut(work).filter(sent) {
-            piece.asked = Asked::Unanswered;
+            piece.asked = EvictionStatus::Unanswered;
         }
     }
 
-    /// Records that the log stops work on a cell for a piece: its room will come, whatever the BBS answers.
-    /// If no matching piece waits there, the first one in rank order that waits for no room is assigned this
-    /// room until the given time.
-    pub(crate) fn stops_for(&mut self, of: &StoppedFor, cell: &CellId, (now, until): (Timestamp, Timestamp)) {
-        let meant = self.meant(of);
-        let waits_there = |work: &&WorkRef| self.awaits(work).is_some_and(|(known, _)| known == cell);
+    /// Records that the log contains a stop request for work on a cell, made for a piece. Whatever the BBS
+    /// answers, this room will become free. If no matching piece waits for room on this cell, the room is
+    /// assigned until the given time to the first matching piece in rank order that waits for no room.
+    pub(crate) fn eviction_recorded(
+        &mut self,
+        of: &PreemptedBy,
+        cell: &CellId,
+        (now, until): (Timestamp, Timestamp),
+    ) {
+        let meant = self.matching_pieces(of);
+        let waits_there = |work: &&WorkRef| self.awaited_room(work).is_some_and(|(known, _)| known == cell);
         let mut there: Vec<WorkRef> = meant.iter().filter(waits_there).cloned().collect();
         if there.is_empty() {
             let idle = meant.into_iter().filter(|work| !self.is_awaiting_room(work, now));
@@ -500,23 +518,29 @@ impl Open {
         }
         for work in there {
             if !self.is_awaiting_room(&work, now) {
-                self.set_awaits(&work, Some((cell.clone(), until)));
+                self.set_awaited_room(&work, Some((cell.clone(), until)));
             }
             if let Some(piece) = self.pieces.get_mut(&work) {
-                piece.asked = Asked::Recorded;
+                piece.asked = EvictionStatus::Recorded;
             }
         }
     }
 
-    /// Records room for a piece that the log names only after this auctioneer gave it up. The room is
-    /// reserved until the given time, and the next auction places the piece or reports it again.
-    pub(crate) fn said_late(&mut self, work: &WorkRef, cell: CellId, (now, until): (Timestamp, Timestamp)) {
+    /// Records room for a piece. Call this function if the log names the room only after this auctioneer gave
+    /// it up. The room is reserved until the given time, and the next auction places the piece or reports it
+    /// again.
+    pub(crate) fn room_reported_late(
+        &mut self,
+        work: &WorkRef,
+        cell: CellId,
+        (now, until): (Timestamp, Timestamp),
+    ) {
         if self.is_awaiting_room(work, now) {
             return;
         }
-        self.set_awaits(work, Some((cell, until)));
+        self.set_awaited_room(work, Some((cell, until)));
         if let Some(piece) = self.pieces.get_mut(work) {
-            piece.asked = Asked::Unanswered;
+            piece.asked = EvictionStatus::Unanswered;
             piece.reported = None;
         }
         if self.is_blocked(work) {
@@ -524,16 +548,17 @@ impl Open {
         }
     }
 
-    /// Returns `true` if room is being made for a piece and its time is not over.
+    /// Returns `true` if room is being made for a piece and the time for this has not ended.
     fn is_awaiting_room(&self, work: &WorkRef, now: Timestamp) -> bool {
-        self.awaits(work).is_some_and(|(_, until)| now < *until)
+        self.awaited_room(work).is_some_and(|(_, until)| now < *until)
     }
 
-    /// Returns the pieces that a preemptor may refer to. A preemptor does not name a definition.
-    fn meant(&self, of: &StoppedFor) -> Vec<WorkRef> {
+    /// Returns the pieces for which the log stops work. The log names the index of a process but no
+    /// definition, so several pieces may match.
+    fn matching_pieces(&self, of: &PreemptedBy) -> Vec<WorkRef> {
         match of {
-            StoppedFor::Task(guid) => vec![WorkRef::Task(guid.clone())],
-            StoppedFor::Instance(guid, index) => {
+            PreemptedBy::Task(guid) => vec![WorkRef::Task(guid.clone())],
+            PreemptedBy::Instance(guid, index) => {
                 let works = self.of_process(guid).map(|(work, _)| work);
                 let meant = |work: &&WorkRef| match work {
                     WorkRef::Lrp(key) => key.place.index == *index,
@@ -544,22 +569,24 @@ impl Open {
         }
     }
 
-    /// Returns `true` if it is unknown whether any work stops for a piece.
-    pub(crate) fn is_doubtful(&self, work: &WorkRef) -> bool {
-        self.pieces.get(work).is_some_and(|piece| piece.asked == Asked::Unanswered)
+    /// Returns `true` if it is unknown whether any work stops for a piece, for example because the BBS did
+    /// not answer the eviction request.
+    pub(crate) fn is_eviction_unknown(&self, work: &WorkRef) -> bool {
+        self.pieces.get(work).is_some_and(|piece| piece.asked == EvictionStatus::Unanswered)
     }
 
-    /// Extends the wait of a piece for room. The room is free only once a heartbeat of its rep reports it.
-    pub(crate) fn await_at_least(&mut self, work: &WorkRef, until: Timestamp) {
-        let awaits = self.pieces.get_mut(work).and_then(|piece| piece.awaits.as_mut());
+    /// Extends the time that a piece waits for room. Stopped work frees its room only when the rep of the
+    /// cell reports this in a heartbeat.
+    pub(crate) fn extend_wait(&mut self, work: &WorkRef, until: Timestamp) {
+        let awaits = self.pieces.get_mut(work).and_then(|piece| piece.awaited_room.as_mut());
         if let Some((_, known)) = awaits {
             *known = until.max(*known);
         }
     }
 
     /// Returns the cell on which room is being made for a piece, and the end of the wait.
-    pub(crate) fn awaits(&self, work: &WorkRef) -> Option<&(CellId, Timestamp)> {
-        self.pieces.get(work)?.awaits.as_ref()
+    pub(crate) fn awaited_room(&self, work: &WorkRef) -> Option<&(CellId, Timestamp)> {
+        self.pieces.get(work)?.awaited_room.as_ref()
     }
 
     /// Returns `true` if room is being made for any piece.
@@ -567,12 +594,13 @@ impl Open {
         !self.awaiting.is_empty()
     }
 
-    /// Returns the pieces that wait only for room that is being made for them.
+    /// Returns the pieces for which room is being made and which are neither handed out nor waiting for their
+    /// evaluation.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = (&WorkRef, &Item, &(CellId, Timestamp))> {
         let pieces = self.awaiting.iter().filter_map(|work| Some((work, self.pieces.get(work)?)));
         pieces.filter_map(|(work, piece)| match &piece.stage {
             Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => {
-                Some((work, &piece.item, piece.awaits.as_ref()?))
+                Some((work, &piece.item, piece.awaited_room.as_ref()?))
             }
             Stage::HandedOut { .. } | Stage::Waiting { .. } => None,
         })
@@ -583,7 +611,7 @@ impl Open {
     pub(crate) fn awaiting_ready(&self) -> BTreeSet<CellId> {
         let pieces = self.awaiting.iter().filter_map(|work| self.pieces.get(work));
         let ready = pieces.filter(|piece| piece.stage == Stage::Ready);
-        ready.filter_map(|piece| piece.awaits.as_ref().map(|(cell, _)| cell.clone())).collect()
+        ready.filter_map(|piece| piece.awaited_room.as_ref().map(|(cell, _)| cell.clone())).collect()
     }
 
     /// Makes every blocked piece ready.
@@ -593,15 +621,15 @@ impl Open {
     }
 
     /// Records that the cell accepted a piece.
-    pub(crate) fn took(&mut self, work: &WorkRef) {
+    pub(crate) fn mark_accepted(&mut self, work: &WorkRef) {
         if let Some(Piece { stage: Stage::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
             *taken = true;
         }
     }
 
-    /// Makes pieces ready whose time has come. Returns the pieces to be sent again: their cell accepted them,
-    /// or `seen` shows that its rep received them. A piece is sent again at most `most` times, and only if
-    /// `is_there` returns `true`.
+    /// Makes pieces ready whose timers have fired. Returns the pieces that must be sent again to the same
+    /// cell. Such a piece was accepted by its cell, or `seen` shows that the rep of the cell received it. A
+    /// piece is sent again at most `most` times, and only if `is_there` returns `true` for the cell.
     pub(crate) fn wake_due(
         &mut self,
         now: Timestamp,
@@ -615,8 +643,8 @@ impl Open {
             let Some(piece) = self.pieces.get_mut(&work) else { continue };
             match &piece.stage {
                 Stage::HandedOut { cell, id, taken, .. } if *taken || seen(cell, *id) => {
-                    if piece.asked_again < most && is_there(cell) {
-                        piece.asked_again += 1;
+                    if piece.repeats < most && is_there(cell) {
+                        piece.repeats += 1;
                         asked.push((cell.clone(), piece.item.clone()));
                         continue;
                     }
@@ -628,9 +656,10 @@ impl Open {
                 | Stage::Ready
                 | Stage::Auctioned => {}
             }
-            // The evaluation may have been delivered again in the meantime, for a later time.
+            // While the piece waited for its timer, the evaluation may have been delivered again with a later
+            // time.
             if piece.attempt.until.is_some_and(|until| until > now) {
-                self.begin(&work);
+                self.schedule(&work);
             } else {
                 self.make_ready(&work);
             }
@@ -638,8 +667,8 @@ impl Open {
         asked
     }
 
-    /// Makes blocked pieces ready that this cell accepts: of each shape as many as have room there, in rank
-    /// order.
+    /// Makes blocked pieces ready that this cell accepts. For each shape, it makes as many pieces ready as
+    /// fit in the free resources, in rank order.
     pub(crate) fn wake_for(&mut self, cell: &BoardCell, free: Resources, most: usize) {
         let fits = |shape: &&Shape| {
             shape.only.as_ref().is_none_or(|only| *only == cell.id)
@@ -648,7 +677,7 @@ impl Open {
         };
         let shapes: Vec<Shape> = self.blocked.keys().filter(fits).cloned().collect();
         for shape in shapes {
-            let room = how_often(free, shape.size).min(most);
+            let room = fit_count(free, shape.size).min(most);
             let ranks = self.blocked.get(&shape).into_iter().flatten().take(room);
             for work in ranks.map(|rank| work_ref(&rank.key)).collect::<Vec<_>>() {
                 self.make_ready(&work);
@@ -659,14 +688,14 @@ impl Open {
         }
     }
 
-    /// Returns the cells whose room is available again, because the piece that it made ready is gone or has
-    /// another rank.
+    /// Returns the cells whose room is available again. On these cells, the piece that the room made ready is
+    /// gone or has a different rank.
     pub(crate) fn take_unused(&mut self) -> BTreeSet<CellId> {
-        std::mem::take(&mut self.unused)
+        std::mem::take(&mut self.unused_room)
     }
 
-    /// Makes blocked pieces ready whose constraints count the instances of the process, after an instance
-    /// ended.
+    /// Makes blocked pieces of a process ready after one of its instances ended. Only pieces whose
+    /// constraints count the instances of the process are affected.
     pub(crate) fn wake_crowded(&mut self, guid: &ProcessGuid) {
         let waits =
             |piece: &Piece| matches!(piece.stage, Stage::Blocked { .. }) && counts_siblings(&piece.item);
@@ -688,7 +717,7 @@ impl Open {
         match &piece.stage {
             Stage::Ready => {
                 self.ready.remove(&piece.item.rank);
-                self.unused.extend(piece.woken_for.clone());
+                self.unused_room.extend(piece.woken_for.clone());
             }
             Stage::Auctioned => {}
             Stage::HandedOut { until, .. } => {
@@ -716,7 +745,7 @@ impl Open {
 pub(crate) fn shape(item: &Item) -> Shape {
     let constraint = item.constraint().clone();
     let of = item.process().filter(|_| counts_siblings(item)).cloned();
-    Shape { constraint, size: item.order.resources(), only: item.only.clone(), of }
+    Shape { constraint, size: item.order.resources(), only: item.only.clone(), process: of }
 }
 
 /// Returns `true` if a constraint of the work counts the instances of its process.
@@ -724,8 +753,8 @@ fn counts_siblings(item: &Item) -> bool {
     item.constraint().rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some())
 }
 
-/// Returns the number of times that work of this size fits.
-fn how_often(free: Resources, size: Resources) -> usize {
+/// Returns how many times work of this size fits into the free resources.
+fn fit_count(free: Resources, size: Resources) -> usize {
     let times = |free: u64, size: u64| free.checked_div(size).unwrap_or(u64::MAX);
     let memory = times(free.memory_mb, size.memory_mb);
     let disk = times(free.disk_mb, size.disk_mb);

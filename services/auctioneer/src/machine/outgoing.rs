@@ -1,5 +1,5 @@
-//! Messages to the BBS: the evaluations that this auctioneer works on and the work that could not be placed.
-//! Outcomes are batched, and unanswered messages are tracked.
+//! Messages to the BBS: the evaluations that this auctioneer works on, and the work that could not be placed.
+//! This module batches the outcomes and keeps track of unanswered messages.
 
 use std::collections::BTreeMap;
 
@@ -18,26 +18,26 @@ use super::size;
 use crate::auction::Item;
 
 /// Maximum number of unanswered messages. Further outcomes are reported later.
-pub const OUTGOING: usize = 64;
+pub const MAX_UNANSWERED: usize = 64;
 
 /// Outcomes for the next turn, and unanswered messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
     /// Failures to report in the next turn.
-    failed: Vec<Failed>,
+    failed: Vec<FailedPlacement>,
     /// Evictions to request in the next turn, with the work that needs the room.
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
     /// Number of the last message.
     last: u64,
-    /// Work of the unanswered messages.
+    /// Work that each unanswered message reports, by message number.
     waiting: BTreeMap<u64, Vec<WorkRef>>,
 }
 
 /// Work that no cell accepts.
 #[derive(Clone, Debug)]
-pub(crate) struct Failed {
+pub(crate) struct FailedPlacement {
     pub(crate) item: Item,
-    /// Evaluation that stands for the work.
+    /// Evaluation to which the work belongs.
     pub(crate) evaluation: EvaluationId,
     /// `true` if the evaluation has no attempts left.
     pub(crate) used_up: bool,
@@ -52,7 +52,7 @@ impl Outgoing {
     }
 
     /// Adds a failure to the report of the next turn.
-    pub(crate) fn add(&mut self, failed: Failed) {
+    pub(crate) fn add(&mut self, failed: FailedPlacement) {
         self.failed.push(failed);
     }
 
@@ -66,7 +66,7 @@ impl Outgoing {
         !self.failed.is_empty() || !self.evictions.is_empty()
     }
 
-    /// Drops pending reports and unanswered messages.
+    /// Drops all pending reports, and forgets the unanswered messages.
     pub(crate) fn clear(&mut self) {
         self.failed.clear();
         self.evictions.clear();
@@ -78,7 +78,8 @@ impl Outgoing {
         self.waiting.remove(&id).unwrap_or_default()
     }
 
-    /// Creates the messages. Also returns the work that exceeds the limit of unanswered messages.
+    /// Creates the messages. Also returns the work that is not reported because the limit of unanswered
+    /// messages is reached.
     pub(crate) fn send(
         &mut self,
         (id, term): (&ServiceId, u64),
@@ -87,7 +88,7 @@ impl Outgoing {
         let (mut effects, mut late) = (vec![], vec![]);
         let failed = messages(std::mem::take(&mut self.failed)).into_iter();
         let failed = failed.map(|(outcomes, works)| (outcomes, vec![], works));
-        let mut messages = evicting(std::mem::take(&mut self.evictions)).into_iter().chain(failed);
+        let mut messages = eviction_message(std::mem::take(&mut self.evictions)).into_iter().chain(failed);
         let mut leases = leases.chunks(limits::BATCH).map(<[Lease]>::to_vec);
         loop {
             let (leases, message) = (leases.next(), messages.next());
@@ -95,7 +96,7 @@ impl Outgoing {
                 return (effects, late);
             }
             let (outcomes, evictions, works) = message.unwrap_or_default();
-            if self.waiting.len() >= OUTGOING {
+            if self.waiting.len() >= MAX_UNANSWERED {
                 late.extend(works);
                 continue;
             }
@@ -108,8 +109,8 @@ impl Outgoing {
     }
 }
 
-/// Puts all evictions into one message. Their number never exceeds its capacity.
-fn evicting(
+/// Puts all evictions into one message. Their number never exceeds the capacity of a message.
+fn eviction_message(
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
 ) -> Option<(Vec<PlacementOutcome>, Vec<Eviction>, Vec<WorkRef>)> {
     let (works, victims): (Vec<WorkRef>, Vec<Vec<Eviction>>) = evictions.into_iter().unzip();
@@ -117,12 +118,12 @@ fn evicting(
 }
 
 type Message = (Vec<PlacementOutcome>, Vec<WorkRef>);
-/// A process with its epoch, an evaluation, and whether the attempts of the evaluation are used up.
+/// A process with its epoch, an evaluation, and `true` if the evaluation has no attempts left.
 type Group = (ProcessGuid, Epoch, EvaluationId, bool);
 
-/// Splits outcomes into messages. Outcomes of one process stay together as far as they fit.
-fn messages(failed: Vec<Failed>) -> Vec<Message> {
-    let mut lrps: BTreeMap<Group, Vec<Failed>> = BTreeMap::new();
+/// Splits outcomes into messages. Outcomes of the same process share a message if they fit.
+fn messages(failed: Vec<FailedPlacement>) -> Vec<Message> {
+    let mut lrps: BTreeMap<Group, Vec<FailedPlacement>> = BTreeMap::new();
     let mut messages = Messages::default();
     for one in failed {
         match &one.item.rank.key {
@@ -132,7 +133,8 @@ fn messages(failed: Vec<Failed>) -> Vec<Message> {
             }
             WorkKey::Task { task_guid, epoch } => {
                 let work = WorkRef::Task(task_guid.clone());
-                let bytes = size::outcome(&one.error) + one.explanation.as_ref().map_or(0, size::explanation);
+                let bytes = size::outcome_bytes(&one.error)
+                    + one.explanation.as_ref().map_or(0, size::explanation_bytes);
                 let outcome = PlacementOutcome::Task {
                     task_guid: task_guid.clone(),
                     epoch: *epoch,
@@ -162,7 +164,7 @@ struct Messages {
 
 impl Messages {
     fn add(&mut self, outcome: PlacementOutcome, works: Vec<WorkRef>, bytes: usize) {
-        if self.next.0.len() >= limits::BATCH || self.bytes + bytes > size::MESSAGE {
+        if self.next.0.len() >= limits::BATCH || self.bytes + bytes > size::MAX_MESSAGE_BYTES {
             self.done.push(std::mem::take(&mut self.next));
             self.bytes = 0;
         }
@@ -171,16 +173,19 @@ impl Messages {
         self.bytes += bytes;
     }
 
-    /// Adds the failures of a process: one outcome, or several if they exceed a message.
-    fn add_process(&mut self, (guid, epoch, evaluation, used_up): &Group, mut failed: Vec<Failed>) {
+    /// Adds the failures of a process. They become one outcome, or several if one outcome would exceed the
+    /// size of a message.
+    fn add_process(&mut self, (guid, epoch, evaluation, used_up): &Group, mut failed: Vec<FailedPlacement>) {
         let (epoch, evaluation, used_up) = (*epoch, *evaluation, *used_up);
         failed.sort_by(|a, b| a.item.rank.key.cmp(&b.item.rank.key));
         let mut rest = failed.into_iter().peekable();
         while rest.peek().is_some() {
             let (mut unplaced, mut works, mut explanation) = (vec![], vec![], None);
             let mut bytes = limits::EXPLANATION_BYTES;
-            while let Some(one) = rest.next_if(|one| bytes + size::outcome(&one.error) <= size::MESSAGE) {
-                bytes += size::outcome(&one.error);
+            while let Some(one) =
+                rest.next_if(|one| bytes + size::outcome_bytes(&one.error) <= size::MAX_MESSAGE_BYTES)
+            {
+                bytes += size::outcome_bytes(&one.error);
                 if let WorkKey::Lrp { key, .. } = one.item.rank.key {
                     let place = key.place.clone();
                     works.push(WorkRef::Lrp(key));

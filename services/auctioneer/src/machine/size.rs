@@ -4,49 +4,50 @@ use std::collections::BTreeMap;
 
 use schemas::codec::{Form, encode};
 use schemas::limits;
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::placement::Explanation;
 
-/// Maximum number of bytes of work or outcomes in one message. The rest of the limit is left for the other
-/// fields.
-pub(crate) const MESSAGE: usize = limits::MESSAGE_BYTES - 64 * 1024;
+/// Maximum number of bytes of work or outcomes in one message. The rest of the message limit is left for the
+/// other fields.
+pub(crate) const MAX_MESSAGE_BYTES: usize = limits::MESSAGE_BYTES - 64 * 1024;
 
 /// Size of the names, numbers and punctuation of one item of work or one outcome.
-const HEAD: usize = 8 * limits::ID_BYTES;
+const HEAD_BYTES: usize = 8 * limits::ID_BYTES;
 /// Size of one number with its name.
-const FIELD: usize = 40;
+const FIELD_BYTES: usize = 40;
 
 /// Returns the size of an explanation in bytes.
-pub(crate) fn explanation(explanation: &Explanation) -> usize {
+pub(crate) fn explanation_bytes(explanation: &Explanation) -> usize {
     let best = explanation.best.iter();
-    let best: usize = best.map(|one| one.cell_id.as_str().len() + one.zone.as_str().len() + 5 * FIELD).sum();
+    let best: usize =
+        best.map(|one| one.cell_id.as_str().len() + one.zone.as_str().len() + 5 * FIELD_BYTES).sum();
     let tried = explanation.eligibility.as_deref().map_or(0, |tried| {
         let classes = tried.eligible.len() + tried.ineligible.len();
         // A control character takes six bytes in JSON.
-        5 * FIELD + classes * 20 + tried.escaped.iter().map(|name| 6 * name.len()).sum::<usize>()
+        5 * FIELD_BYTES + classes * 20 + tried.escaped.iter().map(|name| 6 * name.len()).sum::<usize>()
     });
-    2 * FIELD + explanation.passed_over.len() * FIELD + best + tried
+    2 * FIELD_BYTES + explanation.passed_over.len() * FIELD_BYTES + best + tried
 }
 
 /// Returns the size of the outcome for an index or task in bytes.
-pub(crate) fn outcome(error: &str) -> usize {
+pub(crate) fn outcome_bytes(error: &str) -> usize {
     // A control character takes six bytes in JSON.
-    HEAD / 2 + 6 * error.len()
+    HEAD_BYTES / 2 + 6 * error.len()
 }
 
 /// Sizes of definitions in bytes, each measured once.
 #[derive(Default)]
-pub(crate) struct Orders(BTreeMap<usize, usize>);
+pub(crate) struct OrderSizes(BTreeMap<usize, usize>);
 
-impl Orders {
-    /// Returns the size of one item of work in bytes. Definitions are identified by address, because they
-    /// outlive this cache.
-    pub(crate) fn work(&mut self, order: &Order, why: Option<&Explanation>) -> usize {
+impl OrderSizes {
+    /// Returns the size of one item of work in bytes. A definition is identified by its address, which is
+    /// valid because definitions outlive this cache.
+    pub(crate) fn work_bytes(&mut self, order: &WorkDefinition, why: Option<&Explanation>) -> usize {
         let address = match order {
-            Order::Lrp(definition) => std::sync::Arc::as_ptr(definition).addr(),
-            Order::Task(definition) => std::sync::Arc::as_ptr(definition).addr(),
+            WorkDefinition::Lrp(definition) => std::sync::Arc::as_ptr(definition).addr(),
+            WorkDefinition::Task(definition) => std::sync::Arc::as_ptr(definition).addr(),
         };
         let order = *self.0.entry(address).or_insert_with(|| encode(Form::Json, order).len());
-        HEAD + order + why.map_or(0, explanation)
+        HEAD_BYTES + order + why.map_or(0, explanation_bytes)
     }
 }

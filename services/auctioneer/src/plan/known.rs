@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::actual::{self, Ended};
+use schemas::actual::{self, StopReason};
 use schemas::cause::Cause;
 use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
@@ -11,9 +11,9 @@ use schemas::definition::Definition;
 use schemas::desired;
 use schemas::entry::{Event, Stamp};
 use schemas::evacuating;
-use schemas::evaluation::{self, Begin, Trigger};
+use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::isolation::Isolation;
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DecisionId};
 use schemas::process::{self, Process};
 use schemas::query::{
@@ -21,15 +21,15 @@ use schemas::query::{
 };
 use schemas::request::Requests;
 use schemas::resources::Resources;
-use schemas::rollout::{self, Pause};
+use schemas::rollout::{self, PauseReason};
 use schemas::{Place, Timestamp};
 use uuid::Uuid;
 
 use crate::auction::Item;
 use crate::board::{BoardCell, Standing};
 
-/// Converts a row to a cell for auctions. `None` if the cell is absent. Its free resources are its total less
-/// the resources that the log records as used.
+/// Converts a row to a cell for auctions. `None` if the cell is absent. The free resources of the cell are
+/// its totals less the resources that are used according to the log.
 #[must_use]
 pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     let standing = match row.state {
@@ -54,8 +54,8 @@ pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     })
 }
 
-/// Converts a row to a cell with its ordinal, which global processes follow. `None` if the cell has no
-/// ordinal.
+/// Converts a row to a cell with its ordinal, from which the indices of global processes are derived. `None`
+/// if the cell has no ordinal.
 pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
     let nobody = DecisionId(Uuid::nil());
     let cell = Cell {
@@ -74,15 +74,15 @@ pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
     Some((row.ordinal?, row.cell_id.clone(), cell))
 }
 
-/// Rebuilds a process from its own row, with its definitions, and the rows of its instances. Definitions that
-/// the row does not include are known only by size. An index that a rollout has postponed is treated like any
-/// other.
+/// Rebuilds a process from its own row with its definitions, and from the rows of its instances. For
+/// definitions that the row does not include, only the size is known. An index that a rollout has postponed
+/// is treated like any other index.
 #[must_use]
 pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     let mut process = Process::new(row.process_guid.clone(), row.domain.clone(), row.epoch);
     let mut fold = |event: Event, at: Timestamp| {
         let decision = DecisionId(Uuid::nil());
-        process::evolve(&mut process, &[event], &Stamp::beginning(decision, at));
+        process::evolve(&mut process, &[event], &Stamp::root(decision, at));
     };
     for event in desired_events(row) {
         fold(Event::Desired(event), row.epoch.0);
@@ -93,30 +93,30 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     for instance in instances {
         instance_events(instance).into_iter().for_each(|event| fold(event, instance.since));
     }
-    evaluate(&mut process);
+    add_evaluations(&mut process);
     process
 }
 
 /// Creates evaluations for the waiting instances, because the rows of a process do not include them.
-fn evaluate(process: &mut Process) {
+fn add_evaluations(process: &mut Process) {
     let waits = process.unclaimed > process.unplaced;
-    let pending = waits.then_some((Trigger::Convergence, Begin::Pending));
-    let blocked = Begin::Blocked { reason: String::new(), eligibility: None };
+    let pending = waits.then_some((Trigger::Convergence, InitialStatus::Pending));
+    let blocked = InitialStatus::Blocked { reason: String::new(), eligibility: None };
     let blocked = (process.unplaced > 0).then_some((Trigger::Queued, blocked));
     for (number, (trigger, begin)) in (0..).zip(pending.into_iter().chain(blocked)) {
         let event = evaluation::Event::Created { number, trigger, begin, previous: None };
-        let stamp = Stamp::beginning(DecisionId(Uuid::nil()), process.changed_at);
-        process.evaluations.change(|all| evaluation::evolve(all, &event, &stamp));
+        let stamp = Stamp::root(DecisionId(Uuid::nil()), process.changed_at);
+        process.evaluations.modify(|all| evaluation::evolve(all, &event, &stamp));
     }
 }
 
-/// Converts a row to an item of a task that waits for a cell. `None` if the task does not wait or the row
-/// lacks its definition.
+/// Converts a row to an item for a task that waits for a cell. `None` if the task does not wait or if the row
+/// does not contain its definition.
 #[must_use]
 pub fn task(row: &TaskRow) -> Option<Item> {
     let definition = row.definition.clone().filter(|_| row.state == TaskState::Pending)?;
     let key = WorkKey::Task { task_guid: row.task_guid.clone(), epoch: row.epoch };
-    Some(Item::new(row.priority, row.epoch.0, key, Order::Task(definition.into())))
+    Some(Item::new(row.priority, row.epoch.0, key, WorkDefinition::Task(definition.into())))
 }
 
 fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
@@ -128,7 +128,7 @@ fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
         let known = row.definitions.get(id).cloned();
         desired::Event::DefinitionAdded {
             definition_id: id.clone(),
-            definition: Arc::new(known.unwrap_or_else(|| of_size(&definition, *size))),
+            definition: Arc::new(known.unwrap_or_else(|| definition_of_size(&definition, *size))),
         }
     }));
     let healthy = row.healthy_definition_id.clone();
@@ -137,14 +137,14 @@ fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
 }
 
 /// Returns a definition with a known size. The other fields are copied from the active definition.
-fn of_size(active: &Definition, size: Resources) -> Definition {
+fn definition_of_size(active: &Definition, size: Resources) -> Definition {
     let ports = (1..=u16::try_from(size.ports).unwrap_or(u16::MAX)).collect();
     Definition { memory_mb: size.memory_mb, disk_mb: size.disk_mb, ports, ..active.clone() }
 }
 
 fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
     let policies = row.policies.clone().unwrap_or_default();
-    let policy = policies.of(rollout.kind).clone();
+    let policy = policies.for_kind(rollout.kind).clone();
     let mut events = vec![rollout::Event::Started {
         kind: rollout.kind,
         target: rollout.target.clone(),
@@ -156,11 +156,11 @@ fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
     if !rollout.in_replacement.is_empty() {
         events.push(rollout::Event::Begun { indices: rollout.in_replacement.clone() });
     }
-    if rollout.is_over() {
+    if rollout.is_completed() {
         events.push(rollout::Event::Completed {});
     } else if rollout.is_paused() {
         let reason = rollout.reason.clone().unwrap_or_default();
-        events.push(rollout::Event::Paused { cause: Pause::Asked, reason });
+        events.push(rollout::Event::Paused { cause: PauseReason::Asked, reason });
     }
     events
 }
@@ -212,7 +212,7 @@ fn instance_events(row: &InstanceRow) -> Vec<Event> {
         }
     }
     if row.stopping {
-        events.push(actual::Event::StopRequested { places: place.into(), cause: Ended::Removed });
+        events.push(actual::Event::StopRequested { places: place.into(), cause: StopReason::Removed });
     }
     events.into_iter().map(Event::Actual).collect()
 }

@@ -4,44 +4,44 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use schemas::names::CellId;
-use schemas::resources::{Constraint, Lack, Resources};
+use schemas::resources::{Constraint, Resources, Shortage};
 use schemas::rules::{Distinct, Rule};
 use serde::Serialize;
 
 use crate::auction::Item;
 use crate::board::{Board, BoardCell, Standing};
-use crate::explain::named;
+use crate::explain::constraint_text;
 
-/// Reasons why each cell does not accept the work, in the terms of placement errors. Cells that would accept
-/// the work are left out.
-pub type Lacks = BTreeMap<CellId, Vec<String>>;
+/// For each cell that does not accept some work, the reasons in the terms of placement errors.
+pub type ReasonsByCell = BTreeMap<CellId, Vec<String>>;
 
 /// Reason why a cell cannot run some work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Keeps {
-    /// Amounts that are missing now but would be free on an idle cell.
+pub enum Obstacle {
+    /// Amounts that the cell lacks now, but would have if nothing ran on it.
     Taken(Resources),
     /// The cell has reached the number of instances that this constraint allows.
     Crowded(String),
     /// The cell accepts no new work.
     Closed {
         why: &'static str,
-        /// Amounts that are also missing.
+        /// Amounts that the cell lacks as well.
         taken: Resources,
     },
     /// Amounts by which the work exceeds the cell's totals.
     Small(Resources),
-    /// The cell is not compatible: its stack, tags or isolation, or a constraint.
+    /// The stack, the tags, the isolation or another property of the cell does not match the constraint of
+    /// the work.
     Incompatible(String),
 }
 
-impl Keeps {
+impl Obstacle {
     /// Returns the reasons in the terms of placement errors.
-    fn words(self) -> Vec<String> {
+    fn reasons(self) -> Vec<String> {
         match self {
             Self::Taken(short) | Self::Small(short) => {
-                lacking(short).map(|what| what.word().into()).collect()
+                missing(short).map(|what| what.word().into()).collect()
             }
             Self::Closed { why, .. } => vec![why.to_owned()],
             Self::Crowded(why) | Self::Incompatible(why) => vec![why],
@@ -54,18 +54,22 @@ impl Keeps {
 pub struct Nearest {
     pub cell_id: CellId,
     /// Reason why the cell cannot run the work. `None` if it can.
-    pub keeps: Option<Keeps>,
+    pub keeps: Option<Obstacle>,
 }
 
-/// Returns `true` if a cell accepts such work, regardless of its free resources.
-pub(super) fn takes(cell: &BoardCell, constraint: &Constraint) -> bool {
+/// Returns `true` if a cell accepts work with this constraint, regardless of the cell's free resources.
+pub(super) fn accepts(cell: &BoardCell, constraint: &Constraint) -> bool {
     cell.standing == Standing::Open && constraint.mismatch(&cell.offer()).is_none()
 }
 
-/// Returns the reasons for each cell, given the number of instances of the process on each.
-pub(super) fn of(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u32>>) -> Lacks {
+/// Returns the reasons for each cell. `siblings` is the number of instances of the same process on each cell.
+pub(super) fn reasons_by_cell(
+    board: &Board,
+    item: &Item,
+    siblings: Option<&BTreeMap<CellId, u32>>,
+) -> ReasonsByCell {
     let why = |(number, cell): (u32, &BoardCell)| {
-        Some((cell.id.clone(), keeps(board, number, item, siblings)?.words()))
+        Some((cell.id.clone(), obstacle(board, number, item, siblings)?.reasons()))
     };
     (0..).zip(board.cells()).filter_map(why).collect()
 }
@@ -77,27 +81,27 @@ pub(super) fn of(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, 
 pub fn nearest(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u32>>) -> Option<Nearest> {
     let may = |(_, cell): &(u32, &BoardCell)| item.only.as_ref().is_none_or(|only| cell.id == *only);
     let cells = (0..).zip(board.cells()).filter(may);
-    let near = cells.map(|(number, cell)| (cell, keeps(board, number, item, siblings)));
+    let near = cells.map(|(number, cell)| (cell, obstacle(board, number, item, siblings)));
     let (cell, keeps) = near.min_by_key(|(cell, keeps)| distance(cell, keeps.as_ref()))?;
     Some(Nearest { cell_id: cell.id.clone(), keeps })
 }
 
-/// Returns the distance of a cell from running the work, as a sort key: the kind of reason, the missing
-/// amount in thousandths of the cell's totals, and the size of the cell, largest first.
-fn distance(cell: &BoardCell, keeps: Option<&Keeps>) -> (u8, u64, Reverse<u64>) {
+/// Returns a sort key for how close a cell is to running the work. It consists of the kind of the obstacle,
+/// the missing amount in thousandths of the cell's totals, and the size of the cell, the largest first.
+fn distance(cell: &BoardCell, keeps: Option<&Obstacle>) -> (u8, u64, Reverse<u64>) {
     let size = Reverse(cell.total.memory_mb);
     match keeps {
         None => (0, 0, size),
-        Some(Keeps::Taken(short)) => (1, part_of(*short, cell.total), size),
-        Some(Keeps::Crowded(_)) => (2, 0, size),
-        Some(Keeps::Closed { taken, .. }) => (3, part_of(*taken, cell.total), size),
-        Some(Keeps::Small(short)) => (4, part_of(*short, cell.total), size),
-        Some(Keeps::Incompatible(_)) => (5, 0, size),
+        Some(Obstacle::Taken(short)) => (1, max_permille(*short, cell.total), size),
+        Some(Obstacle::Crowded(_)) => (2, 0, size),
+        Some(Obstacle::Closed { taken, .. }) => (3, max_permille(*taken, cell.total), size),
+        Some(Obstacle::Small(short)) => (4, max_permille(*short, cell.total), size),
+        Some(Obstacle::Incompatible(_)) => (5, 0, size),
     }
 }
 
-/// Returns the largest ratio of an amount to its total, in thousandths.
-fn part_of(asked: Resources, total: Resources) -> u64 {
+/// Returns the largest ratio of one resource to its total, in thousandths.
+fn max_permille(asked: Resources, total: Resources) -> u64 {
     let part = |asked: u64, total: u64| asked.saturating_mul(1_000) / total.max(1);
     [
         part(asked.memory_mb, total.memory_mb),
@@ -110,31 +114,31 @@ fn part_of(asked: Resources, total: Resources) -> u64 {
     .unwrap_or(0)
 }
 
-/// Returns the reason why a cell cannot run some work.
-pub(crate) fn keeps(
+/// Returns the reason why a cell cannot run some work. `None` if it can.
+pub(crate) fn obstacle(
     board: &Board,
     number: u32,
     item: &Item,
     siblings: Option<&BTreeMap<CellId, u32>>,
-) -> Option<Keeps> {
+) -> Option<Obstacle> {
     let (constraint, size, cell) = (item.constraint(), item.order.resources(), board.cell(number));
     if let Some(mismatch) = constraint.mismatch(&cell.offer()) {
-        return Some(Keeps::Incompatible(mismatch.word().into_owned()));
+        return Some(Obstacle::Incompatible(mismatch.word().into_owned()));
     }
     if !cell.total.fits(size) {
-        return Some(Keeps::Small(size.minus(cell.total)));
+        return Some(Obstacle::Small(size.minus(cell.total)));
     }
     let taken = size.minus(board.free(number));
-    if let Some(why) = cell.standing.closed() {
-        return Some(Keeps::Closed { why, taken });
+    if let Some(why) = cell.standing.closed_reason() {
+        return Some(Obstacle::Closed { why, taken });
     }
     if let Some(rule) = siblings.and_then(|siblings| crowding(board.cells(), cell, constraint, siblings)) {
-        return Some(Keeps::Crowded(named(rule)));
+        return Some(Obstacle::Crowded(constraint_text(rule)));
     }
-    (taken != Resources::default()).then_some(Keeps::Taken(taken))
+    (taken != Resources::default()).then_some(Obstacle::Taken(taken))
 }
 
-/// Returns the constraint whose limit the cell's instances have reached.
+/// Returns the first constraint on the number of instances whose limit is reached on this cell.
 fn crowding<'a>(
     cells: &[BoardCell],
     cell: &BoardCell,
@@ -156,6 +160,6 @@ fn crowding<'a>(
 }
 
 /// Returns the resources whose amount is not zero.
-fn lacking(short: Resources) -> impl Iterator<Item = Lack> {
-    Resources::default().lacks(short)
+fn missing(short: Resources) -> impl Iterator<Item = Shortage> {
+    Resources::default().shortages(short)
 }

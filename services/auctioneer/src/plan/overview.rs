@@ -1,5 +1,6 @@
-//! Index of the instances of a plan: the number that stay on each cell, and those that have something left to
-//! do. The index avoids a pass over every instance after each step. Events update it index by index.
+//! Index of the instances of a plan. It contains the number of instances that stay on each cell, and the
+//! instances that have something left to do. With this index, no pass over all instances is necessary after
+//! each step. Each event updates only the process indices that it concerns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use crate::auction::Siblings;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overview {
     /// Places at which something may be left to do: the instance is not RUNNING or will not stay.
-    moving: BTreeSet<(ProcessGuid, Place)>,
+    unsettled: BTreeSet<(ProcessGuid, Place)>,
     /// Number of staying instances per process and cell.
     siblings: Siblings,
     /// Cells counted for each index.
@@ -24,8 +25,8 @@ pub(super) struct Overview {
 
 impl Overview {
     /// Returns the places at which something may be left to do.
-    pub(super) fn moving(&self) -> impl Iterator<Item = &(ProcessGuid, Place)> {
-        self.moving.iter()
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = &(ProcessGuid, Place)> {
+        self.unsettled.iter()
     }
 
     /// Returns the number of staying instances per process and cell.
@@ -34,12 +35,12 @@ impl Overview {
     }
 
     /// Adds or updates every index of a process.
-    pub(super) fn take_in(&mut self, process: &Process) {
-        indices(process).into_iter().for_each(|index| self.take_in_index(process, index));
+    pub(super) fn update(&mut self, process: &Process) {
+        indices(process).into_iter().for_each(|index| self.update_index(process, index));
     }
 
-    /// Updates the indices that the events concern. The process must have folded the events.
-    pub(super) fn take_in_events(&mut self, process: &Process, events: &[Event]) {
+    /// Updates the indices that the events concern. The events must already be applied to the process.
+    pub(super) fn update_for_events(&mut self, process: &Process, events: &[Event]) {
         let mut about = BTreeSet::new();
         for event in events {
             match event {
@@ -59,28 +60,28 @@ impl Overview {
                 | Event::Cluster(_) => {}
             }
         }
-        about.into_iter().for_each(|index| self.take_in_index(process, index));
+        about.into_iter().for_each(|index| self.update_index(process, index));
     }
 
-    fn take_in_index(&mut self, process: &Process, index: u32) {
+    fn update_index(&mut self, process: &Process, index: u32) {
         let guid = &process.guid;
         for cell in self.counted.remove(&(guid.clone(), index)).unwrap_or_default() {
             self.uncount(guid, &cell);
         }
-        let stay: Vec<CellId> = process.staying_at(index).map(|by| by.cell_id.clone()).collect();
+        let stay: Vec<CellId> = process.retained_containers_at(index).map(|by| by.cell_id.clone()).collect();
         stay.iter().for_each(|cell| self.count(guid, cell));
         self.counted.insert((guid.clone(), index), stay);
 
         let key = |place: Place| (guid.clone(), place);
-        let from = key(Place::new(index, DefinitionId::least()));
+        let from = key(Place::new(index, DefinitionId::min_value()));
         let of_index = |(of, place): &&(ProcessGuid, Place)| of == guid && place.index == index;
-        let known: Vec<_> = self.moving.range(from..).take_while(of_index).cloned().collect();
+        let known: Vec<_> = self.unsettled.range(from..).take_while(of_index).cloned().collect();
         for gone in known {
-            self.moving.remove(&gone);
+            self.unsettled.remove(&gone);
         }
-        let is_moving = |lrp: &Actual| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.runs_on();
+        let is_moving = |lrp: &Actual| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.keeps_running();
         let moving = process.actuals_at(index).filter(|(_, lrp)| is_moving(lrp));
-        self.moving.extend(moving.map(|(place, _)| key(place.clone())));
+        self.unsettled.extend(moving.map(|(place, _)| key(place.clone())));
     }
 
     /// Counts an instance that stays on a cell.

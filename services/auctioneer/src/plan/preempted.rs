@@ -10,10 +10,10 @@ use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, Rollo
 use schemas::rank::Priority;
 use serde::Serialize;
 
-use super::lacks::{Keeps, keeps};
-use super::{Copy, Does};
+use super::lacks::{Obstacle, obstacle};
+use super::{ClusterCopy, StepAction};
 use crate::auction::Item;
-use crate::preempt::{Offer, Running, Waiting, choose};
+use crate::preempt::{CandidateCell, PendingWork, PreemptibleWork, choose};
 
 /// Work that would stop for work of higher priority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,10 +22,12 @@ pub struct Victim {
     pub priority: Priority,
 }
 
-/// Converts rows to a running instance that may be stopped for other work. `None` if it may not be stopped.
+/// Converts rows to a running instance that may be stopped for other work. `None` if the instance may not be
+/// stopped.
 #[must_use]
-pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<Running> {
-    let replaced = |rollout: &RolloutRow| !rollout.is_over() && rollout.in_replacement.contains(row.index);
+pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<PreemptibleWork> {
+    let replaced =
+        |rollout: &RolloutRow| !rollout.is_completed() && rollout.in_replacement.contains(row.index);
     let runs = match row.state {
         InstanceState::Claimed | InstanceState::Running => row.presence == InstancePresence::Ordinary,
         InstanceState::Unclaimed | InstanceState::Crashed => false,
@@ -34,7 +36,7 @@ pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<Running> {
         return None;
     }
     let place = Place::new(row.index, row.definition_id.clone());
-    Some(Running {
+    Some(PreemptibleWork {
         key: WorkKey::Lrp { key: ActualLrpKey::new(row.process_guid.clone(), place), epoch: row.epoch },
         by: Instance { instance_guid: row.instance_guid?, cell_id: row.cell_id.clone()? },
         priority: lrp.priority?,
@@ -43,12 +45,12 @@ pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<Running> {
     })
 }
 
-/// Converts a row with its definition to a running task that may be stopped for other work. `None` if it may
-/// not be stopped.
+/// Converts a row with its definition to a running task that may be stopped for other work. `None` if the
+/// task may not be stopped.
 #[must_use]
-pub fn running_task(row: &TaskRow) -> Option<Running> {
+pub fn running_task(row: &TaskRow) -> Option<PreemptibleWork> {
     let definition = row.definition.as_ref().filter(|_| row.state == TaskState::Running)?;
-    Some(Running {
+    Some(PreemptibleWork {
         key: WorkKey::Task { task_guid: row.task_guid.clone(), epoch: row.epoch },
         by: Instance { instance_guid: row.instance_guid?, cell_id: row.cell_id.clone()? },
         priority: row.priority,
@@ -57,10 +59,10 @@ pub fn running_task(row: &TaskRow) -> Option<Running> {
     })
 }
 
-impl Copy {
-    /// Enables preemption of this running work. Work of the plan's own processes is excluded.
+impl ClusterCopy {
+    /// Allows the plan to preempt this running work. Work of the processes that the plan changes is excluded.
     #[must_use]
-    pub fn preempting(mut self, running: impl IntoIterator<Item = Running>) -> Self {
+    pub fn with_preemption(mut self, running: impl IntoIterator<Item = PreemptibleWork>) -> Self {
         for one in running {
             let own = match &one.key {
                 WorkKey::Lrp { key, .. } => self.processes.contains_key(&key.process_guid),
@@ -75,17 +77,17 @@ impl Copy {
 
     /// Stops work of lower priority to make room for an instance. Returns `true` if any work was stopped.
     pub(super) fn preempt(&mut self, guid: &ProcessGuid, place: &Place, item: &Item) -> bool {
-        let Some((cell_id, victims)) = self.stop_for(item) else { return false };
-        self.step(guid, Does::Preempts { place: place.clone(), cell_id, victims });
+        let Some((cell_id, victims)) = self.preempt_for(item) else { return false };
+        self.step(guid, StepAction::Preempts { place: place.clone(), cell_id, victims });
         self.freed = true;
         true
     }
 
     /// Stops work of lower priority to make room for an item. Returns the cell and the victims, or `None` if
     /// no cell has enough victims.
-    pub(super) fn stop_for(&mut self, item: &Item) -> Option<(CellId, Vec<Victim>)> {
+    pub(super) fn preempt_for(&mut self, item: &Item) -> Option<(CellId, Vec<Victim>)> {
         let process = item.process().cloned();
-        let waiting = Waiting { priority: item.rank.priority.0, size: item.order.resources(), process };
+        let waiting = PendingWork { priority: item.rank.priority.0, size: item.order.resources(), process };
         let chosen = choose(&waiting, &self.offers(item))?;
         let number = self.board.number(&chosen.cell)?;
         let free = self.board.free(number);
@@ -93,24 +95,30 @@ impl Copy {
         if let Some(left) = self.may_stop.get_mut(&chosen.cell) {
             Arc::make_mut(left).retain(|one| !chosen.victims.contains(one));
         }
-        let victim = |one: &Running| Victim { name: one.key.to_string(), priority: one.priority };
+        let victim = |one: &PreemptibleWork| Victim { name: one.key.to_string(), priority: one.priority };
         Some((chosen.cell, chosen.victims.iter().map(victim).collect()))
     }
 
-    /// Returns the cells that would run the item if they had room and that have work that may be stopped.
-    fn offers(&self, item: &Item) -> Vec<Offer> {
+    /// Returns the cells that could run the item if they had enough room. Only cells that have work that may
+    /// be stopped are included.
+    fn offers(&self, item: &Item) -> Vec<CandidateCell> {
         let siblings = item.process().and_then(|guid| self.overview.siblings().get(guid));
         let may = |id: &CellId| item.only.as_ref().is_none_or(|only| only == id);
         let cells = (0..).zip(self.board.cells()).filter(|(_, cell)| may(&cell.id));
         let offer = |(number, cell): (u32, &crate::board::BoardCell)| {
-            match keeps(&self.board, number, item, siblings) {
-                None | Some(Keeps::Taken(_)) => {}
-                Some(Keeps::Crowded(_) | Keeps::Closed { .. } | Keeps::Small(_) | Keeps::Incompatible(_)) => {
+            match obstacle(&self.board, number, item, siblings) {
+                None | Some(Obstacle::Taken(_)) => {}
+                Some(
+                    Obstacle::Crowded(_)
+                    | Obstacle::Closed { .. }
+                    | Obstacle::Small(_)
+                    | Obstacle::Incompatible(_),
+                ) => {
                     return None;
                 }
             }
             let running = Arc::clone(self.may_stop.get(&cell.id)?);
-            Some(Offer { cell: cell.id.clone(), free: self.board.free(number), running })
+            Some(CandidateCell { cell: cell.id.clone(), free: self.board.free(number), running })
         };
         cells.filter_map(offer).collect()
     }

@@ -11,13 +11,13 @@ use schemas::task::{self, Command, Context, Task, Unplaced};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Copy, NoRoom, Victim, lacks};
+use super::{ClusterCopy, PlacementFailure, Victim, lacks};
 use crate::auction::{Item, auction};
 
 /// Outcome of a planned task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum TaskOutcome {
     /// The task runs.
     Runs { cell_id: CellId, zone: Zone },
     /// The task runs after work of lower priority has stopped.
@@ -27,16 +27,16 @@ pub enum Fate {
         /// Maximum waiting time in milliseconds, after which the task fails.
         deadline_ms: u64,
         #[serde(flatten)]
-        no_room: NoRoom,
+        no_room: PlacementFailure,
     },
     /// The task fails immediately.
     Fails {
         #[serde(flatten)]
-        no_room: NoRoom,
+        no_room: PlacementFailure,
     },
 }
 
-impl Fate {
+impl TaskOutcome {
     /// Returns `true` if the task runs, either immediately or after preemption.
     #[must_use]
     pub const fn runs(&self) -> bool {
@@ -47,11 +47,11 @@ impl Fate {
     }
 }
 
-impl Copy {
-    /// Adds an existing task, so that its guid is not available.
-    pub fn knows_task(&mut self, existing: DesiredTask) {
+impl ClusterCopy {
+    /// Adds an existing task, so that a new task cannot use the same guid.
+    pub fn add_existing_task(&mut self, existing: DesiredTask) {
         let guid = existing.task_guid.clone();
-        self.take_in_task(&guid, &[Event::Task(task::Event::Desired(Box::new(existing)))]);
+        self.apply_task_events(&guid, &[Event::Task(task::Event::Desired(Box::new(existing)))]);
     }
 
     /// Adds a new task to be placed by [`Self::place_tasks`].
@@ -62,8 +62,8 @@ impl Copy {
         self.now = self.now.next();
         let guid = desired.task_guid.clone();
         let events = self.decide_task(&guid, &Command::Desire(Box::new(desired)))?;
-        self.take_in_task(&guid, &events);
-        self.asked_tasks.insert(guid);
+        self.apply_task_events(&guid, &events);
+        self.planned_tasks.insert(guid);
         Ok(())
     }
 
@@ -71,9 +71,9 @@ impl Copy {
     /// task.
     ///
     /// # Errors
-    /// A refusal that no real cluster would return: the copied state is inconsistent.
-    pub fn place_tasks(&mut self) -> Result<BTreeMap<TaskGuid, Fate>, Refusal> {
-        let asked = self.asked_tasks.iter().filter_map(|guid| Item::of_task(self.tasks.get(guid)?));
+    /// A refusal, which means that the copied state is inconsistent. A real cluster would not return it.
+    pub fn place_tasks(&mut self) -> Result<BTreeMap<TaskGuid, TaskOutcome>, Refusal> {
+        let asked = self.planned_tasks.iter().filter_map(|guid| Item::of_task(self.tasks.get(guid)?));
         let mut items: Vec<Item> = asked.collect();
         items.append(&mut self.others.waiting);
         self.others.untried = false;
@@ -81,7 +81,7 @@ impl Copy {
         for verdict in auction(&mut self.board, items, self.overview.siblings()) {
             let own = match &verdict.item.rank.key {
                 WorkKey::Task { task_guid, .. } => {
-                    Some(task_guid).filter(|guid| self.asked_tasks.contains(*guid)).cloned()
+                    Some(task_guid).filter(|guid| self.planned_tasks.contains(*guid)).cloned()
                 }
                 WorkKey::Lrp { .. } => None,
             };
@@ -90,7 +90,7 @@ impl Copy {
                 continue;
             };
             let fate = match verdict.place {
-                Ok(cell_id) => Fate::Runs { zone: self.zone(&cell_id), cell_id },
+                Ok(cell_id) => TaskOutcome::Runs { zone: self.zone(&cell_id), cell_id },
                 Err(error) => self.unplaced(&guid, &verdict.item, error)?,
             };
             fates.insert(guid, fate);
@@ -103,28 +103,33 @@ impl Copy {
         self.board.cell(number).zone.clone()
     }
 
-    /// Returns the outcome that the task's own state machine decides if no cell accepts the task.
-    fn unplaced(&mut self, guid: &TaskGuid, item: &Item, error: String) -> Result<Fate, Refusal> {
-        let no_room = NoRoom { error: error.clone(), cells: lacks::of(&self.board, item, None) };
+    /// Returns the outcome of a task that no cell accepts. The state machine of the task decides this
+    /// outcome.
+    fn unplaced(&mut self, guid: &TaskGuid, item: &Item, error: String) -> Result<TaskOutcome, Refusal> {
+        let no_room =
+            PlacementFailure { error: error.clone(), cells: lacks::reasons_by_cell(&self.board, item, None) };
         let judged = self.tasks.get(guid).and_then(Task::open_evaluation).map(|one| one.id);
-        let Some(evaluation) = judged else { return Ok(Fate::Fails { no_room }) };
+        let Some(evaluation) = judged else { return Ok(TaskOutcome::Fails { no_room }) };
         let failed = Unplaced { evaluation, error, used_up: false, explanation: None };
         let events = self.decide_task(guid, &Command::Fail(failed))?;
-        self.take_in_task(guid, &events);
+        self.apply_task_events(guid, &events);
         let Some(waits) = self.tasks.get(guid).filter(|task| task.is_pending()) else {
-            return Ok(Fate::Fails { no_room });
+            return Ok(TaskOutcome::Fails { no_room });
         };
         let deadline = waits.pending_until().since(waits.epoch.0);
-        if let Some((cell_id, victims)) = self.stop_for(item) {
-            // The victims may free more room than the task needs. Reserve the task's share and leave the rest
-            // to other work.
+        if let Some((cell_id, victims)) = self.preempt_for(item) {
+            // The victims may free more room than the task needs. Reserve only the amount that the task
+            // needs, and leave the rest to other work.
             if let Some(number) = self.board.number(&cell_id) {
                 let free = self.board.free(number);
                 self.board.set_free(number, free.minus(item.order.resources()));
             }
-            return Ok(Fate::Preempts { zone: self.zone(&cell_id), cell_id, victims });
+            return Ok(TaskOutcome::Preempts { zone: self.zone(&cell_id), cell_id, victims });
         }
-        Ok(Fate::Waits { deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX), no_room })
+        Ok(TaskOutcome::Waits {
+            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+            no_room,
+        })
     }
 
     fn decide_task(&self, guid: &TaskGuid, command: &Command) -> Result<Vec<Event>, Refusal> {
@@ -132,9 +137,9 @@ impl Copy {
         task::decide(self.tasks.get(guid), command, Context { now: self.now, present: &present })
     }
 
-    fn take_in_task(&mut self, guid: &TaskGuid, events: &[Event]) {
+    fn apply_task_events(&mut self, guid: &TaskGuid, events: &[Event]) {
         self.made += 1;
-        let stamp = Stamp::beginning(DecisionId(Uuid::from_u128(self.made)), self.now);
+        let stamp = Stamp::root(DecisionId(Uuid::from_u128(self.made)), self.now);
         if let Some(task) = task::evolve(self.tasks.remove(guid), events, &stamp) {
             self.tasks.insert(guid.clone(), task);
         }

@@ -10,7 +10,7 @@ use schemas::actual::Command as Lrp;
 use schemas::cell;
 use schemas::container::WorkKey;
 use schemas::entry::Aggregate;
-use schemas::message::{Outcomes, Perform, Performed, Work};
+use schemas::message::{Outcomes, Perform, PerformReply, Work};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::Resources;
@@ -33,11 +33,11 @@ impl Rep {
         let reserved = self.reserved.values().map(|work| work.order.resources());
         let used = self.running.iter().map(|(_, size)| *size).chain(reserved);
         let used = used.fold(Resources::default(), Resources::plus);
-        assert!(mib(MIB_OF_A_CELL).fits(used), "{used:?}");
-        mib(MIB_OF_A_CELL).minus(used)
+        assert!(mib(CELL_MIB).fits(used), "{used:?}");
+        mib(CELL_MIB).minus(used)
     }
 
-    fn perform(&mut self, perform: &Perform) -> Performed {
+    fn perform(&mut self, perform: &Perform) -> PerformReply {
         self.seen = self.seen.max(perform.id.number);
         let mut refused = vec![];
         for (place, work) in (0..).zip(&perform.work) {
@@ -51,7 +51,7 @@ impl Rep {
                 refused.push((place, "insufficient resources".to_owned()));
             }
         }
-        Performed { refused }
+        PerformReply { refused }
     }
 }
 
@@ -81,13 +81,13 @@ impl Chaos {
         self.reps.keys().nth(place).unwrap().clone()
     }
 
-    fn keep(&mut self, effects: Vec<Effect>) {
+    fn collect_effects(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::Perform { cell, perform } => self.performs.push((cell, perform)),
                 Effect::Outcomes { id, outcomes } => self.outcomes.push((id, outcomes)),
                 Effect::Beat(_) => {}
-                Effect::Lead(_) => panic!("it leads already"),
+                Effect::Lead(_) => panic!("the auctioneer already leads"),
             }
         }
         let counts = self.scene.counts();
@@ -102,7 +102,7 @@ impl Chaos {
                 let known = self.scene.auctioneer.world().process(&guid(&process));
                 if known.is_some_and(|process| process.desired.is_some()) {
                     self.scene.decide(&process, &process::Command::Remove);
-                    self.sweep();
+                    self.remove_undesired();
                 } else {
                     let (instances, memory) = (self.draw(6), 50 + self.draw(400));
                     self.scene.desire(&process, u32::try_from(instances).unwrap(), memory as u64);
@@ -110,12 +110,12 @@ impl Chaos {
             }
             2..=4 => {
                 let effects = self.scene.turn();
-                self.keep(effects);
+                self.collect_effects(effects);
             }
             5 => {
                 let length = Duration::from_millis(self.draw(4_000) as u64);
-                let effects = self.scene.pass(length);
-                self.keep(effects);
+                let effects = self.scene.advance(length);
+                self.collect_effects(effects);
             }
             6 | 7 => self.deliver(true),
             8 => self.heartbeat_of_some_cell(),
@@ -132,7 +132,7 @@ impl Chaos {
 
     fn heartbeat(&mut self, cell: &CellId) {
         let (free, seen) = (self.reps[cell].free(), self.reps[cell].seen);
-        self.scene.beat(cell.as_str(), free, seen);
+        self.scene.send_heartbeat(cell.as_str(), free, seen);
     }
 
     /// Delivers a random `Perform`. With faults, the message or its answer may be lost.
@@ -173,7 +173,7 @@ impl Chaos {
     }
 
     /// Stops instances that are no longer desired.
-    fn sweep(&mut self) {
+    fn remove_undesired(&mut self) {
         let world = self.scene.auctioneer.world();
         let mut stopped: Vec<(CellId, WorkKey)> = vec![];
         for (cell, rep) in &mut self.reps {
@@ -231,10 +231,10 @@ impl Chaos {
             let present = move |other: &CellId| *other != lost;
             let context = process::Context {
                 now: self.scene.now.next(),
-                fresh: true,
+                is_fresh: true,
                 present: &present,
                 known: &|_| true,
-                numbered: &|_| {},
+                for_each_cell: &|_| {},
             };
             let events = process::decide(Some(known), &process::Command::Converge, context).unwrap();
             let epoch = known.epoch;
@@ -250,10 +250,10 @@ impl Chaos {
     /// Delivers all messages for two minutes.
     fn settle(&mut self) {
         for _ in 0..120 {
-            let effects = self.scene.pass(SECOND);
-            self.keep(effects);
+            let effects = self.scene.advance(SECOND);
+            self.collect_effects(effects);
             let effects = self.scene.turn();
-            self.keep(effects);
+            self.collect_effects(effects);
             while !self.performs.is_empty() {
                 self.deliver(false);
             }
@@ -283,7 +283,7 @@ fn lost_messages_end_with_all_work_placed_or_reported() {
         for work in world.work() {
             let projections::WorkRef::Lrp(key) = work else { panic!("{work:?}") };
             let process = world.process(&key.process_guid).unwrap();
-            assert!(process.actual(&key.place).unwrap().is_unplaced(), "seed {seed}: {work:?}");
+            assert!(process.actual(&key.place).unwrap().has_placement_error(), "seed {seed}: {work:?}");
             let size = process.desired.as_ref().unwrap().definitions[0].1.resources();
             for (cell, rep) in &chaos.reps {
                 assert!(!rep.free().fits(size), "seed {seed}: {work:?} fits on {cell}");

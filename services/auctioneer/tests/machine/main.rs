@@ -1,6 +1,6 @@
 //! Tests of the auctioneer's state machine with small hand-written logs and heartbeats.
 
-#![expect(clippy::unwrap_used, reason = "the names in these tests are good, and logs are valid")]
+#![expect(clippy::unwrap_used, reason = "the names and logs in these tests are valid")]
 
 mod chaos;
 mod preemption;
@@ -19,7 +19,7 @@ use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::definition::{Definition, Placement};
 use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::isolation::Isolation;
-use schemas::message::{Beat, Perform, PerformId, Performed, PlacementOutcome, Work};
+use schemas::message::{LeaderHeartbeat, Perform, PerformId, PerformReply, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
 use schemas::process::Outcome;
 use schemas::process::{self, Report, ReportStep};
@@ -41,9 +41,9 @@ fn new_instance_is_placed_immediately() {
     assert_eq!(work.placement.as_ref().unwrap().best[0].cell_id, cell_id("c1"));
     assert_eq!(performs(scene.turn()), []);
 
-    scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+    scene.answer(&cell, perform.id, Some(Ok(PerformReply { refused: vec![] })));
     scene.claim("c1", &work);
-    scene.beat("c1", mib(MIB_OF_A_CELL - 100), 1);
+    scene.send_heartbeat("c1", mib(CELL_MIB - 100), 1);
     scene.turn();
     assert_eq!(scene.counts(), Counts::default());
 }
@@ -52,26 +52,30 @@ fn new_instance_is_placed_immediately() {
 fn standby_places_nothing() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     scene.elect("other", 1);
     scene.desire("p", 1, 100);
     assert_eq!(scene.turn(), []);
     assert_eq!(scene.counts(), Counts::default());
-    assert!(!scene.auctioneer.leads());
+    assert!(!scene.auctioneer.is_leader());
 }
 
 #[test]
 fn auctioneer_without_leader_campaigns_once_and_sends_heartbeats_when_elected() {
     let mut scene = Scene::founded();
-    assert_eq!(scene.pass(Duration::from_secs(1)), [], "it has asked");
+    assert_eq!(scene.advance(Duration::from_secs(1)), [], "the campaign was already sent");
     scene.step(Input::LeadAnswered(None));
-    assert_eq!(leads(&scene.pass(Duration::from_millis(20))), [1], "nobody was there to answer");
+    assert_eq!(
+        campaign_terms(&scene.advance(Duration::from_millis(20))),
+        [1],
+        "an unanswered campaign is repeated"
+    );
     scene.elect("a", 1);
-    assert!(scene.auctioneer.leads());
-    let effects = scene.pass(Duration::from_millis(100));
-    assert!(matches!(&effects[..], [Effect::Beat(Beat { term: 1, .. })]), "{effects:?}");
-    let effects = scene.pass(SECOND * 3);
-    assert_eq!((effects.len(), leads(&effects)), (5, vec![]));
+    assert!(scene.auctioneer.is_leader());
+    let effects = scene.advance(Duration::from_millis(100));
+    assert!(matches!(&effects[..], [Effect::Beat(LeaderHeartbeat { term: 1, .. })]), "{effects:?}");
+    let effects = scene.advance(SECOND * 3);
+    assert_eq!((effects.len(), campaign_terms(&effects)), (5, vec![]));
 }
 
 #[test]
@@ -79,29 +83,35 @@ fn standby_campaigns_only_if_leader_is_silent() {
     let mut scene = Scene::founded();
     scene.elect("other", 4);
     for _ in 0..20 {
-        assert_eq!(scene.pass(Duration::from_millis(600)), []);
-        scene.step(Input::Beat(Beat {
+        assert_eq!(scene.advance(Duration::from_millis(600)), []);
+        scene.step(Input::Beat(LeaderHeartbeat {
             id: name("other"),
             term: 4,
             position: Position(1),
             steps_down: false,
         }));
     }
-    let effects = scene.pass(Duration::from_millis(600 * 4));
-    assert_eq!(leads(&effects), [5]);
-    // A campaign without an answer is repeated soon. A heartbeat of an old or forged term does not hide the
-    // silence of the leader.
+    let effects = scene.advance(Duration::from_millis(600 * 4));
+    assert_eq!(campaign_terms(&effects), [5]);
+    // A campaign without an answer is repeated soon. A heartbeat with an old or forged term does not count as
+    // a heartbeat of the leader.
     scene.step(Input::LeadAnswered(None));
     for (id, term) in [("old", 3), ("forged", u64::MAX), ("other", u64::MAX)] {
-        scene.step(Input::Beat(Beat { id: name(id), term, position: Position(1), steps_down: false }));
+        scene.step(Input::Beat(LeaderHeartbeat {
+            id: name(id),
+            term,
+            position: Position(1),
+            steps_down: false,
+        }));
     }
-    assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
-    // A BBS that is unavailable is asked again soon. A BBS that knows a newer term is believed.
+    assert_eq!(campaign_terms(&scene.advance(Duration::from_millis(600))), [5]);
+    // After a BBS was unavailable, the campaign is repeated soon. If a BBS refuses because of a newer term,
+    // the campaign is lost.
     let answer = |code| Input::LeadAnswered(Some(Err(Refusal::new(code, "no"))));
     scene.step(answer(Code::Unavailable));
-    assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
+    assert_eq!(campaign_terms(&scene.advance(Duration::from_millis(600))), [5]);
     scene.step(answer(Code::StaleTerm));
-    assert!(leads(&scene.pass(Duration::from_millis(600))).is_empty());
+    assert!(campaign_terms(&scene.advance(Duration::from_millis(600))).is_empty());
 }
 
 #[test]
@@ -111,7 +121,7 @@ fn deposed_leader_stops_immediately() {
     scene.desire("q", 1, 5_000);
     let (cell, perform) = only(performs(scene.turn()));
     scene.elect("other", 2);
-    assert!(!scene.auctioneer.leads());
+    assert!(!scene.auctioneer.is_leader());
     scene.refuse(&cell, &perform, "full");
     scene.desire("r", 1, 100);
     assert_eq!(scene.turn(), []);
@@ -169,9 +179,9 @@ fn unanswered_work_goes_to_another_cell_after_timeout() {
     scene.answer(&first, perform.id, None);
     assert_eq!(performs(scene.turn()), []);
     let second = if first == cell_id("c1") { "c2" } else { "c1" };
-    scene.beat(second, mib(MIB_OF_A_CELL), 0);
-    assert_eq!(performs(scene.pass(SECOND * 9)), []);
-    let (cell, _) = only(performs(scene.pass(SECOND * 2)));
+    scene.send_heartbeat(second, mib(CELL_MIB), 0);
+    assert_eq!(performs(scene.advance(SECOND * 9)), []);
+    let (cell, _) = only(performs(scene.advance(SECOND * 2)));
     assert_eq!(cell.as_str(), second);
 }
 
@@ -182,8 +192,8 @@ fn unanswering_rep_gets_no_work_until_next_heartbeat() {
     let (cell, perform) = only(performs(scene.turn()));
     scene.answer(&cell, perform.id, None);
     scene.desire("q", 1, 100);
-    assert_eq!(scene.turn(), []); // The work is not reported as impossible either.
-    scene.beat("c1", mib(MIB_OF_A_CELL), 1);
+    assert_eq!(scene.turn(), []); // The work is not reported as impossible to place either.
+    scene.send_heartbeat("c1", mib(CELL_MIB), 1);
     let (_, perform) = only(performs(scene.turn()));
     assert_eq!(perform.work.len(), 1);
 }
@@ -191,18 +201,18 @@ fn unanswering_rep_gets_no_work_until_next_heartbeat() {
 #[test]
 fn unclaimed_work_is_sent_to_same_rep_again_without_extra_room() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-    scene.beat("c2", mib(0), 0);
+    scene.send_heartbeat("c2", mib(0), 0);
     scene.desire_task("t", 900, Placement::Fail);
     let (cell, first) = only(performs(scene.turn()));
-    let took = |scene: &mut Scene, id| scene.answer(&cell, id, Some(Ok(Performed { refused: vec![] })));
+    let took = |scene: &mut Scene, id| scene.answer(&cell, id, Some(Ok(PerformReply { refused: vec![] })));
     took(&mut scene, first.id);
     for number in 2..=6 {
         // The heartbeat includes the reservation, but the claim does not reach the log.
-        scene.beat("c1", mib(100), number - 1);
-        scene.beat("c2", mib(900), 0);
-        let mut effects = scene.pass(SECOND * 5);
-        scene.beat("c1", mib(100), number - 1);
-        effects.extend(scene.pass(SECOND * 5));
+        scene.send_heartbeat("c1", mib(100), number - 1);
+        scene.send_heartbeat("c2", mib(900), 0);
+        let mut effects = scene.advance(SECOND * 5);
+        scene.send_heartbeat("c1", mib(100), number - 1);
+        effects.extend(scene.advance(SECOND * 5));
         assert_eq!(outcomes(effects.clone()), []);
         let (same, again) = only(performs(effects));
         assert_eq!((&same, again.id.number), (&cell, number));
@@ -210,10 +220,10 @@ fn unclaimed_work_is_sent_to_same_rep_again_without_extra_room() {
         took(&mut scene, again.id);
     }
     // After five repetitions the work goes to another cell.
-    assert_eq!(performs(scene.pass(SECOND * 5)), []);
-    scene.beat("c1", mib(100), 6);
-    scene.beat("c2", mib(900), 0);
-    assert_eq!(only(performs(scene.pass(SECOND * 5))).0.as_str(), "c2");
+    assert_eq!(performs(scene.advance(SECOND * 5)), []);
+    scene.send_heartbeat("c1", mib(100), 6);
+    scene.send_heartbeat("c2", mib(900), 0);
+    assert_eq!(only(performs(scene.advance(SECOND * 5))).0.as_str(), "c2");
 }
 
 #[test]
@@ -222,9 +232,9 @@ fn work_with_lost_answer_is_sent_again_if_heartbeat_includes_it() {
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
     scene.answer(&cell, first.id, None);
-    assert_eq!(performs(scene.pass(SECOND * 5)), []);
-    scene.beat(cell.as_str(), mib(100), 1);
-    assert_eq!(only(performs(scene.pass(SECOND * 5))).0, cell);
+    assert_eq!(performs(scene.advance(SECOND * 5)), []);
+    scene.send_heartbeat(cell.as_str(), mib(100), 1);
+    assert_eq!(only(performs(scene.advance(SECOND * 5))).0, cell);
 }
 
 #[test]
@@ -232,14 +242,14 @@ fn work_of_dead_rep_is_placed_again_after_hand_out_timeout() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
-    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
-    scene.beat(cell.as_str(), mib(100), 1);
+    scene.answer(&cell, first.id, Some(Ok(PerformReply { refused: vec![] })));
+    scene.send_heartbeat(cell.as_str(), mib(100), 1);
     let other = if cell == cell_id("c1") { "c2" } else { "c1" };
-    assert_eq!(performs(scene.pass(SECOND * 9)), []);
-    scene.beat(other, mib(MIB_OF_A_CELL), 0);
-    // The work does not wait until the cell counts as lost. A rep without recent heartbeats is not asked
-    // again.
-    let (where_to, again) = only(performs(scene.pass(SECOND)));
+    assert_eq!(performs(scene.advance(SECOND * 9)), []);
+    scene.send_heartbeat(other, mib(CELL_MIB), 0);
+    // The work is placed again before the cell counts as lost. It is not sent to the same rep again, because
+    // the rep has sent no recent heartbeat.
+    let (where_to, again) = only(performs(scene.advance(SECOND)));
     assert_eq!((where_to.as_str(), again.work[0].attempt), (other, first.work[0].attempt));
 }
 
@@ -248,7 +258,7 @@ fn work_of_restarted_rep_is_placed_again_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
-    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
+    scene.answer(&cell, first.id, Some(Ok(PerformReply { refused: vec![] })));
     scene.cell(cell.as_str(), "z1", "linux");
     let (_, again) = only(performs(scene.turn()));
     assert_eq!(again.work[0].attempt, first.work[0].attempt);
@@ -259,14 +269,14 @@ fn repeated_work_without_answer_is_placed_again_immediately() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
-    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
+    scene.answer(&cell, first.id, Some(Ok(PerformReply { refused: vec![] })));
     let other = if cell == cell_id("c1") { "c2" } else { "c1" };
-    scene.pass(SECOND * 8);
-    scene.beat(cell.as_str(), mib(100), 1);
-    scene.beat(other, mib(MIB_OF_A_CELL), 0);
-    let (same, again) = only(performs(scene.pass(SECOND * 2)));
-    assert_eq!(same, cell, "it was heard lately, so it is asked");
-    assert_eq!(performs(scene.pass(SECOND * 5)), []);
+    scene.advance(SECOND * 8);
+    scene.send_heartbeat(cell.as_str(), mib(100), 1);
+    scene.send_heartbeat(other, mib(CELL_MIB), 0);
+    let (same, again) = only(performs(scene.advance(SECOND * 2)));
+    assert_eq!(same, cell, "its rep sent a recent heartbeat");
+    assert_eq!(performs(scene.advance(SECOND * 5)), []);
     scene.answer(&cell, again.id, None);
     assert_eq!(only(performs(scene.turn())).0.as_str(), other);
 }
@@ -277,11 +287,11 @@ fn room_of_refused_work_wakes_waiting_work_at_next_heartbeat() {
     scene.desire("large", 1, 900);
     let (cell, perform) = only(performs(scene.turn()));
     scene.desire("small", 1, 300);
-    assert_eq!(errors(scene.turn()).len(), 1, "the large one seems to fill the cell");
+    assert_eq!(errors(scene.turn()).len(), 1, "the large process reserves the room of the cell");
     // The rep has fewer free resources than it reported: the large work does not fit, but the small work
     // does.
     scene.refuse(&cell, &perform, "insufficient resources: memory");
-    scene.beat("c1", mib(400), 1);
+    scene.send_heartbeat("c1", mib(400), 1);
     let (_, small) = only(performs(scene.turn()));
     assert_eq!(only(small.work).order.resources().memory_mb, 300);
 }
@@ -295,12 +305,12 @@ fn clock_jumps_do_not_interrupt_heartbeats_and_hand_outs() {
         let step = Duration::from_secs(seconds.unsigned_abs());
         scene.now = if seconds < 0 { scene.now - step } else { scene.now + step };
         let mut effects = scene.turn();
-        ["c1", "c2"].iter().for_each(|cell| drop(scene.beat(cell, mib(MIB_OF_A_CELL), 0)));
-        effects.extend(scene.pass(SECOND * 6));
-        ["c1", "c2"].iter().for_each(|cell| drop(scene.beat(cell, mib(MIB_OF_A_CELL), 0)));
-        effects.extend(scene.pass(SECOND * 5));
+        ["c1", "c2"].iter().for_each(|cell| drop(scene.send_heartbeat(cell, mib(CELL_MIB), 0)));
+        effects.extend(scene.advance(SECOND * 6));
+        ["c1", "c2"].iter().for_each(|cell| drop(scene.send_heartbeat(cell, mib(CELL_MIB), 0)));
+        effects.extend(scene.advance(SECOND * 5));
         let beats = effects.iter().filter(|effect| matches!(effect, Effect::Beat(_))).count();
-        assert!((18..=20).contains(&beats), "{seconds}: {beats} beats");
+        assert!((18..=20).contains(&beats), "{seconds}: {beats} heartbeats");
         let (_, again) = performs(effects).pop().unwrap();
         assert_eq!(again.work[0].key, perform.work[0].key);
         scene.claim(cell.as_str(), &again.work[0]);
@@ -312,11 +322,11 @@ fn rep_that_lost_reservation_refuses_repeated_work() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
     scene.desire("p", 1, 900);
     let (cell, first) = only(performs(scene.turn()));
-    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
-    scene.pass(SECOND * 5);
-    scene.beat(cell.as_str(), mib(MIB_OF_A_CELL), 1);
-    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
-    let (cell, again) = only(performs(scene.pass(SECOND * 5)));
+    scene.answer(&cell, first.id, Some(Ok(PerformReply { refused: vec![] })));
+    scene.advance(SECOND * 5);
+    scene.send_heartbeat(cell.as_str(), mib(CELL_MIB), 1);
+    scene.send_heartbeat("c2", mib(CELL_MIB), 0);
+    let (cell, again) = only(performs(scene.advance(SECOND * 5)));
     scene.refuse(&cell, &again, "insufficient resources: memory");
     assert_eq!(only(performs(scene.turn())).0.as_str(), "c2");
 }
@@ -335,12 +345,12 @@ fn second_perform_follows_unanswered_first_without_overcommit() {
     assert_eq!(errors(effects), [("insufficient resources: memory".to_owned(), 1)].into());
     // The heartbeat includes the first message, so only the second is still subtracted. Room for 150 MB is
     // left.
-    scene.beat("c1", mib(MIB_OF_A_CELL - 600 + 50), 1);
+    scene.send_heartbeat("c1", mib(CELL_MIB - 600 + 50), 1);
     scene.desire("s", 1, 150);
     assert_eq!(only(performs(scene.turn())).1.work.len(), 1);
-    // A late heartbeat is ignored.
+    // A heartbeat that arrives after a newer one is ignored.
     scene.sequence -= 2;
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     assert_eq!(performs(scene.turn()), []);
 }
 
@@ -349,13 +359,13 @@ fn new_leader_waits_for_reports_of_all_cells() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.cell("c2", "z1", "linux");
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     scene.elect("a", 1);
     scene.desire_task("large", 5_000, Placement::Fail);
     scene.desire("p", 1, 100);
-    assert_eq!(scene.turn(), [], "it would place by less than what is there");
-    assert_eq!(performs(scene.pass(SECOND)), []);
-    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    assert_eq!(scene.turn(), [], "it would underestimate the free resources");
+    assert_eq!(performs(scene.advance(SECOND)), []);
+    scene.send_heartbeat("c2", mib(CELL_MIB), 0);
     let effects = scene.turn();
     assert_eq!(performs(effects.clone()).len(), 1);
     assert_eq!(errors(effects), [("insufficient resources: memory".to_owned(), 1)].into());
@@ -366,11 +376,11 @@ fn new_leader_spreads_siblings_once_all_cells_reported() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.cell("c2", "z2", "linux");
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     scene.desire("p", 2, 100);
     scene.elect("a", 1);
     assert_eq!(scene.turn(), []);
-    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c2", mib(CELL_MIB), 0);
     let places: Vec<_> = performs(scene.turn()).into_iter().map(|(cell, _)| cell).collect();
     assert_eq!(places, [cell_id("c1"), cell_id("c2")]);
 }
@@ -380,12 +390,12 @@ fn silent_cell_delays_new_leader_for_one_heartbeat_interval() {
     let mut scene = Scene::founded();
     scene.cell("c1", "z1", "linux");
     scene.cell("c2", "z2", "linux");
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     scene.elect("a", 1);
     scene.desire("p", 1, 100);
     assert_eq!(performs(scene.turn()), []);
-    assert_eq!(performs(scene.pass(Duration::from_millis(4_900))), []);
-    assert_eq!(performs(scene.pass(Duration::from_millis(200))).len(), 1);
+    assert_eq!(performs(scene.advance(Duration::from_millis(4_900))), []);
+    assert_eq!(performs(scene.advance(Duration::from_millis(200))).len(), 1);
     // A cell that becomes silent later does not delay placement.
     scene.cell("c3", "z2", "linux");
     scene.desire("q", 1, 100);
@@ -399,72 +409,72 @@ fn new_leader_reports_no_error_for_one_heartbeat_interval() {
     scene.elect("a", 1);
     scene.desire("p", 1, 100);
     assert_eq!(errors(scene.turn()), [].into());
-    assert_eq!(errors(scene.pass(Duration::from_millis(4_900))), [].into());
+    assert_eq!(errors(scene.advance(Duration::from_millis(4_900))), [].into());
     let error = "unable to communicate to compatible cells".to_owned();
-    assert_eq!(errors(scene.pass(Duration::from_millis(200))), [(error, 1)].into());
+    assert_eq!(errors(scene.advance(Duration::from_millis(200))), [(error, 1)].into());
 }
 
 #[test]
 fn auctioneer_without_heartbeats_reports_no_errors() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
-    scene.pass(SECOND * 60);
+    scene.advance(SECOND * 60);
     scene.desire_task("t", 100, Placement::Fail);
     assert_eq!(errors(scene.turn()), [].into());
-    assert_eq!(errors(scene.pass(SECOND * 60)), [].into());
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    assert_eq!(errors(scene.advance(SECOND * 60)), [].into());
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     assert_eq!(performs(scene.turn()).len(), 1);
 }
 
 #[test]
 fn doubtful_cell_delays_errors_for_one_heartbeat_interval() {
     type Before = fn(&mut Scene);
-    let beat = |scene: &mut Scene, cell: &str| drop(scene.beat(cell, mib(500), 0));
+    let beat = |scene: &mut Scene, cell: &str| drop(scene.send_heartbeat(cell, mib(500), 0));
     let doubts: [(&str, Before); 4] = [
-        ("nobody was heard for long, and then only one", |scene| {
-            // Exactly the time after which a cell counts as silent.
-            scene.pass(SECOND * 15);
-            scene.beat("c1", mib(500), 0);
+        ("no heartbeat for a while, and then only one", |scene| {
+            // After exactly this time a cell counts as silent.
+            scene.advance(SECOND * 15);
+            scene.send_heartbeat("c1", mib(500), 0);
         }),
-        ("a rep doesn't answer", |scene| {
+        ("a rep does not answer", |scene| {
             scene.desire("q", 1, 600);
             let (cell, perform) = only(performs(scene.turn()));
             assert_eq!(cell.as_str(), "c2");
             scene.answer(&cell, perform.id, None);
         }),
-        ("a rep can't judge now", |scene| {
+        ("a rep cannot evaluate the request now", |scene| {
             scene.desire("q", 1, 600);
             let (cell, perform) = only(performs(scene.turn()));
-            let unavailable = Refusal::new(Code::Unavailable, "it is starting");
+            let unavailable = Refusal::new(Code::Unavailable, "the rep is starting");
             scene.answer(&cell, perform.id, Some(Err(unavailable)));
         }),
         ("a cell appears", |scene| scene.cell("c3", "z1", "linux")),
     ];
     for (what, before) in doubts {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-        // The term is old enough that it causes no doubt by itself.
+        // The term is old enough, so the start of the term is no reason for doubt.
         for _ in 0..5 {
-            scene.pass(SECOND * 3);
+            scene.advance(SECOND * 3);
             beat(&mut scene, "c1");
-            scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+            scene.send_heartbeat("c2", mib(CELL_MIB), 0);
         }
         before(&mut scene);
         scene.desire_task("t", 1_500, Placement::Fail);
         beat(&mut scene, "c1");
         let mut effects = scene.turn();
         for _ in 0..4 {
-            effects.extend(scene.pass(SECOND));
+            effects.extend(scene.advance(SECOND));
             beat(&mut scene, "c1");
         }
-        effects.extend(scene.pass(Duration::from_millis(900)));
+        effects.extend(scene.advance(Duration::from_millis(900)));
         assert_eq!(errors(effects), [].into(), "{what}");
-        assert!(errors(scene.pass(SECOND * 2)).values().sum::<usize>() > 0, "{what}");
+        assert!(errors(scene.advance(SECOND * 2)).values().sum::<usize>() > 0, "{what}");
     }
 }
 
 #[test]
 fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
-    scene.beat("c1", mib(150), 0);
+    scene.send_heartbeat("c1", mib(150), 0);
     scene.desire("p", 4, 100);
     let effects = scene.turn();
     let (_, perform) = only(performs(effects.clone()));
@@ -477,16 +487,16 @@ fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     assert_eq!(explanation.as_ref().unwrap().passed_over, [("memory".to_owned(), 1)].into());
     scene.record_outcomes(id, told);
     let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(&fixtures::place(3, "p")).unwrap();
-    assert!(lrp.is_unplaced());
+    assert!(lrp.has_placement_error());
     assert_eq!(scene.counts().blocked, 3);
 
     // The work is tried again every 30 s. The error is not reported again because the log already shows it.
     for _ in 0..20 {
-        scene.beat("c1", mib(50), 1);
-        assert_eq!(outcomes(scene.pass(SECOND * 5)), []);
+        scene.send_heartbeat("c1", mib(50), 1);
+        assert_eq!(outcomes(scene.advance(SECOND * 5)), []);
     }
-    // Room for two more appears, and two are placed immediately, in rank order.
-    scene.beat("c1", mib(250), 1);
+    // Room for two more instances appears. Two are placed immediately, in rank order.
+    scene.send_heartbeat("c1", mib(250), 1);
     let indices = |perform: &Perform| -> Vec<u32> {
         let index = |work: &Work| match &work.key {
             WorkKey::Lrp { key, .. } => key.place.index,
@@ -497,9 +507,9 @@ fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     let (_, perform) = only(performs(scene.turn()));
     let again = indices(&perform);
     assert_eq!(again.len(), 2);
-    // A new cell has room for the rest.
+    // A new cell has room for the remaining instances.
     scene.cell("c2", "z2", "linux");
-    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c2", mib(CELL_MIB), 0);
     let (cell, _) = only(performs(scene.turn()));
     assert_eq!(cell.as_str(), "c2");
 }
@@ -512,12 +522,12 @@ fn evacuating_cordoned_or_unhealthy_cell_gets_no_work() {
         |scene| scene.cell_event("c1", cell::Event::Cordoned {}),
         |scene| scene.cell_event("c1", cell::Event::Evacuating {}),
         |scene| scene.cell_event("c1", cell::Event::Unhealthy { reason: "disk".into() }),
-        |scene| drop(scene.beat_that("c1", |beat| beat.evacuating = true)),
-        |scene| drop(scene.beat_that("c1", |beat| beat.unhealthy = Some("disk".into()))),
+        |scene| drop(scene.send_changed_heartbeat("c1", |beat| beat.evacuating = true)),
+        |scene| drop(scene.send_changed_heartbeat("c1", |beat| beat.unhealthy = Some("disk".into()))),
     ];
     for (at, says) in says.into_iter().enumerate() {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-        scene.beat("c2", mib(100), 0);
+        scene.send_heartbeat("c2", mib(100), 0);
         says(&mut scene);
         scene.desire("p", 1, 50);
         let (cell, _) = only(performs(scene.turn()));
@@ -529,14 +539,14 @@ fn evacuating_cordoned_or_unhealthy_cell_gets_no_work() {
 fn sibling_in_zone_outweighs_load() {
     for claimed in [false, true] {
         let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z2")]);
-        scene.beat("c2", mib(300), 0);
+        scene.send_heartbeat("c2", mib(300), 0);
         scene.desire("p", 1, 10);
         let (cell, perform) = only(performs(scene.turn()));
-        assert_eq!(cell.as_str(), "c1", "the emptier one");
-        scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+        assert_eq!(cell.as_str(), "c1", "the emptier cell");
+        scene.answer(&cell, perform.id, Some(Ok(PerformReply { refused: vec![] })));
         if claimed {
             scene.claim("c1", &perform.work[0]);
-            scene.beat("c1", mib(MIB_OF_A_CELL - 10), 1);
+            scene.send_heartbeat("c1", mib(CELL_MIB - 10), 1);
         }
         let update = schemas::definition::DesiredLrpUpdate { instances: Some(2), ..Default::default() };
         scene.decide("p", &process::Command::Update(update));
@@ -558,7 +568,7 @@ fn reelected_leader_starts_without_hand_outs() {
 #[test]
 fn room_of_refused_work_is_used_for_next_work() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-    scene.beat("c2", mib(950), 0);
+    scene.send_heartbeat("c2", mib(950), 0);
     scene.desire("p", 1, 900);
     let (cell, perform) = only(performs(scene.turn()));
     assert_eq!(cell.as_str(), "c1");
@@ -582,7 +592,7 @@ fn messages_with_large_work_stay_within_size_limit() {
     let sizes =
         handed.iter().map(|(_, perform)| schemas::codec::encode(schemas::codec::Form::Json, perform).len());
     assert!(sizes.max() <= Some(limits::MESSAGE_BYTES));
-    assert_eq!(handed.len(), 4, "as few as hold it");
+    assert_eq!(handed.len(), 4, "as few messages as possible");
 }
 
 #[test]
@@ -619,10 +629,10 @@ fn unaccepted_outcome_is_reported_again() {
     let (id, _) = only(outcomes(scene.turn()));
     scene.step(Input::OutcomesAnswered { id, answer: None });
     assert_eq!(outcomes(scene.turn()), []);
-    let (id, _) = only(outcomes(scene.pass(SECOND * 2)));
+    let (id, _) = only(outcomes(scene.advance(SECOND * 2)));
     let refusal = Refusal::new(Code::Unavailable, "does not lead");
     scene.step(Input::OutcomesAnswered { id, answer: Some(Err(refusal)) });
-    assert_eq!(outcomes(scene.pass(SECOND * 2)).len(), 1);
+    assert_eq!(outcomes(scene.advance(SECOND * 2)).len(), 1);
 }
 
 #[test]
@@ -631,11 +641,11 @@ fn error_without_compatible_cells_names_reason() {
     scene.desire("none", 1, 1);
     assert_eq!(errors(scene.turn()), [].into(), "a cell may still appear");
     assert_eq!(
-        errors(scene.pass(Duration::from_secs(6))),
+        errors(scene.advance(Duration::from_secs(6))),
         [("found no compatible cells".to_owned(), 1)].into()
     );
     scene.cell("w", "z1", "windows");
-    scene.beat("w", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("w", mib(CELL_MIB), 0);
     scene.desire("p", 1, 1);
     assert_eq!(errors(scene.turn()), [("found no compatible cells: stack".to_owned(), 1)].into());
 }
@@ -647,7 +657,8 @@ fn instances_spread_over_zones_and_cells_across_turns() {
     let first = performs(scene.turn());
     let zone = |cell: &CellId| if *cell < cell_id("c3") { "z1" } else { "z2" };
     assert_eq!(first.iter().map(|(cell, _)| zone(cell)).collect::<Vec<_>>(), ["z1", "z2"]);
-    // One is claimed and the other is still handed out. The next two go to the other cells.
+    // One of the two instances is claimed, and the other is still handed out. The next two go to the other
+    // cells.
     scene.claim(first[0].0.as_str(), &first[0].1.work[0]);
     let update = schemas::definition::DesiredLrpUpdate { instances: Some(4), ..Default::default() };
     scene.decide("p", &process::Command::Update(update));
@@ -666,7 +677,7 @@ fn work_of_lost_cell_is_placed_again_immediately() {
     assert_ne!(first, second);
     // A restarted rep has lost the work that it was given.
     scene.cell(second.as_str(), "z1", "linux");
-    scene.beat(second.as_str(), mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat(second.as_str(), mib(CELL_MIB), 0);
     let (third, perform) = only(performs(scene.turn()));
     assert_eq!((third, perform.id.number), (second, 2));
 }
@@ -678,7 +689,7 @@ fn heartbeat_before_registration_counts_after_it() {
     scene.turn();
     let incarnation = Incarnation(scene.ids.next(scene.now));
     scene.incarnations.insert(cell_id("c1"), incarnation);
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     assert_eq!(performs(scene.turn()), []);
     scene.cell_event("c1", cell::Event::Appeared(presence(incarnation, "z1", "linux")));
     assert_eq!(performs(scene.turn()).len(), 1);
@@ -693,10 +704,10 @@ fn removed_work_is_dropped() {
     assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1, 2));
     scene.decide("p", &process::Command::Remove);
     assert_eq!((scene.counts().open, scene.counts().performs), (0, 1));
-    // The `Perform` gets no answer. It times out, and its room is free again.
-    scene.pass(SECOND * 11);
+    // The `Perform` gets no answer. It times out, and the room of its work is free again.
+    scene.advance(SECOND * 11);
     assert_eq!(scene.counts(), Counts::default());
-    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 0);
     scene.desire("q", 1, 900);
     assert_eq!(performs(scene.turn()).len(), 1);
 }
@@ -732,9 +743,9 @@ fn ten_thousand_instances_use_bounded_messages_and_leave_no_state() {
     let cells: Vec<String> = (0..10).map(|number| format!("c{number}")).collect();
     let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
     let mut scene = Scene::leading(&named);
-    let large = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 100, ports: 100 };
+    let large = Resources { memory_mb: CELL_MIB, disk_mb: 10_000, containers: 100, ports: 100 };
     for id in &cells {
-        scene.beat(id, large, 0);
+        scene.send_heartbeat(id, large, 0);
     }
     scene.desire("p", limits::INSTANCES, 1);
     let mut effects = scene.turn();
@@ -761,17 +772,17 @@ fn ten_thousand_instances_use_bounded_messages_and_leave_no_state() {
             .sum::<usize>();
         scene.record_outcomes(id, outcomes);
     }
-    assert_eq!((unplaced, messages), (9_000, 7), "as few as hold them");
+    assert_eq!((unplaced, messages), (9_000, 7), "as few messages as possible");
     assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1_000, 9_000));
     for (cell, perform) in handed {
-        scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+        scene.answer(&cell, perform.id, Some(Ok(PerformReply { refused: vec![] })));
         for work in &perform.work {
             scene.claim(cell.as_str(), work);
         }
     }
     scene.decide("p", &process::Command::Remove);
     for id in &cells {
-        scene.beat(id, mib(MIB_OF_A_CELL), 1);
+        scene.send_heartbeat(id, mib(CELL_MIB), 1);
     }
     scene.turn();
     assert_eq!(scene.counts(), Counts::default());
@@ -788,30 +799,27 @@ fn hand_outs_stay_within_outstanding_limit() {
     let first = performs(scene.turn());
     assert_eq!(work(&first), most);
     assert_eq!((performs(scene.turn()), scene.counts().ready), (vec![], most));
-    assert!(
-        scene.auctioneer.alarm().unwrap() > scene.now,
-        "there is nothing to do before something is claimed"
-    );
+    assert!(scene.auctioneer.alarm().unwrap() > scene.now, "nothing is due before work is claimed");
     let mut claims = first.iter().flat_map(|(cell, perform)| perform.work.iter().map(move |one| (cell, one)));
     for (cell, one) in claims.by_ref().take(most / 2 - 1) {
         scene.claim(cell.as_str(), one);
     }
-    assert_eq!(performs(scene.turn()), [], "an auction is worth while for more than one");
+    assert_eq!(performs(scene.turn()), [], "the auction waits until it can place more than one");
     for (cell, one) in claims.by_ref().take(1) {
         scene.claim(cell.as_str(), one);
     }
     assert_eq!(work(&performs(scene.turn())), most / 2);
     assert_eq!(scene.counts().handed_out, most);
-    // Work that is not claimed times out, because its cell did not answer.
-    let later = performs(scene.pass(Settings::default().hand_out));
+    // Work that is not claimed times out if its cell did not answer.
+    let later = performs(scene.advance(Settings::default().hand_out_timeout));
     assert!(work(&later) > 0);
 }
 
 #[test]
 fn large_batch_for_one_cell_is_split_into_messages() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
-    let room = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 1_000, ports: 100 };
-    scene.enlarge("c1", room);
+    let room = Resources { memory_mb: CELL_MIB, disk_mb: 10_000, containers: 1_000, ports: 100 };
+    scene.resize_cell("c1", room);
     let instances = 2 * limits::BATCH + 1;
     scene.desire("p", u32::try_from(instances).unwrap(), 0);
     let handed = performs(scene.turn());
@@ -832,7 +840,7 @@ fn same_inputs_give_same_effects() {
             scene.desire_task(&format!("t{number}"), u64::from(number), Placement::Fail);
         }
         let mut effects = scene.turn();
-        effects.extend(scene.pass(SECOND * 40));
+        effects.extend(scene.advance(SECOND * 40));
         effects
     };
     assert_eq!(run(), run());
@@ -853,14 +861,14 @@ fn leases_are_reported_until_evaluation_is_settled() {
         scene.leases.iter().map(|lease| (lease.evaluation, lease.delivery)).collect::<Vec<_>>()
     };
     assert_eq!(named(&scene), [(evaluation.id, 1)]);
-    scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
-    scene.beat("c1", mib(MIB_OF_A_CELL - 200), 1);
+    scene.answer(&cell, perform.id, Some(Ok(PerformReply { refused: vec![] })));
+    scene.send_heartbeat("c1", mib(CELL_MIB - 200), 1);
     scene.claim("c1", &perform.work[0]);
-    scene.pass(SECOND * 21);
-    assert_eq!(named(&scene), [(evaluation.id, 1); 2], "again, while something of it is not claimed");
+    scene.advance(SECOND * 21);
+    assert_eq!(named(&scene), [(evaluation.id, 1); 2], "repeated while some of its work is not claimed");
     scene.claim("c1", &perform.work[1]);
-    scene.pass(SECOND * 60);
-    assert_eq!(scene.leases.len(), 2, "it is settled");
+    scene.advance(SECOND * 60);
+    assert_eq!(scene.leases.len(), 2, "the evaluation is settled");
 }
 
 #[test]
@@ -870,17 +878,17 @@ fn redelivered_work_waits_until_due() {
     let evaluation = pending(&scene, "p").id;
     scene.decide("p", &process::Command::Unanswered { evaluation, delivery: 1 });
     assert_eq!(performs(scene.turn()), []);
-    assert_eq!(performs(scene.pass(SECOND / 2)), []);
-    assert_eq!(performs(scene.pass(SECOND)).len(), 1);
+    assert_eq!(performs(scene.advance(SECOND / 2)), []);
+    assert_eq!(performs(scene.advance(SECOND)).len(), 1);
     assert_eq!(scene.leases.last().map(|lease| lease.delivery), Some(2));
     for delivery in [2, 3] {
         scene.decide("p", &process::Command::Unanswered { evaluation, delivery });
     }
     let follow_up = pending(&scene, "p");
     assert_eq!(follow_up.previous, Some(evaluation));
-    assert_eq!(performs(scene.pass(SECOND * 59)), []);
-    scene.beat("c1", mib(MIB_OF_A_CELL), 1);
-    assert_eq!(performs(scene.pass(SECOND * 2)).len(), 1);
+    assert_eq!(performs(scene.advance(SECOND * 59)), []);
+    scene.send_heartbeat("c1", mib(CELL_MIB), 1);
+    assert_eq!(performs(scene.advance(SECOND * 2)).len(), 1);
     assert_eq!(scene.leases.last().map(|lease| lease.evaluation), Some(follow_up.id));
 }
 
@@ -898,7 +906,8 @@ fn blocked_evaluation_is_retried_immediately_on_request() {
     assert_eq!((scene.counts().blocked, scene.counts().ready), (0, 1));
 }
 
-/// Work that must not run beside its siblings is tried again as soon as one of them ends, on any cell.
+/// Work that must not run beside its siblings is tried again as soon as one of the siblings ends, on any
+/// cell.
 #[test]
 fn crowded_instance_gets_place_of_ended_sibling() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
@@ -912,7 +921,7 @@ fn crowded_instance_gets_place_of_ended_sibling() {
     let given = performs(effects.clone());
     assert_eq!(given.len(), 2);
     for (cell, perform) in &given {
-        scene.answer(cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+        scene.answer(cell, perform.id, Some(Ok(PerformReply { refused: vec![] })));
         scene.claim(cell.as_str(), &perform.work[0]);
     }
     let (id, told) = only(outcomes(effects));
@@ -926,7 +935,7 @@ fn crowded_instance_gets_place_of_ended_sibling() {
 }
 
 /// An evaluation is given up after refusals in five auctions without a placement in between. Work that only
-/// one cell may run is not sent to that cell again and again.
+/// one cell may run is not sent to this cell again and again.
 #[test]
 fn attempts_count_per_auction_and_reset_on_progress() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
@@ -934,14 +943,14 @@ fn attempts_count_per_auction_and_reset_on_progress() {
     let evaluation = pending(&scene, "p").id;
     let refuse_all = |scene: &mut Scene, but: Option<u32>| {
         let effects = scene.turn();
-        assert_eq!(outcomes(effects.clone()), [], "it is tried again");
+        assert_eq!(outcomes(effects.clone()), [], "the evaluation is not given up yet");
         let given = performs(effects);
         for (cell, perform) in &given {
             let keeps =
                 |work: &Work| matches!(&work.key, WorkKey::Lrp { key, .. } if Some(key.place.index) == but);
             let places = (0..).zip(&perform.work).filter(|(_, work)| !keeps(work));
             let refused = places.map(|(at, _)| (at, "insufficient resources: memory".to_owned())).collect();
-            scene.answer(cell, perform.id, Some(Ok(Performed { refused })));
+            scene.answer(cell, perform.id, Some(Ok(PerformReply { refused })));
             for work in perform.work.iter().filter(|work| keeps(work)) {
                 scene.claim(cell.as_str(), work);
             }

@@ -1,4 +1,5 @@
-//! Tests of preemption: work of lower priority stops for waiting work if an operator has enabled it.
+//! Tests of preemption: if an operator has enabled it, work of lower priority stops to make room for waiting
+//! work.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use schemas::process::{Command, Report, ReportStep};
 use crate::scene::{Scene, domain, errors, guid, mib, only, outcomes, performs};
 
 impl Scene {
-    fn switch(&mut self, on: bool) {
+    fn set_preemption(&mut self, on: bool) {
         let event = Event::Cluster(cluster::Event::PreemptionSwitched { on });
         self.record(Aggregate::Cluster, vec![event]);
     }
@@ -29,12 +30,12 @@ impl Scene {
             let given = performs.into_iter().flat_map(|(_, perform)| perform.work);
             given.collect::<Vec<_>>().iter().for_each(|work| self.claim(cell, work));
         }
-        self.beat(cell, mib(free), 100);
+        self.send_heartbeat(cell, mib(free), 100);
     }
 
     /// Takes a turn and returns the victims and the placement errors. The BBS records the outcomes, and also
     /// the evictions if `recorded` is set.
-    fn evicts(&mut self, recorded: bool) -> (Vec<String>, Vec<String>) {
+    fn take_evictions(&mut self, recorded: bool) -> (Vec<String>, Vec<String>) {
         let effects = self.turn();
         let told = outcomes(effects.clone());
         let evictions: Vec<Eviction> = told.iter().flat_map(|(_, told)| told.evictions.clone()).collect();
@@ -48,7 +49,7 @@ impl Scene {
     }
 
     /// Reports that the container of an instance has ended.
-    fn gone(&mut self, process: &str) {
+    fn end_instance(&mut self, process: &str) {
         let known = self.auctioneer.world().process(&guid(process)).unwrap();
         let place = fixtures::place(0, process);
         let by = known.actual(&place).unwrap().holder().unwrap().clone();
@@ -59,12 +60,12 @@ impl Scene {
     }
 }
 
-/// Returns a full cell with three instances: 900 MB are used and 100 MB are free. A priority of 80 or more
-/// outranks some of them.
+/// Returns a scene with one full cell that has three instances. 900 MB are used and 100 MB are free. Work
+/// with a priority of 80 or more outranks some of the instances.
 fn full() -> Scene {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     // A new leader preempts nothing at first.
-    scene.pass(Duration::from_secs(10));
+    scene.advance(Duration::from_secs(10));
     scene.fill("c1", &[("low", 300, 20), ("lower", 300, 10), ("near", 300, 75)], 100);
     scene
 }
@@ -73,40 +74,40 @@ fn full() -> Scene {
 fn disabled_preemption_stops_nothing() {
     let mut scene = full();
     scene.desire_at("urgent", 400, 80);
-    assert_eq!(scene.evicts(true), (vec![], vec!["insufficient resources: memory".to_owned()]));
+    assert_eq!(scene.take_evictions(true), (vec![], vec!["insufficient resources: memory".to_owned()]));
     // Enabling preemption wakes waiting work immediately.
-    scene.switch(true);
-    assert_eq!(scene.evicts(true).0, ["lower/0"]);
-    scene.switch(false);
+    scene.set_preemption(true);
+    assert_eq!(scene.take_evictions(true).0, ["lower/0"]);
+    scene.set_preemption(false);
     scene.desire_at("another", 400, 90);
-    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+    assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
 }
 
 #[test]
 fn preemptor_gets_room_of_fewest_and_lowest_victims() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 700, 80);
     let error = "insufficient resources: memory; room is being made on c1".to_owned();
-    assert_eq!(scene.evicts(true), (vec!["lower/0".to_owned(), "low/0".to_owned()], vec![error]));
+    assert_eq!(scene.take_evictions(true), (vec!["lower/0".to_owned(), "low/0".to_owned()], vec![error]));
     // The victims are not placed on their old cell, although they fit there before the preemptor does.
-    scene.gone("lower");
-    scene.beat("c1", mib(400), 100);
-    assert!(scene.given().is_empty());
-    scene.gone("low");
-    assert!(scene.given().is_empty(), "nobody has said yet that there is room");
-    scene.beat("c1", mib(700), 100);
-    assert_eq!(scene.given(), ["urgent/0"]);
+    scene.end_instance("lower");
+    scene.send_heartbeat("c1", mib(400), 100);
+    assert!(scene.dispatched().is_empty());
+    scene.end_instance("low");
+    assert!(scene.dispatched().is_empty(), "no heartbeat has reported the room yet");
+    scene.send_heartbeat("c1", mib(700), 100);
+    assert_eq!(scene.dispatched(), ["urgent/0"]);
 }
 
 #[test]
 fn error_of_refused_work_names_cell_of_reserved_room() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 400, 80);
-    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    assert_eq!(scene.take_evictions(true).0, ["lower/0"]);
     scene.cell("c2", "z1", "linux");
-    scene.beat("c2", mib(400), 100);
+    scene.send_heartbeat("c2", mib(400), 100);
     for _ in 0..5 {
         let (cell, perform) = only(performs(scene.turn()));
         assert_eq!(cell.as_str(), "c2");
@@ -114,63 +115,66 @@ fn error_of_refused_work_names_cell_of_reserved_room() {
     }
     let error = "no image; room is being made on c1".to_owned();
     assert_eq!(errors(scene.turn()), [(error, 1)].into());
-    scene.beat("c2", mib(0), 100);
+    scene.send_heartbeat("c2", mib(0), 100);
     scene.desire_at("later", 100, 20);
-    assert!(scene.given().is_empty(), "its room is kept");
-    scene.gone("lower");
-    scene.beat("c1", mib(400), 100);
-    assert_eq!(scene.given(), ["urgent/0"]);
+    assert!(scene.dispatched().is_empty(), "the room stays reserved");
+    scene.end_instance("lower");
+    scene.send_heartbeat("c1", mib(400), 100);
+    assert_eq!(scene.dispatched(), ["urgent/0"]);
 }
 
 #[test]
 fn higher_priority_takes_freed_room_without_second_eviction() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 400, 80);
-    assert_eq!(scene.evicts(true).0, ["lower/0"]);
-    scene.gone("lower");
+    assert_eq!(scene.take_evictions(true).0, ["lower/0"]);
+    scene.end_instance("lower");
     scene.desire_at("most", 400, 100);
-    scene.beat("c1", mib(400), 100);
-    assert_eq!(scene.given(), ["most/0"]);
-    let later: Vec<Effect> = scene.pass(Duration::from_secs(20));
-    assert!(outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()), "it waits a while");
+    scene.send_heartbeat("c1", mib(400), 100);
+    assert_eq!(scene.dispatched(), ["most/0"]);
+    let later: Vec<Effect> = scene.advance(Duration::from_secs(20));
+    assert!(
+        outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()),
+        "the preemptor waits before it evicts again"
+    );
 }
 
 #[test]
 fn new_leader_derives_reservations_from_log() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 700, 80);
-    assert_eq!(scene.evicts(true).0.len(), 2);
+    assert_eq!(scene.take_evictions(true).0.len(), 2);
     scene.elect("other", 2);
     scene.elect("a", 3);
-    scene.beat("c1", mib(100), 0);
-    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
-    scene.gone("lower");
-    scene.beat("c1", mib(400), 0);
-    assert!(scene.given().is_empty(), "its room is kept");
+    scene.send_heartbeat("c1", mib(100), 0);
+    assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
+    scene.end_instance("lower");
+    scene.send_heartbeat("c1", mib(400), 0);
+    assert!(scene.dispatched().is_empty(), "the room stays reserved");
 }
 
 #[test]
 fn new_leader_evicts_nothing_until_settled() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 400, 80);
-    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    assert_eq!(scene.take_evictions(true).0, ["lower/0"]);
     scene.elect("other", 2);
-    scene.gone("lower");
+    scene.end_instance("lower");
     scene.elect("a", 3);
     // This heartbeat was created before the container ended.
-    scene.beat("c1", mib(100), 0);
-    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
-    scene.beat("c1", mib(400), 0);
-    assert_eq!(scene.given(), ["urgent/0"]);
+    scene.send_heartbeat("c1", mib(100), 0);
+    assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
+    scene.send_heartbeat("c1", mib(400), 0);
+    assert_eq!(scene.dispatched(), ["urgent/0"]);
     // Work that still finds no room is tried again after the settling time.
     scene.desire_at("another", 300, 80);
-    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
-    scene.pass(Duration::from_secs(5));
-    scene.beat("c1", mib(0), 100);
-    let effects = scene.pass(Duration::from_secs(5));
+    assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
+    scene.advance(Duration::from_secs(5));
+    scene.send_heartbeat("c1", mib(0), 100);
+    let effects = scene.advance(Duration::from_secs(5));
     let victims = |told: &Outcomes| told.evictions.len();
     assert_eq!(outcomes(effects).iter().map(|(_, told)| victims(told)).sum::<usize>(), 1);
 }
@@ -178,34 +182,37 @@ fn new_leader_evicts_nothing_until_settled() {
 #[test]
 fn recorded_eviction_counts_without_bbs_answer() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 700, 80);
     let told = outcomes(scene.turn());
-    // One of two evictions was recorded, and the BBS does not answer.
+    // The BBS recorded one of two evictions and does not answer.
     let first = told.iter().flat_map(|(_, told)| &told.evictions).next().unwrap().clone();
-    let WorkKey::Lrp { key, .. } = &first.victim else { panic!("it is an instance") };
+    let WorkKey::Lrp { key, .. } = &first.victim else { panic!("the victim is an instance") };
     scene.decide(key.process_guid.as_str(), &Command::Evict(Box::new(first.clone())));
     for (id, _) in told {
         scene.step(Input::OutcomesAnswered { id, answer: None });
     }
-    scene.gone(key.process_guid.as_str());
-    scene.beat("c1", mib(100), 100);
-    let later = scene.pass(Duration::from_secs(5));
-    assert!(outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()), "it waits for that");
+    scene.end_instance(key.process_guid.as_str());
+    scene.send_heartbeat("c1", mib(100), 100);
+    let later = scene.advance(Duration::from_secs(5));
+    assert!(
+        outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()),
+        "the preemptor waits for the recorded eviction"
+    );
 }
 
-/// Makes the auctioneer request an eviction on c1 without an answer, and give it up because the cell is
-/// cordoned. Returns the messages that the BBS may still record.
-fn given_up(scene: &mut Scene) -> Vec<Outcomes> {
-    scene.switch(true);
+/// Makes the auctioneer request an eviction on c1 that gets no answer. The auctioneer then gives up the
+/// eviction because the cell is cordoned. Returns the messages that the BBS may still record.
+fn abandon_eviction(scene: &mut Scene) -> Vec<Outcomes> {
+    scene.set_preemption(true);
     scene.desire_at("urgent", 400, 80);
     let told = outcomes(scene.turn());
     for (id, _) in &told {
         scene.step(Input::OutcomesAnswered { id: *id, answer: None });
     }
     scene.cell_event("c1", schemas::cell::Event::Cordoned {});
-    scene.pass(Duration::from_secs(4));
-    scene.beat("c1", mib(100), 100);
+    scene.advance(Duration::from_secs(4));
+    scene.send_heartbeat("c1", mib(100), 100);
     scene.turn();
     told.into_iter().map(|(_, told)| told).collect()
 }
@@ -213,82 +220,82 @@ fn given_up(scene: &mut Scene) -> Vec<Outcomes> {
 #[test]
 fn eviction_recorded_after_give_up_keeps_reservation() {
     let mut scene = full();
-    let told = given_up(&mut scene);
+    let told = abandon_eviction(&mut scene);
     scene.cell_event("c1", schemas::cell::Event::Uncordoned {});
     let eviction = told.iter().flat_map(|told| &told.evictions).next().unwrap().clone();
     scene.decide("lower", &Command::Evict(Box::new(eviction)));
     // The room that is already free is part of the reservation.
     scene.desire_at("later", 100, 20);
-    assert!(scene.given().is_empty(), "its room is kept");
-    scene.gone("lower");
-    scene.beat("c1", mib(400), 100);
-    assert_eq!(scene.given(), ["urgent/0"]);
+    assert!(scene.dispatched().is_empty(), "the room stays reserved");
+    scene.end_instance("lower");
+    scene.send_heartbeat("c1", mib(400), 100);
+    assert_eq!(scene.dispatched(), ["urgent/0"]);
 }
 
 #[test]
 fn error_recorded_after_give_up_is_evaluated_again() {
     let mut scene = full();
-    for told in given_up(&mut scene) {
+    for told in abandon_eviction(&mut scene) {
         scene.record_outcomes(0, told);
     }
     let known = scene.auctioneer.world().process(&guid("urgent")).unwrap();
     let state = &known.actual(&fixtures::place(0, "urgent")).unwrap().state;
     let said = "insufficient resources: memory; room is being made on c1";
     assert_eq!(*state, State::Unclaimed { placement_error: Some(said.into()) });
-    assert_eq!(scene.evicts(true).1, ["unable to communicate to compatible cells: cordoned"]);
+    assert_eq!(scene.take_evictions(true).1, ["unable to communicate to compatible cells: cordoned"]);
 }
 
 #[test]
 fn unaccepted_eviction_is_chosen_again() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 400, 80);
-    assert_eq!(scene.evicts(false).0, ["lower/0"]);
-    scene.beat("c1", mib(100), 100);
-    let effects = scene.pass(Duration::from_secs(31));
+    assert_eq!(scene.take_evictions(false).0, ["lower/0"]);
+    scene.send_heartbeat("c1", mib(100), 100);
+    let effects = scene.advance(Duration::from_secs(31));
     let again: Vec<String> = outcomes(effects)
         .iter()
         .flat_map(|(_, told)| &told.evictions)
         .map(|one| one.victim.to_string())
         .collect();
     assert_eq!(again, Vec::<String>::new(), "the cell is silent");
-    scene.beat("c1", mib(100), 100);
-    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    scene.send_heartbeat("c1", mib(100), 100);
+    assert_eq!(scene.take_evictions(true).0, ["lower/0"]);
 }
 
 #[test]
 fn task_that_may_not_wait_preempts_nothing() {
     let mut scene = full();
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_task("job", 400, Placement::Fail);
-    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+    assert_eq!(scene.take_evictions(true).0, Vec::<String>::new());
 }
 
 #[test]
 fn work_waiting_for_cordoned_cell_preempts_on_another_cell() {
     let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
-    scene.pass(Duration::from_secs(10));
-    scene.beat("c2", mib(0), 100);
+    scene.advance(Duration::from_secs(10));
+    scene.send_heartbeat("c2", mib(0), 100);
     scene.fill("c1", &[("low", 900, 20)], 0);
-    scene.beat("c1", mib(0), 100);
-    scene.beat("c2", mib(900), 100);
+    scene.send_heartbeat("c1", mib(0), 100);
+    scene.send_heartbeat("c2", mib(900), 100);
     scene.fill("c2", &[("higher", 900, 30)], 0);
-    scene.switch(true);
+    scene.set_preemption(true);
     scene.desire_at("urgent", 900, 80);
-    assert_eq!(scene.evicts(true).0, ["low/0"]);
-    scene.gone("low");
+    assert_eq!(scene.take_evictions(true).0, ["low/0"]);
+    scene.end_instance("low");
     scene.cell_event("c1", schemas::cell::Event::Cordoned {});
-    scene.pass(Duration::from_secs(9));
-    scene.beat("c1", mib(900), 100);
-    scene.beat("c2", mib(0), 100);
+    scene.advance(Duration::from_secs(9));
+    scene.send_heartbeat("c1", mib(900), 100);
+    scene.send_heartbeat("c2", mib(0), 100);
     // The work is tried again after at most 30 s.
     let mut victims = vec![];
     for _ in 0..5 {
-        let told = outcomes(scene.pass(Duration::from_secs(5)));
+        let told = outcomes(scene.advance(Duration::from_secs(5)));
         let of = told.iter().flat_map(|(_, told)| &told.evictions).map(|one| one.victim.to_string());
         victims.extend(of);
-        scene.beat("c1", mib(900), 100);
-        scene.beat("c2", mib(0), 100);
+        scene.send_heartbeat("c1", mib(900), 100);
+        scene.send_heartbeat("c2", mib(0), 100);
     }
     assert_eq!(victims, ["higher/0"]);
 }

@@ -14,9 +14,9 @@ use schemas::definition::{Definition, Placement, Ports, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::Evaluation;
 use schemas::message::{
-    Done, Heartbeat, Lease, Outcomes, Perform, PerformId, Performed, PlacementOutcome, Work,
+    Ack, Heartbeat, Lease, Outcomes, Perform, PerformId, PerformReply, PlacementOutcome, Work,
 };
-use schemas::names::{CellId, ClusterId, Domain, Ids, Incarnation, InstanceGuid, Stack, Zone};
+use schemas::names::{CellId, ClusterId, Domain, IdGenerator, Incarnation, InstanceGuid, Stack, Zone};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::{Constraint, Resources};
 use schemas::{Decision, Position, Refusal, Timestamp, task};
@@ -24,7 +24,7 @@ use schemas::{Decision, Position, Refusal, Timestamp, task};
 pub(crate) use fixtures::{cell_id, process_guid as guid, service_id as name};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const MIB_OF_A_CELL: u64 = 1000;
+pub(crate) const CELL_MIB: u64 = 1000;
 
 pub(crate) fn domain() -> Domain {
     fixtures::domain("d")
@@ -35,7 +35,7 @@ pub(crate) fn mib(memory_mb: u64) -> Resources {
 }
 
 /// Returns resources for as many containers as one auction may place.
-pub(crate) fn roomy(memory_mb: u64) -> Resources {
+pub(crate) fn large_resources(memory_mb: u64) -> Resources {
     Resources { memory_mb, disk_mb: 20_000, containers: 2_000, ports: 100 }
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn definition(memory_mb: u64) -> Definition {
     }
 }
 
-pub(crate) fn done() -> Done {
-    Done { position: Position(0), version: 0 }
+pub(crate) fn done() -> Ack {
+    Ack { position: Position(0), version: 0 }
 }
 
 /// An auctioneer, its log, and the reps' side of the protocol.
@@ -64,7 +64,7 @@ pub(crate) struct Scene {
     pub(crate) auctioneer: Auctioneer,
     pub(crate) now: Timestamp,
     pub(crate) position: u64,
-    pub(crate) ids: Ids,
+    pub(crate) ids: IdGenerator,
     pub(crate) incarnations: BTreeMap<CellId, Incarnation>,
     pub(crate) sequence: u64,
     /// Reason for the next decision.
@@ -72,14 +72,14 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Creates a founded cluster and an auctioneer that has read the log and does not lead.
+    /// Creates a founded cluster with an auctioneer that has read the log and does not lead.
     pub(crate) fn founded() -> Self {
         let mut scene = Self {
             leases: vec![],
             auctioneer: Auctioneer::new(name("a"), Settings::default()),
             now: Timestamp::from_millis(1_000_000),
             position: 0,
-            ids: Ids::new(7),
+            ids: IdGenerator::new(7),
             incarnations: BTreeMap::new(),
             sequence: 0,
             reason: None,
@@ -90,7 +90,7 @@ impl Scene {
             vec![Event::Cluster(cluster::Event::Founded { id, shards: 4, format: 1 })],
         );
         let effects = scene.step(Input::CaughtUp);
-        assert_eq!(leads(&effects), [1], "nobody ever led: it campaigns at once");
+        assert_eq!(campaign_terms(&effects), [1], "no leader was ever elected: it campaigns at once");
         scene
     }
 
@@ -99,19 +99,19 @@ impl Scene {
         let mut scene = Self::founded();
         for (id, zone) in cells {
             scene.cell(id, zone, "linux");
-            scene.beat(id, mib(MIB_OF_A_CELL), 0);
+            scene.send_heartbeat(id, mib(CELL_MIB), 0);
         }
         scene.elect("a", 1);
         scene
     }
 
-    /// Creates a scene like [`Scene::leading`] with `count` cells that have the capacity of [`roomy`] and
+    /// Creates a scene like [`Scene::leading`] with `count` cells that have the capacity of [`large_resources`] and
     /// 20,000 MiB each.
     pub(crate) fn leading_many(count: usize) -> Self {
         let cells: Vec<String> = (0..count).map(|number| format!("c{number}")).collect();
         let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
         let mut scene = Self::leading(&named);
-        cells.iter().for_each(|id| scene.enlarge(id, roomy(20_000)));
+        cells.iter().for_each(|id| scene.resize_cell(id, large_resources(20_000)));
         scene
     }
 
@@ -142,7 +142,7 @@ impl Scene {
     }
 
     /// Advances the time and fires each alarm that is due.
-    pub(crate) fn pass(&mut self, length: Duration) -> Vec<Effect> {
+    pub(crate) fn advance(&mut self, length: Duration) -> Vec<Effect> {
         let end = self.now + length;
         let mut effects = vec![];
         while let Some(at) = self.auctioneer.alarm().filter(|at| *at <= end) {
@@ -172,11 +172,11 @@ impl Scene {
         self.record(Aggregate::Cluster, vec![Event::Cluster(event)])
     }
 
-    /// Gives a cell in zone z1 another size and empties it.
-    pub(crate) fn enlarge(&mut self, id: &str, total: Resources) {
+    /// Gives a cell in zone z1 a different size and removes all of its work.
+    pub(crate) fn resize_cell(&mut self, id: &str, total: Resources) {
         let presence = presence(self.incarnations[&cell_id(id)], "z1", "linux");
         self.cell_event(id, cell::Event::Appeared(Presence { total, ..presence }));
-        self.beat(id, total, 0);
+        self.send_heartbeat(id, total, 0);
     }
 
     pub(crate) fn cell(&mut self, id: &str, zone: &str, stack: &str) {
@@ -190,18 +190,22 @@ impl Scene {
         self.record(Aggregate::Cell(cell_id(id)), vec![Event::Cell(event)]);
     }
 
-    /// Sends a heartbeat of the incarnation in the log, with these free resources and this last `Perform` of
-    /// term 1.
-    pub(crate) fn beat(&mut self, id: &str, free: Resources, performed: u64) -> Vec<Effect> {
+    /// Sends a heartbeat of the incarnation that the log names. It contains these free resources, and as the
+    /// last `Perform` this one of term 1.
+    pub(crate) fn send_heartbeat(&mut self, id: &str, free: Resources, performed: u64) -> Vec<Effect> {
         self.sequence += 1;
         let heartbeat = self.heartbeat(id, free, performed);
         self.step(Input::Heartbeat(heartbeat))
     }
 
     /// Sends a heartbeat of an empty cell after applying a change to it.
-    pub(crate) fn beat_that(&mut self, id: &str, change: impl FnOnce(&mut Heartbeat)) -> Vec<Effect> {
+    pub(crate) fn send_changed_heartbeat(
+        &mut self,
+        id: &str,
+        change: impl FnOnce(&mut Heartbeat),
+    ) -> Vec<Effect> {
         self.sequence += 1;
-        let mut heartbeat = self.heartbeat(id, mib(MIB_OF_A_CELL), 0);
+        let mut heartbeat = self.heartbeat(id, mib(CELL_MIB), 0);
         change(&mut heartbeat);
         self.step(Input::Heartbeat(heartbeat))
     }
@@ -227,10 +231,10 @@ impl Scene {
         let epoch = known.map_or(Epoch(self.now.next()), |process| process.epoch);
         let context = process::Context {
             now: self.now.next(),
-            fresh: true,
+            is_fresh: true,
             present: &|_| true,
             known: &|_| true,
-            numbered: &|_| {},
+            for_each_cell: &|_| {},
         };
         let events = process::decide(known, command, context).unwrap();
         if let process::Command::Evict(eviction) = command {
@@ -244,7 +248,7 @@ impl Scene {
         self.decide(process, &process::Command::Desire(Box::new(lrp)));
     }
 
-    /// Records a rep's report on work that it was given.
+    /// Records the report of a rep on work that was sent to it.
     pub(crate) fn report(&mut self, cell: &str, work: &Work, step: Lrp) {
         let WorkKey::Lrp { key, epoch } = &work.key else { panic!("{:?}", work.key) };
         let report = Report {
@@ -307,14 +311,14 @@ impl Scene {
         &mut self,
         cell: &CellId,
         id: PerformId,
-        answer: Option<Result<Performed, Refusal>>,
+        answer: Option<Result<PerformReply, Refusal>>,
     ) -> Vec<Effect> {
         self.step(Input::Performed { cell: cell.clone(), id, answer })
     }
 
     pub(crate) fn refuse(&mut self, cell: &CellId, perform: &Perform, reason: &str) {
         let refused = (0..).zip(&perform.work).map(|(place, _)| (place, reason.to_owned())).collect();
-        self.answer(cell, perform.id, Some(Ok(Performed { refused })));
+        self.answer(cell, perform.id, Some(Ok(PerformReply { refused })));
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -330,7 +334,7 @@ pub(crate) fn presence(incarnation: Incarnation, zone: &str, stack: &str) -> Pre
         stack: Stack::new(stack).unwrap(),
         placement_tags: BTreeSet::new(),
         attributes: schemas::attributes::Attributes::default(),
-        total: mib(MIB_OF_A_CELL),
+        total: mib(CELL_MIB),
     }
 }
 
@@ -350,7 +354,7 @@ pub(crate) fn outcomes(effects: Vec<Effect>) -> Vec<(u64, Outcomes)> {
     effects.into_iter().filter_map(outcome).collect()
 }
 
-pub(crate) fn leads(effects: &[Effect]) -> Vec<u64> {
+pub(crate) fn campaign_terms(effects: &[Effect]) -> Vec<u64> {
     let lead = |effect: &Effect| match effect {
         Effect::Lead(lead) => Some(lead.term),
         Effect::Perform { .. } | Effect::Outcomes { .. } | Effect::Beat(_) => None,

@@ -22,7 +22,7 @@ impl Batch<'_> {
     }
 
     /// Returns the aggregate that a decision about a periodic task names.
-    pub(super) fn named_periodic(
+    pub(super) fn periodic_aggregate(
         &self,
         guid: &PeriodicGuid,
         command: &periodic::Command,
@@ -50,7 +50,8 @@ impl Batch<'_> {
         command: &periodic::Command,
     ) -> Result<Vec<Event>, Refusal> {
         let exists = |guid: &TaskGuid| self.task(guid).is_some_and(|task| task.state.is_some());
-        let context = periodic::Context { now: self.at, runs: &|guid| self.runs(guid), exists: &exists };
+        let context =
+            periodic::Context { now: self.at, runs: &|guid| self.has_live_task(guid), task_exists: &exists };
         let events = periodic::decide(self.periodic(guid), command, context)?;
         Ok(events.into_iter().map(Event::Periodic).collect())
     }
@@ -63,7 +64,7 @@ impl Batch<'_> {
     }
 
     /// Returns the aggregate that a decision about a parameterised task names.
-    pub(super) fn named_parameterised(
+    pub(super) fn parameterised_aggregate(
         &self,
         guid: &ParameterisedGuid,
         command: &parameterised::Command,
@@ -90,40 +91,40 @@ impl Batch<'_> {
         command: &parameterised::Command,
     ) -> Result<Vec<Event>, Refusal> {
         let exists = |guid: &TaskGuid| self.task(guid).is_some_and(|task| task.state.is_some());
-        let fewer = |guid: &ParameterisedGuid, most| self.run_fewer(guid, most);
-        let context = parameterised::Context { fewer: &fewer, exists: &exists };
+        let fewer = |guid: &ParameterisedGuid, most| self.has_fewer_live(guid, most);
+        let context = parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &exists };
         let events = parameterised::decide(self.parameterised(guid), command, context)?;
         Ok(events.into_iter().map(Event::Parameterised).collect())
     }
 
     /// Returns the version that the first dispatch with the same key produced; `None` if the command does not
     /// repeat a dispatch.
-    pub(super) fn dispatched(&self, command: &AggregateCommand) -> Result<Option<u64>, Refusal> {
+    pub(super) fn dispatched_version(&self, command: &AggregateCommand) -> Result<Option<u64>, Refusal> {
         let AggregateCommand::Parameterised(guid, command) = command else { return Ok(None) };
-        parameterised::answered(self.parameterised(guid), command)
+        parameterised::repeated_dispatch(self.parameterised(guid), command)
     }
 
     /// Returns `true` if fewer than `most` tasks of a parameterised task are PENDING or RUNNING, including
     /// the decisions of the batch.
-    fn run_fewer(&self, guid: &ParameterisedGuid, most: u32) -> bool {
+    fn has_fewer_live(&self, guid: &ParameterisedGuid, most: u32) -> bool {
         let most = most as usize;
-        let recorded = self.world.dispatched_of(guid).filter(|task| !self.tasks.contains_key(&task.guid));
-        let of = |task: &TaskGuid| task.dispatched().is_some_and(|(of, _)| of == *guid);
+        let recorded = self.world.dispatched_by(guid).filter(|task| !self.tasks.contains_key(&task.guid));
+        let of = |task: &TaskGuid| task.dispatch_source().is_some_and(|(of, _)| of == *guid);
         let decided = self.tasks.iter().filter(|(task, _)| of(task)).filter_map(|(_, task)| task.as_ref());
         recorded.chain(decided).filter(|task| task.is_live()).take(most).count() < most
     }
 
     /// Returns `true` if a task of a periodic task is PENDING or RUNNING, including the decisions of the
     /// batch.
-    fn runs(&self, guid: &PeriodicGuid) -> bool {
+    fn has_live_task(&self, guid: &PeriodicGuid) -> bool {
         let recorded = self.world.launched_by(guid).filter(|task| !self.tasks.contains_key(&task.guid));
-        let decided = self.tasks.iter().filter(|(task, _)| task.periodic().as_ref() == Some(guid));
+        let decided = self.tasks.iter().filter(|(task, _)| task.launching_periodic().as_ref() == Some(guid));
         recorded.chain(decided.filter_map(|(_, task)| task.as_ref())).any(Task::is_live)
     }
 
-    /// Returns the tasks that a decision launches, with the definition from before the decision. Other
-    /// changes of the same decision apply from the next launch on.
-    pub(super) fn launches(&self, command: &AggregateCommand, events: &[Event]) -> Vec<DesiredTask> {
+    /// Returns the tasks that a decision launches. They use the definition that was valid before the
+    /// decision. If the decision also changes the definition, the change applies to later launches only.
+    pub(super) fn launched_tasks(&self, command: &AggregateCommand, events: &[Event]) -> Vec<DesiredTask> {
         if let AggregateCommand::Parameterised(guid, _) = command {
             let events: Vec<_> = events.iter().filter_map(Event::as_parameterised).cloned().collect();
             return self.parameterised(guid).map(|known| known.tasks(&events)).unwrap_or_default();
@@ -144,7 +145,7 @@ impl Batch<'_> {
     }
 
     /// Returns the decision about a launched task.
-    pub(super) fn launched(
+    pub(super) fn launch_decision(
         &mut self,
         queued: &QueuedCommand,
         desired: DesiredTask,
@@ -155,7 +156,7 @@ impl Batch<'_> {
         let world = self.world;
         let context = task::Context { now: at, present: &|cell| world.is_present(cell) };
         // A dispatched task was requested by an actor; a scheduled launch was not.
-        let dispatched = guid.dispatched().is_some();
+        let dispatched = guid.dispatch_source().is_some();
         let desired = Box::new(desired);
         let command =
             if dispatched { task::Command::Desire(desired) } else { task::Command::Launch(desired) };
@@ -166,7 +167,8 @@ impl Batch<'_> {
             aggregate: Aggregate::Task { guid, domain, epoch: Epoch(at) },
             at,
             actor: queued.actor.clone(),
-            // The request id belongs to the launch, which answers a repeated request.
+            // The request id is recorded with the decision about the launch, from which a repeated request is
+            // answered.
             request_id: None,
             request_digest: None,
             cause: Some(cause.decision),

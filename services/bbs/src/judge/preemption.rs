@@ -1,4 +1,4 @@
-//! Checks of preemption. The preemptor is another aggregate than the victim, usually on another shard.
+//! Checks of preemption. The preemptor and the victim are different aggregates, usually on different shards.
 
 use schemas::actual::Actual;
 use schemas::container::WorkKey;
@@ -9,22 +9,22 @@ use schemas::{Cause, Code, Refusal};
 use super::Batch;
 
 impl Batch<'_> {
-    /// Checks that preemption is on and that the preemptor still waits as it did when the auctioneer judged
-    /// it. Returns the cause of the preemptor's work.
+    /// Checks that preemption is on, and that the preemptor is still waiting in the state in which the
+    /// auctioneer judged it. Returns the cause of the preemptor's work.
     ///
     /// # Errors
-    /// `ResourceConflict` if preemption is off, `Unavailable` if this BBS has not read the log as far as the
-    /// auctioneer, `StaleRecord` if the work no longer waits in that way.
-    pub(super) fn preempts(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
+    /// `ResourceConflict` if preemption is off, `Unavailable` if the auctioneer has read more of the log than
+    /// this BBS, `StaleRecord` if the work is no longer waiting in that state.
+    pub(super) fn check_preemption(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
         if !self.cluster().is_some_and(|cluster| cluster.preemption) {
-            let why = "preemption is switched off: muster cluster preemption on";
+            let why = "preemption is off: enable it with muster cluster preemption on";
             return Err(Refusal::new(Code::ResourceConflict, why));
         }
         if self.is_ahead(preemptor) {
             return Err(Refusal::behind());
         }
-        self.waits(preemptor).ok_or_else(|| {
-            let why = format!("{} doesn't wait for room as the auctioneer judged it", preemptor.work);
+        self.waiting_cause(preemptor).ok_or_else(|| {
+            let why = format!("{} no longer waits for room as the auctioneer assumed", preemptor.work);
             Refusal::new(Code::StaleRecord, why)
         })
     }
@@ -40,13 +40,14 @@ impl Batch<'_> {
         }
     }
 
-    /// Returns the cause of work that waits for room; `None` if it does not wait in that way.
-    fn waits(&self, preemptor: &Preemptor) -> Option<Cause> {
+    /// Returns the cause of work that waits for room; `None` if the work is not waiting in the state that
+    /// `preemptor` names.
+    fn waiting_cause(&self, preemptor: &Preemptor) -> Option<Cause> {
         match &preemptor.work {
             WorkKey::Lrp { key, epoch } => {
                 let process = self.process(&key.process_guid).filter(|process| process.epoch == *epoch)?;
                 let desired = process.desired.as_ref()?;
-                let slot = process.slot(&key.place).filter(|_| process.wants(&key.place))?;
+                let slot = process.slot(&key.place).filter(|_| process.is_desired(&key.place))?;
                 let open = |lrp: &&Actual| lrp.is_unclaimed() && lrp.since == preemptor.attempt;
                 slot.actual.as_ref().filter(open)?;
                 (desired.priority == preemptor.priority).then_some(slot.cause)

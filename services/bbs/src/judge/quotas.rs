@@ -1,4 +1,4 @@
-//! Quota checks: a client's command must not grow its domain beyond its quotas.
+//! Quota checks: a client's command must not grow the usage of its domain beyond the quotas of the domain.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use schemas::{Refusal, desired, parameterised, periodic, task};
 use super::Batch;
 use crate::command::{AggregateCommand, QueuedCommand};
 
-/// Growth of each domain through commands that the World does not include yet.
+/// Growth of each domain: the usage that is added by commands that the World does not include yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Growth(BTreeMap<Domain, Usage>);
 
 impl Growth {
-    fn of(&self, domain: &Domain) -> Usage {
+    fn get(&self, domain: &Domain) -> Usage {
         self.0.get(domain).copied().unwrap_or_default()
     }
 
@@ -33,7 +33,7 @@ impl Growth {
     /// Subtracts the growth through a batch that was added before.
     pub(crate) fn subtract_all(&mut self, other: &Self) {
         for (domain, less) in &other.0 {
-            let left = self.of(domain).minus(*less);
+            let left = self.get(domain).minus(*less);
             if left.is_empty() {
                 self.0.remove(domain);
             } else {
@@ -54,7 +54,8 @@ impl Batch<'_> {
         let added = |sum: Usage, event| sum.plus(self.added(&queued.command, event));
         let more = events.iter().fold(Usage::default(), added);
         if !more.is_empty() {
-            let used = self.world.usage(domain).plus(self.flying.of(domain)).plus(self.growth.of(domain));
+            let used =
+                self.world.usage(domain).plus(self.in_flight.get(domain)).plus(self.growth.get(domain));
             self.world.quotas(domain).admit(domain, used, more)?;
         }
         Ok(more)

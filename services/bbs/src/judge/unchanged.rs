@@ -9,11 +9,11 @@ use crate::command::{AggregateCommand, QueuedCommand};
 
 /// Position of the last decision about an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
+enum LastDecision {
     /// Position in the log; 0 if there is none.
     Recorded(Position),
-    /// The aggregate is unknown. Its last decision may be anywhere up to this position, up to which some
-    /// aggregates were forgotten.
+    /// The World does not know the aggregate and may have forgotten it. Aggregates were forgotten up to this
+    /// position, so the last decision is not after it.
     Forgotten(Position),
     /// The decision is in the entry that is being made.
     Decided,
@@ -22,37 +22,36 @@ enum Last {
 impl Batch<'_> {
     /// Refuses a command with `if_position` if a decision about its aggregate was made after that position.
     ///
-    /// Compare-and-set keeps this valid until the entry is stored: if another entry reaches the subject
-    /// first, the command is judged again.
+    /// Compare-and-set keeps the result of this check valid until the entry is stored: if another entry
+    /// reaches the subject first, the command is judged again.
     pub(super) fn check_unchanged(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
         let Some(planned) = queued.envelope.if_position else { return Ok(()) };
         let here = self.world.position();
         if planned > here {
             let why = format!(
-                "this BBS has read the log up to position {here}, and not up to {planned}: try again"
+                "this BBS has read the log up to position {here}, but not up to {planned}: try again"
             );
             return Err(Refusal::new(Code::Unavailable, why));
         }
         let Some((what, last)) = self.last_decision(&queued.command) else { return Ok(()) };
         let since = match last {
-            Last::Recorded(at) | Last::Forgotten(at) if at <= planned => return Ok(()),
-            Last::Recorded(at) => format!("the last decision about it stands at {at}"),
-            Last::Forgotten(_) => {
-                let why = format!(
-                    "whether {what} was there since position {planned} is not known any more: plan again"
-                );
+            LastDecision::Recorded(at) | LastDecision::Forgotten(at) if at <= planned => return Ok(()),
+            LastDecision::Recorded(at) => format!("its last decision is at position {at}"),
+            LastDecision::Forgotten(_) => {
+                let why =
+                    format!("it is unknown whether {what} existed after position {planned}: plan again");
                 return Err(Refusal::new(Code::ResourceConflict, why));
             }
-            Last::Decided => "the last decision about it is being recorded".to_owned(),
+            LastDecision::Decided => "a decision about it is being recorded".to_owned(),
         };
-        let why = format!("{what} has changed since position {planned}, {since}: plan again");
+        let why = format!("{what} has changed since position {planned} ({since}): plan again");
         Err(Refusal::new(Code::ResourceConflict, why))
     }
 
     /// Returns a description of the command's aggregate and its last decision; `None` for commands that
     /// clients never send.
-    fn last_decision(&self, command: &AggregateCommand) -> Option<(String, Last)> {
-        let forgotten = Last::Forgotten(self.world.forgotten());
+    fn last_decision(&self, command: &AggregateCommand) -> Option<(String, LastDecision)> {
+        let forgotten = LastDecision::Forgotten(self.world.forgotten());
         let (what, decided, recorded) = match command {
             AggregateCommand::Process(guid, _) => {
                 let known = self.world.process(guid).map(|process| process.last_decision);
@@ -70,33 +69,36 @@ impl Batch<'_> {
                 let known = self.world.parameterised(guid).map(|known| known.last_decision);
                 (format!("parameterised task {guid}"), self.parameterised.contains_key(guid), known)
             }
-            AggregateCommand::Refresh(domain, _) => {
-                (format!("domain {domain}"), self.domains.contains_key(domain), Some(self.last_on(command)))
-            }
+            AggregateCommand::Refresh(domain, _) => (
+                format!("domain {domain}"),
+                self.domains.contains_key(domain),
+                Some(self.last_decision_on(command)),
+            ),
             AggregateCommand::Limit(order) => {
                 let decided = self.limited.contains_key(&order.domain);
-                (format!("domain {}", order.domain), decided, Some(self.last_on(command)))
+                (format!("domain {}", order.domain), decided, Some(self.last_decision_on(command)))
             }
             AggregateCommand::Cell(id, _) => {
-                (format!("cell {id}"), self.cells.contains_key(id), Some(self.last_on(command)))
+                (format!("cell {id}"), self.cells.contains_key(id), Some(self.last_decision_on(command)))
             }
             AggregateCommand::Cluster(_) => {
-                ("the cluster".to_owned(), self.cluster.is_some(), Some(self.last_on(command)))
+                ("the cluster".to_owned(), self.cluster.is_some(), Some(self.last_decision_on(command)))
             }
-            AggregateCommand::Seen(..)
-            | AggregateCommand::Lost(..)
+            AggregateCommand::RecordPresence(..)
+            | AggregateCommand::DeclareLost(..)
             | AggregateCommand::Attach(_)
-            | AggregateCommand::Left(..)
-            | AggregateCommand::Number
+            | AggregateCommand::RecordLeave(..)
+            | AggregateCommand::AssignOrdinals
             | AggregateCommand::Lead { .. } => return None,
         };
-        let last = if decided { Last::Decided } else { recorded.map_or(forgotten, Last::Recorded) };
+        let last =
+            if decided { LastDecision::Decided } else { recorded.map_or(forgotten, LastDecision::Recorded) };
         Some((what, last))
     }
 
     /// Returns the position of the last decision on the command's subject, for aggregates with a subject of
     /// their own.
-    fn last_on(&self, command: &AggregateCommand) -> Position {
-        self.world.last_on(&command.subject(self.world.shards()))
+    fn last_decision_on(&self, command: &AggregateCommand) -> Position {
+        self.world.last_position(&command.subject(self.world.shards()))
     }
 }

@@ -1,6 +1,6 @@
 //! Cells: heartbeats, probes, which rep acts for a cell, and losses.
 
-use schemas::cell::{self, Seen};
+use schemas::cell::{self, HeartbeatState};
 use schemas::message::{Dismiss, Heartbeat, RepOrder};
 use schemas::names::{CellId, FolderId};
 use schemas::subject::Subject;
@@ -10,36 +10,36 @@ use super::Bbs;
 use crate::clocks::Source;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::effect::Effect;
-use crate::presence::Heard;
+use crate::presence::HeartbeatVerdict;
 
 impl Bbs {
     /// Handles a heartbeat of a rep.
     pub(super) fn heartbeat(&mut self, beat: &Heartbeat) {
         if self.world().cell(&beat.cell_id).is_some() {
             let source = Source::Cell(beat.cell_id.clone());
-            self.clocks.read(source, (beat.clock, self.wall), false, self.now);
+            self.clocks.record(source, (beat.clock, self.wall), false, self.now);
         }
         if !self.leads() {
             // A standby watches no cells, but reports the time of their last heartbeat.
             if self.world().cell(&beat.cell_id).is_some() {
-                self.presence.note(beat, self.now);
+                self.presence.record_heartbeat(beat, self.now);
             }
             return;
         }
         let folder = beat.presence.folder;
-        if let Some(refusal) = self.taken(&beat.cell_id, folder) {
+        if let Some(refusal) = self.other_rep_refusal(&beat.cell_id, folder) {
             self.emit(Effect::Warn(refusal.message));
             return self.emit(Effect::Dismiss(beat.cell_id.clone(), Dismiss { folder }));
         }
         let known = self.world().cell(&beat.cell_id).map(|cell| cell.presence.incarnation);
         let news = self.is_news(beat);
-        match self.presence.heard(beat, known, news, self.now) {
-            Heard::Alive => {
-                self.seen(beat, news);
+        match self.presence.handle_heartbeat(beat, known, news, self.now) {
+            HeartbeatVerdict::Alive => {
+                self.record_presence(beat, news);
                 self.order_evacuation(&beat.cell_id, beat.evacuating);
             }
-            Heard::Old => {}
-            Heard::Doubtful => self.emit(Effect::Probe(beat.cell_id.clone(), self.order())),
+            HeartbeatVerdict::Old => {}
+            HeartbeatVerdict::Doubtful => self.emit(Effect::Probe(beat.cell_id.clone(), self.order())),
         }
     }
 
@@ -53,59 +53,63 @@ impl Bbs {
         if !self.leads() {
             return;
         }
-        // A response of another rep does not count for the one that was asked.
-        if self.taken(cell, beat.presence.folder).is_some() {
-            return self.presence.unanswered(cell);
+        // A response of another rep does not count as a response of the rep that was probed.
+        if self.other_rep_refusal(cell, beat.presence.folder).is_some() {
+            return self.presence.handle_probe_timeout(cell);
         }
-        let news = self.presence.answered(beat, self.now) && self.is_news(beat);
-        self.seen(beat, news);
+        let news = self.presence.handle_probe_response(beat, self.now) && self.is_news(beat);
+        self.record_presence(beat, news);
     }
 
     /// Returns the refusal for a rep with this folder if another rep acts for the cell; `None` if the rep may
     /// act for it.
     ///
-    /// The acting rep is the one with the last recent sign of life. If there is none, it is the rep in the
-    /// log, until it was silent for too long.
-    pub(super) fn taken(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
+    /// The acting rep is the rep that sent the last recent sign of life. If there was no recent sign of life,
+    /// it is the rep that the log names, unless that rep was silent for too long.
+    pub(super) fn other_rep_refusal(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
         let of_log = || {
             let known = self.world().cell(id).filter(|known| known.present)?;
             (!self.presence.is_silent(id)).then_some(known.presence.folder)
         };
-        let speaks = self.presence.speaks(id, self.now).or_else(of_log)?;
-        (speaks != folder).then(|| cell::taken(id, speaks, folder))
+        let speaks = self.presence.acting_rep(id, self.now).or_else(of_log)?;
+        (speaks != folder).then(|| cell::cell_taken(id, speaks, folder))
     }
 
     /// Returns the refusal of reports from a rep with this folder if the log names another rep for the cell.
-    pub(super) fn is_strange(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
+    pub(super) fn unknown_rep_refusal(&self, id: &CellId, folder: FolderId) -> Option<Refusal> {
         self.world().cell(id).filter(|known| known.presence.folder != folder)?;
         let behind = || {
-            let why =
-                format!("the rep with data folder {folder} is not in the log yet as cell {id}: try again");
+            let why = format!(
+                "the log does not name the rep with data folder {folder} for cell {id} yet: try again"
+            );
             Refusal::new(Code::Unavailable, why)
         };
-        Some(self.taken(id, folder).unwrap_or_else(behind))
+        Some(self.other_rep_refusal(id, folder).unwrap_or_else(behind))
     }
 
     /// Handles a sign of life: withdraws a pending loss of the cell, and records news.
-    fn seen(&mut self, beat: &Heartbeat, news: bool) {
+    fn record_presence(&mut self, beat: &Heartbeat, news: bool) {
         self.shards.withdraw(&Subject::Cell(beat.cell_id.clone()), QueuedCommand::is_loss);
         if news {
-            self.enqueue_own(AggregateCommand::Seen(beat.cell_id.clone(), Box::new(seen_in(beat))));
+            self.enqueue_own(AggregateCommand::RecordPresence(
+                beat.cell_id.clone(),
+                Box::new(presence_of(beat)),
+            ));
         }
     }
 
     /// Returns `true` if the heartbeat differs from the log.
     fn is_news(&self, beat: &Heartbeat) -> bool {
-        !cell::decide_seen(self.world().cell(&beat.cell_id), &seen_in(beat)).is_empty()
+        !cell::decide_heartbeat(self.world().cell(&beat.cell_id), &presence_of(beat)).is_empty()
     }
 
-    /// Probes silent cells, and declares those lost that did not respond.
-    pub(super) fn look_at_cells(&mut self) {
+    /// Probes silent cells, and declares cells lost that did not respond to the probe.
+    pub(super) fn check_cells(&mut self) {
         let present = self.log.world().cells().filter(|(_, cell)| cell.present).map(|(id, _)| id);
-        let look = self.presence.look(present, self.now);
+        let look = self.presence.check(present, self.now);
         if let Some(count) = look.mass_loss {
             let why = format!(
-                "{count} cells fell silent together: probably the network, waiting before it is believed"
+                "{count} cells fell silent together, probably because of a network fault: their loss is delayed"
             );
             self.emit(Effect::Warn(why));
         }
@@ -113,15 +117,15 @@ impl Bbs {
             self.emit(Effect::Probe(cell, self.order()));
         }
         for cell in look.lost {
-            self.lose(cell);
+            self.declare_lost(cell);
         }
     }
 
-    /// Declares a cell lost, unless that is already pending.
-    fn lose(&mut self, cell: CellId) {
+    /// Declares a cell lost, unless such a command is already pending.
+    fn declare_lost(&mut self, cell: CellId) {
         if !self.shards.holds(&Subject::Cell(cell.clone()), QueuedCommand::is_loss) {
             let why = "its heartbeats stopped and a probe was not answered".to_owned();
-            self.enqueue_own(AggregateCommand::Lost(cell, why));
+            self.enqueue_own(AggregateCommand::DeclareLost(cell, why));
         }
     }
 
@@ -152,6 +156,10 @@ impl Bbs {
 }
 
 /// Returns the part of a heartbeat that is recorded.
-fn seen_in(beat: &Heartbeat) -> Seen {
-    Seen { presence: beat.presence.clone(), evacuating: beat.evacuating, unhealthy: beat.unhealthy.clone() }
+fn presence_of(beat: &Heartbeat) -> HeartbeatState {
+    HeartbeatState {
+        presence: beat.presence.clone(),
+        evacuating: beat.evacuating,
+        unhealthy: beat.unhealthy.clone(),
+    }
 }

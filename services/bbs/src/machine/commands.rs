@@ -6,50 +6,50 @@ use schemas::bus::ClientVerb;
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
 use schemas::limits::{BATCH, EVICTIONS};
-use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
+use schemas::message::{Ack, Attach, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::preemption::Eviction;
-use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::{BadField, Code, Refusal, cluster, parameterised, periodic, process, task};
 
-use super::{Bbs, MOST_QUEUED, not_leading};
+use super::{Bbs, MAX_QUEUED, not_leading_refusal};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
 use crate::effect::{Effect, Reply};
-use crate::input::Ask;
+use crate::input::ChangeRequest;
 use crate::judge::check_auctioneer;
 use crate::requesters::Parts;
 
 impl Bbs {
     /// Handles a request for a change: queues it, or refuses it at once.
-    pub(super) fn asked(&mut self, requester: u64, ask: Ask) {
-        let is_report = matches!(ask, Ask::Cell { .. });
+    pub(super) fn handle_request(&mut self, requester: u64, ask: ChangeRequest) {
+        let is_report = matches!(ask, ChangeRequest::Cell { .. });
         let refused = self.admit().and_then(|()| match ask {
-            Ask::Client { domain, client, envelope, command } => {
-                self.asked_by_client(requester, domain, client, envelope, command)
+            ChangeRequest::Client { domain, client, envelope, command } => {
+                self.handle_client_command(requester, domain, client, envelope, command)
             }
-            Ask::Cell { cell, reports } => self.asked_by_cell(requester, &cell, reports),
-            Ask::Outcomes(outcomes) => self.asked_by_auctioneer(requester, outcomes),
-            Ask::Attach { cell, attach } => self.attach(requester, &cell, attach),
-            Ask::Leave { cell, leave } => self.leave(requester, cell, leave),
-            Ask::Operator { client, envelope, cell, command } => {
+            ChangeRequest::Cell { cell, reports } => self.handle_reports(requester, &cell, reports),
+            ChangeRequest::Outcomes(outcomes) => self.handle_outcomes(requester, outcomes),
+            ChangeRequest::Attach { cell, attach } => self.attach(requester, &cell, attach),
+            ChangeRequest::Leave { cell, leave } => self.leave(requester, cell, leave),
+            ChangeRequest::Operator { client, envelope, cell, command } => {
                 let digest = || command.digest(&cell);
                 let order = AggregateCommand::Cell(cell.clone(), command);
-                self.asked_by_operator(requester, (client, envelope), order, digest);
+                self.handle_operator_command(requester, (client, envelope), order, digest);
                 Ok(())
             }
-            Ask::Cluster { client, envelope, command } => {
+            ChangeRequest::Cluster { client, envelope, command } => {
                 let order = AggregateCommand::Cluster(command);
-                self.asked_by_operator(requester, (client, envelope), order, || command.digest());
+                self.handle_operator_command(requester, (client, envelope), order, || command.digest());
                 Ok(())
             }
-            Ask::Limit { client, envelope, order } => {
+            ChangeRequest::Limit { client, envelope, order } => {
                 let digest = order.digest();
                 let order = AggregateCommand::Limit(order);
-                self.asked_by_operator(requester, (client, envelope), order, || digest);
+                self.handle_operator_command(requester, (client, envelope), order, || digest);
                 Ok(())
             }
-            Ask::Lead(lead) => {
-                self.asked_by_candidate(requester, lead);
+            ChangeRequest::Lead(lead) => {
+                self.handle_candidacy(requester, lead);
                 Ok(())
             }
         });
@@ -62,17 +62,17 @@ impl Bbs {
     /// Refuses requests while appends fail, while this BBS does not lead, or while the queues are full.
     fn admit(&self) -> Result<(), Refusal> {
         if self.leadership.is_elected() && self.appends.refusal().is_some() {
-            Err(self.nothing_stored())
+            Err(self.not_stored_refusal())
         } else if !self.leads() {
-            Err(not_leading(self.settings.may_lead))
-        } else if self.shards.queued() >= MOST_QUEUED {
-            Err(Refusal::new(Code::Overloaded, "too many commands wait: try again"))
+            Err(not_leading_refusal(self.settings.may_lead))
+        } else if self.shards.queued() >= MAX_QUEUED {
+            Err(Refusal::new(Code::Overloaded, "too many queued commands: try again"))
         } else {
             Ok(())
         }
     }
 
-    fn asked_by_client(
+    fn handle_client_command(
         &mut self,
         requester: u64,
         domain: Domain,
@@ -80,18 +80,18 @@ impl Bbs {
         envelope: Envelope,
         command: ClientCommand,
     ) -> Result<(), Refusal> {
-        check_named(&envelope, &command)?;
+        check_exec_has_request_id(&envelope, &command)?;
         let quotas = self.log.world().quotas(&domain);
         self.rates.admit(&domain, quotas.commands_per_second, self.now)?;
         self.requesters.admit(&domain, &client, requester)?;
         let digest = envelope.request_id.is_some().then(|| command.digest());
         let actor = Actor::Client { domain, name: client };
-        let queued = QueuedCommand::new(Requester::Single(requester), actor, of_client(command));
+        let queued = QueuedCommand::new(Requester::Single(requester), actor, client_command(command));
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
         Ok(())
     }
 
-    fn asked_by_operator(
+    fn handle_operator_command(
         &mut self,
         requester: u64,
         (client, envelope): (ClientName, Envelope),
@@ -103,7 +103,7 @@ impl Bbs {
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }
 
-    fn asked_by_candidate(&mut self, requester: u64, Lead { id, term }: Lead) {
+    fn handle_candidacy(&mut self, requester: u64, Lead { id, term }: Lead) {
         let actor = Actor::Auctioneer(id.clone());
         let role = cluster::Role::Auctioneer;
         let command = AggregateCommand::Lead { role, id, term, found: None };
@@ -112,7 +112,7 @@ impl Bbs {
 
     /// Queues the request of a starting rep to act for its cell. Refuses it if another rep acts for the cell.
     fn attach(&mut self, requester: u64, cell: &CellId, attach: Attach) -> Result<(), Refusal> {
-        if let Some(refusal) = self.taken(cell, attach.folder) {
+        if let Some(refusal) = self.other_rep_refusal(cell, attach.folder) {
             self.emit(Effect::Warn(refusal.message.clone()));
             return Err(refusal);
         }
@@ -122,15 +122,15 @@ impl Bbs {
     }
 
     fn leave(&mut self, requester: u64, cell: CellId, leave: Leave) -> Result<(), Refusal> {
-        if let Some(refusal) = self.taken(&cell, leave.folder) {
+        if let Some(refusal) = self.other_rep_refusal(&cell, leave.folder) {
             return Err(refusal);
         }
-        let command = AggregateCommand::Left(cell.clone(), leave.incarnation);
+        let command = AggregateCommand::RecordLeave(cell.clone(), leave.incarnation);
         self.enqueue(QueuedCommand::new(Requester::Single(requester), Actor::Cell(cell), command));
         Ok(())
     }
 
-    fn asked_by_cell(&mut self, requester: u64, cell: &CellId, reports: Reports) -> Result<(), Refusal> {
+    fn handle_reports(&mut self, requester: u64, cell: &CellId, reports: Reports) -> Result<(), Refusal> {
         let Reports { folder, reports } = reports;
         Parts::check(reports.len(), "reports")?;
         let foreign = |report: &Report| match report {
@@ -138,21 +138,21 @@ impl Bbs {
             Report::Task { report, .. } => report.by.cell_id != *cell,
         };
         if reports.iter().any(foreign) {
-            let why = format!("the subject names cell {cell}, a report another one");
+            let why = format!("the subject names cell {cell}, but a report names another one");
             return Err(Refusal::new(Code::Forbidden, why));
         }
-        if let Some(refusal) = self.is_strange(cell, folder) {
+        if let Some(refusal) = self.unknown_rep_refusal(cell, folder) {
             return Err(refusal);
         }
         for (part, report) in reports.iter().enumerate() {
             let requester = Requester::Part { token: requester, part };
-            self.enqueue(QueuedCommand::new(requester, Actor::Cell(cell.clone()), of_report(report)));
+            self.enqueue(QueuedCommand::new(requester, Actor::Cell(cell.clone()), report_command(report)));
         }
-        self.requesters.begin(requester, Parts::Reports(reports));
+        self.requesters.register(requester, Parts::Reports(reports));
         Ok(())
     }
 
-    fn asked_by_auctioneer(&mut self, requester: u64, outcomes: Outcomes) -> Result<(), Refusal> {
+    fn handle_outcomes(&mut self, requester: u64, outcomes: Outcomes) -> Result<(), Refusal> {
         let Outcomes { id, term, leases, outcomes, evictions } = outcomes;
         check_auctioneer(self.world(), &id, term)?;
         if leases.len() > BATCH {
@@ -165,10 +165,10 @@ impl Bbs {
             return Err(Refusal::new(Code::InvalidRequest, why));
         }
         let only_leases = outcomes.is_empty() && evictions.is_empty() && !leases.is_empty();
-        leases.into_iter().for_each(|lease| self.leased(lease, term));
+        leases.into_iter().for_each(|lease| self.record_lease(lease, term));
         if only_leases {
             let position = self.world().position();
-            self.answer(requester, Reply::Done(Ok(Done { position, version: 0 })));
+            self.answer(requester, Reply::Done(Ok(Ack { position, version: 0 })));
             return Ok(());
         }
         if evictions.is_empty() {
@@ -177,11 +177,11 @@ impl Bbs {
         if outcomes.len() > BATCH {
             return Parts::check(outcomes.len(), "outcomes");
         }
-        self.requesters.begin(requester, Parts::Outcomes(outcomes.len() + evictions.len()));
-        let outcomes = outcomes.into_iter().map(|outcome| (of_outcome(outcome), None));
+        self.requesters.register(requester, Parts::Outcomes(outcomes.len() + evictions.len()));
+        let outcomes = outcomes.into_iter().map(|outcome| (outcome_command(outcome), None));
         let evictions = evictions.into_iter().map(|eviction| {
             let reason = eviction.preemptor.to_string();
-            (of_eviction(eviction), Some(reason))
+            (eviction_command(eviction), Some(reason))
         });
         for (part, ((command, epoch), reason)) in outcomes.chain(evictions).enumerate() {
             // Staleness is judged later, because the auctioneer may know an entry that this BBS has not
@@ -196,16 +196,16 @@ impl Bbs {
 }
 
 /// Requires a request id for commands that run a program: the client addresses the program by it.
-fn check_named(envelope: &Envelope, command: &ClientCommand) -> Result<(), Refusal> {
+fn check_exec_has_request_id(envelope: &Envelope, command: &ClientCommand) -> Result<(), Refusal> {
     if envelope.request_id.is_none() && command.verb() == ClientVerb::InstanceExec {
-        let problem = "is missing: the client talks to the program by it".to_owned();
+        let problem = "is missing: the client addresses the program by it".to_owned();
         return Err(Refusal::invalid(vec![BadField { field: "envelope.request_id".into(), problem }]));
     }
     Ok(())
 }
 
 /// Converts a placement outcome to a command and the expected epoch.
-fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
+fn outcome_command(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
     match outcome {
         PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
             let command = process::Command::Fail(outcome);
@@ -219,7 +219,7 @@ fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
 }
 
 /// Converts an eviction to a command and the victim's epoch.
-fn of_eviction(eviction: Eviction) -> (AggregateCommand, Epoch) {
+fn eviction_command(eviction: Eviction) -> (AggregateCommand, Epoch) {
     let epoch = eviction.victim.epoch();
     let command = match &eviction.victim {
         WorkKey::Lrp { key, .. } => {
@@ -234,7 +234,7 @@ fn of_eviction(eviction: Eviction) -> (AggregateCommand, Epoch) {
     (command, epoch)
 }
 
-fn of_client(command: ClientCommand) -> AggregateCommand {
+fn client_command(command: ClientCommand) -> AggregateCommand {
     let process = |guid, command| AggregateCommand::Process(guid, Box::new(command));
     let task = |guid, command| AggregateCommand::Task(guid, Box::new(command));
     let periodic = |guid, command| AggregateCommand::Periodic(guid, Box::new(command));
@@ -278,7 +278,9 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::PeriodicUpdate(desired) => {
             periodic(desired.periodic_guid.clone(), periodic::Command::Update(desired))
         }
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => periodic(periodic_guid, of_periodic(ask)),
+        ClientCommand::PeriodicAction { periodic_guid, ask } => {
+            periodic(periodic_guid, periodic_command(ask))
+        }
         ClientCommand::ParameterisedDesire(desired) => {
             parameterised(desired.parameterised_guid.clone(), parameterised::Command::Desire(desired))
         }
@@ -300,16 +302,16 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
     }
 }
 
-const fn of_periodic(ask: PeriodicAsk) -> periodic::Command {
+const fn periodic_command(ask: PeriodicAction) -> periodic::Command {
     match ask {
-        PeriodicAsk::Pause => periodic::Command::Pause,
-        PeriodicAsk::Resume => periodic::Command::Resume,
-        PeriodicAsk::Launch => periodic::Command::Launch,
-        PeriodicAsk::Remove => periodic::Command::Remove,
+        PeriodicAction::Pause => periodic::Command::Pause,
+        PeriodicAction::Resume => periodic::Command::Resume,
+        PeriodicAction::Launch => periodic::Command::Launch,
+        PeriodicAction::Remove => periodic::Command::Remove,
     }
 }
 
-fn of_report(report: &Report) -> AggregateCommand {
+fn report_command(report: &Report) -> AggregateCommand {
     match report {
         Report::Lrp { process_guid, report } => {
             let command = process::Command::Report(report.clone());

@@ -1,7 +1,7 @@
 //! Leases of evaluations by the auctioneer, and evaluations that it never answers.
 
 use schemas::evaluation::{self, Duty, Evaluation};
-use schemas::message::{Lease, Leased};
+use schemas::message::{Lease, LeaseTarget};
 use schemas::names::DecisionId;
 use schemas::{process, task};
 
@@ -10,31 +10,31 @@ use crate::command::{AggregateCommand, QueuedCommand, Requester};
 
 impl Bbs {
     /// Records a lease. A lease of an evaluation that is not open in this World is ignored.
-    pub(super) fn leased(&mut self, lease: Lease, term: u64) {
+    pub(super) fn record_lease(&mut self, lease: Lease, term: u64) {
         let world = self.log.world();
         let known = match &lease.of {
-            Leased::Process(guid, _) => world.process(guid).map(|process| &process.evaluations),
-            Leased::Task(guid, _) => world.task(guid).map(|task| &task.evaluations),
+            LeaseTarget::Process(guid, _) => world.process(guid).map(|process| &process.evaluations),
+            LeaseTarget::Task(guid, _) => world.task(guid).map(|task| &task.evaluations),
         };
         let is_open = |one: &Evaluation| {
             one.id == lease.evaluation && one.duty() == Some(Duty::Place) && one.delivery == lease.delivery
         };
         if known.is_some_and(|known| known.iter().any(|one| is_open(&one)))
-            && self.leases.said(&lease, term, self.now)
+            && self.leases.renew(&lease, term, self.now)
         {
-            self.unanswered(lease);
+            self.queue_unanswered(lease);
         }
     }
 
-    /// Queues the decision that an evaluation was never answered.
-    pub(super) fn unanswered(&mut self, lease: Lease) {
+    /// Queues the decision which records that an evaluation was never answered.
+    pub(super) fn queue_unanswered(&mut self, lease: Lease) {
         let Lease { evaluation, delivery, of } = lease;
         let (command, epoch) = match of {
-            Leased::Process(guid, epoch) => {
+            LeaseTarget::Process(guid, epoch) => {
                 let command = process::Command::Unanswered { evaluation, delivery };
                 (AggregateCommand::Process(guid, Box::new(command)), epoch)
             }
-            Leased::Task(guid, epoch) => {
+            LeaseTarget::Task(guid, epoch) => {
                 let command = task::Command::Unanswered { evaluation, delivery };
                 (AggregateCommand::Task(guid, Box::new(command)), epoch)
             }
@@ -52,7 +52,7 @@ impl Bbs {
             | evaluation::Event::Canceled { .. } => self.leases.settle(event.evaluation(decision)),
             evaluation::Event::Created { .. }
             | evaluation::Event::Joined { .. }
-            | evaluation::Event::Waits { .. }
+            | evaluation::Event::DelayChanged { .. }
             | evaluation::Event::Due { .. }
             | evaluation::Event::Blocked { .. }
             | evaluation::Event::Retried { .. } => {}

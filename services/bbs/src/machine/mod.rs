@@ -3,23 +3,24 @@
 //!
 //! | duty | responsibility |
 //! |---|---|
-//! | [`Log`] | World, quarantined entries, ends of subjects, World snapshot for queries |
+//! | [`Log`] | projected state (World), quarantined entries, ends of subjects, World snapshot for queries |
 //! | [`Shards`] | queues and entries in flight |
 //! | [`Appends`] | health and latency of appends |
 //! | [`Confirmations`] | answers without an entry, until the journal's leader confirms them |
-//! | [`Requesters`] | pending replies: messages of many parts, commands per client |
-//! | [`WaitingQueries`] | queries for a position that is not folded yet |
+//! | [`PendingReplies`] | pending replies: messages of many parts, commands per client |
+//! | [`WaitingQueries`] | queries that wait until the World has reached a position |
 //! | [`Leadership`] | leading, leader heartbeats, campaigns |
 //! | [`Presence`] | signs of life of cells, probes, mass-loss guard |
-//! | [`Living`] | displayed list of live BBSs and auctioneers |
+//! | [`LiveServices`] | displayed list of live BBSs and auctioneers |
 //! | [`Clocks`] | differences between clocks; time of decisions |
 //! | [`Timelines`] | subjects on which the log is ahead of the clocks |
 //! | [`Callbacks`] | completion callbacks to the owners of tasks |
 //! | [`Convergence`] | targets to converge, full convergence passes |
 //!
-//! Duties do not know each other. Each receives events and returns consequences, which these files pass on:
-//! `commands` (requests), `journal` (deliveries, decisions, appends), `reactions` (consequences of a recorded
-//! entry), `cells` (heartbeats and probes), `timers` (alarms), `queries`.
+//! Duties do not know each other. Each duty receives events and returns consequences. The files of this
+//! module pass the consequences on: `commands` (requests), `journal` (deliveries, decisions, appends),
+//! `reactions` (consequences of a recorded entry), `cells` (heartbeats and probes), `timers` (alarms),
+//! `queries`.
 
 mod cells;
 mod commands;
@@ -29,20 +30,20 @@ mod queries;
 mod reactions;
 mod timers;
 
-pub use queries::{answer, answer_to};
+pub use queries::{answer, answer_within};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use election::Election;
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::{Reader, World};
 use schemas::cluster::Role;
-use schemas::message::{Alive, Program, Standing};
-use schemas::names::{Ids, ServiceId};
+use schemas::message::{LeadershipStatus, Program, ServiceStatus};
+use schemas::names::{IdGenerator, ServiceId};
 use schemas::query::{AppendTrouble, LogRow, Services};
 use schemas::subject::Position;
-use schemas::{Code, Refusal, Steady, Timestamp};
+use schemas::{Code, MonotonicClock, Refusal, Timestamp};
 
 use crate::appends::Appends;
 use crate::callbacks::Callbacks;
@@ -54,43 +55,45 @@ use crate::effect::{Effect, Reply};
 use crate::input::Input;
 use crate::leadership::Leadership;
 use crate::leases::Leases;
-use crate::living::{Living, Me};
+use crate::living::{LiveServices, OwnService};
 use crate::log::Log;
 use crate::presence::{self, Presence};
 use crate::rates::Rates;
-use crate::requesters::Requesters;
-use crate::shards::{Boarding, Shards};
+use crate::requesters::PendingReplies;
+use crate::shards::{Admission, Shards};
 use crate::timelines::{Timelines, Times};
 use crate::waiting::WaitingQueries;
 
 /// Interval between repeated stop orders for an instance that is still running.
-const STOP_AGAIN: Duration = Duration::from_secs(5);
-/// Time that a new leader gives reps to report what ended while no BBS led. They take up to a second.
-const REPORTS: Duration = Duration::from_secs(2);
+const STOP_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Time that a new leader gives reps to report instances and tasks that ended while no BBS led. Reps need up
+/// to a second for this.
+const REPORT_GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// Aggregates inspected per slice of a full convergence pass. A slice takes about 1 ms if nothing is due.
-pub const SWEEP: usize = 500;
+pub const SLICE_LEN: usize = 500;
 /// Maximum number of queued commands over all shards. Further ones are refused with `Overloaded`.
-const MOST_QUEUED: usize = 100_000;
+const MAX_QUEUED: usize = 100_000;
 
 /// Startup configuration of a BBS.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Config {
     pub id: ServiceId,
     /// Shard count of a cluster that this BBS founds in an empty log; `None` if it must not found one.
     ///
-    /// A program whose log can be lost must not take an empty log for a new cluster.
-    pub founds: Option<u16>,
+    /// If the log can be lost, an empty log does not prove that the cluster is new. A program with such a log
+    /// must not found a cluster.
+    pub founding_shards: Option<u16>,
     /// Timeouts of the presence detection.
-    pub presence: presence::Settings,
+    pub presence: presence::Config,
     /// Human-readable durability guarantee of acknowledged entries.
     pub durability: String,
-    /// Number of ended containers that queries show per index, unless the process sets it.
+    /// Number of ended containers that queries show per index. A process may set its own number.
     pub history_limit: u32,
     /// Host, process id and version, as displayed to users.
     pub program: Program,
     /// Aggregates inspected per slice of a full convergence pass, at least 1. Small slices keep commands
     /// responsive.
-    pub sweep: usize,
+    pub slice_len: usize,
     /// Bytes in flight beyond which only commands of clients are sent (see
     /// [`schemas::limits::BYTES_IN_FLIGHT`]).
     pub bytes_in_flight: usize,
@@ -102,31 +105,32 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauges {
     /// Position, term and leadership.
-    pub standing: Standing,
-    /// `true` if it has read the journal to its end once.
+    pub standing: LeadershipStatus,
+    /// `true` if this BBS has read the journal to its end at least once.
     pub caught_up: bool,
     /// Commands that wait to be decided.
     pub commands_waiting: usize,
     /// Entries that are not settled yet.
     pub entries_in_flight: usize,
-    /// `true` if it leads and delays the loss of cells because most of them are silent.
+    /// `true` if this BBS leads and does not count silent cells as lost, because most cells are silent.
     pub guards_mass_loss: bool,
     /// Number of completed full convergence passes.
-    pub looks: u64,
+    pub full_passes: u64,
     /// `true` during a full convergence pass.
-    pub looking: bool,
-    /// Milliseconds by which its clock is ahead of the median of all clocks; negative if it is behind.
+    pub full_pass_running: bool,
+    /// Milliseconds by which the clock of this BBS is ahead of the median of all clocks; negative if it is
+    /// behind.
     pub clock_ahead_ms: i64,
-    /// Time by which the log is ahead of the clocks; 0 within the tolerance.
+    /// Time by which the latest entry in the log is ahead of the clocks; 0 within the tolerance.
     pub log_ahead: Duration,
 }
 
 /// State machine of a BBS. The leading BBS makes all decisions and is the only one that appends them.
 #[derive(Clone, Debug)]
 pub struct Bbs {
-    settings: Settings,
-    ids: Ids,
-    clock: Steady,
+    settings: Config,
+    ids: IdGenerator,
+    clock: MonotonicClock,
     /// Steady time of this step, by which durations are measured.
     now: Timestamp,
     /// Time of the system clock in this step.
@@ -136,44 +140,46 @@ pub struct Bbs {
     shown: Timestamp,
     clocks: Clocks,
     timelines: Timelines,
-    /// Time by which the log is ahead of the clocks, if that exceeds the tolerance; otherwise 0.
+    /// Time by which the latest entry in the log is ahead of the clocks, if this time exceeds the tolerance;
+    /// otherwise 0.
     log_ahead: Duration,
-    /// `true` after an entry that it does not understand. A halted BBS ignores all inputs.
+    /// `true` after the BBS has read an entry that it does not understand. A halted BBS ignores all inputs.
     halted: bool,
     log: Log,
     shards: Shards,
     appends: Appends,
     confirmations: Confirmations,
-    requesters: Requesters,
+    requesters: PendingReplies,
     /// Command rates of domains.
     rates: Rates,
     queries: WaitingQueries,
     leadership: Leadership,
     /// `true` if it is subscribed to commands.
-    listens: bool,
+    is_subscribed: bool,
     presence: Presence,
-    living: Living,
+    living: LiveServices,
     callbacks: Callbacks,
     convergence: Convergence,
     leases: Leases,
-    /// Time until which reps may still report what ended while no BBS led.
+    /// Time until which reps may still report instances and tasks that ended while no BBS led.
     reports_until: Timestamp,
-    /// Number of requests about an evaluation that its status did not allow.
+    /// Number of refused requests on evaluations: the status of the evaluation did not allow the request.
     refused_transitions: u64,
     /// Effects of the current step.
     effects: Vec<Effect>,
 }
 
 impl Bbs {
-    /// Creates a BBS with an empty World. Pass it every entry of the journal, then [`Input::CaughtUp`].
+    /// Creates a BBS with an empty World. The caller must then pass it every entry of the journal, followed
+    /// by [`Input::CaughtUp`].
     #[must_use]
-    pub fn new(settings: Settings, ids: Ids) -> Self {
+    pub fn new(settings: Config, ids: IdGenerator) -> Self {
         Self {
             leadership: Leadership::new(settings.id.clone(), settings.may_lead),
             presence: Presence::new(settings.presence),
             settings,
             ids,
-            clock: Steady::default(),
+            clock: MonotonicClock::default(),
             now: Timestamp(0),
             wall: Timestamp(0),
             shown: Timestamp(0),
@@ -181,15 +187,15 @@ impl Bbs {
             timelines: Timelines::default(),
             log_ahead: Duration::ZERO,
             halted: false,
-            log: Log::starting(Reader::default(), World::new()),
+            log: Log::new(Reader::default(), World::new()),
             shards: Shards::default(),
             appends: Appends::default(),
-            listens: false,
+            is_subscribed: false,
             confirmations: Confirmations::default(),
-            requesters: Requesters::default(),
+            requesters: PendingReplies::default(),
             rates: Rates::default(),
             queries: WaitingQueries::default(),
-            living: Living::default(),
+            living: LiveServices::default(),
             callbacks: Callbacks::default(),
             convergence: Convergence::default(),
             leases: Leases::default(),
@@ -199,24 +205,25 @@ impl Bbs {
         }
     }
 
-    /// Sets the positions that operators have quarantined, wherever in the journal that is recorded.
+    /// Sets the positions that operators have quarantined, including quarantines that the journal records at
+    /// a later position.
     #[must_use]
-    pub fn knowing(self, set_aside: Positions) -> Self {
-        self.starting(Reader::knowing(set_aside), World::new())
+    pub fn with_quarantined(self, set_aside: QuarantinedPositions) -> Self {
+        self.with_log(Reader::with_quarantines(set_aside), World::new())
     }
 
-    /// Starts from a World instead of the start of the log. `reader` must have read the log up to the World's
-    /// position. Pass it every later entry.
+    /// Starts from an existing World instead of the start of the log. `reader` must have read the log up to
+    /// the World's position. The caller must pass every later entry to the BBS.
     #[must_use]
-    pub fn starting(self, reader: Reader, world: World) -> Self {
-        Self { log: Log::starting(reader, world), ..self }
+    pub fn with_log(self, reader: Reader, world: World) -> Self {
+        Self { log: Log::new(reader, world), ..self }
     }
 
-    /// Replaces the election with one that has received leader heartbeats since before the log was read.
-    /// Timeouts count from then.
+    /// Replaces the election with one that has received leader heartbeats since before the log was read. The
+    /// timeouts of this election are measured from the earlier time.
     #[must_use]
-    pub fn having_listened(self, election: Election) -> Self {
-        Self { leadership: self.leadership.listened(election), ..self }
+    pub fn with_election(self, election: Election) -> Self {
+        Self { leadership: self.leadership.with_election(election), ..self }
     }
 
     /// Returns the reader of the log.
@@ -251,8 +258,8 @@ impl Bbs {
 
     /// Returns `true` during a full convergence pass.
     #[must_use]
-    pub const fn is_sweeping(&self) -> bool {
-        self.convergence.is_sweeping()
+    pub const fn is_pass_running(&self) -> bool {
+        self.convergence.is_pass_running()
     }
 
     /// Returns point-in-time health figures.
@@ -264,8 +271,8 @@ impl Bbs {
             commands_waiting: self.shards.queued(),
             entries_in_flight: self.shards.in_flight(),
             guards_mass_loss: self.leads() && self.presence.guards_mass_loss(),
-            looks: self.convergence.looks(),
-            looking: self.convergence.is_sweeping(),
+            full_passes: self.convergence.full_passes(),
+            full_pass_running: self.convergence.is_pass_running(),
             clock_ahead_ms: self.clocks.ahead_ms(),
             log_ahead: self.log_ahead,
         }
@@ -278,8 +285,8 @@ impl Bbs {
         self.appends.trouble(oldest, self.now)
     }
 
-    /// Returns the stream that holds the log, as last read; `None` if it has not been read, or the log is not
-    /// a stream.
+    /// Returns the stream that holds the log, in the state that was read last; `None` if the stream has not
+    /// been read yet, or if the log is not a stream.
     #[must_use]
     pub const fn log_row(&self) -> Option<&LogRow> {
         self.appends.log()
@@ -287,16 +294,16 @@ impl Bbs {
 
     /// Returns position, term and leadership.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
-        Standing {
+    pub const fn standing(&self) -> LeadershipStatus {
+        LeadershipStatus {
             position: self.world().position(),
             term: self.leadership.term(),
             leads: self.leads() && !self.halted,
         }
     }
 
-    /// Returns the time at which it needs an [`Input::Tick`]; `None` if only another input can make something
-    /// due.
+    /// Returns the time at which this BBS needs an [`Input::Tick`]; `None` if nothing can become due before
+    /// another input arrives.
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         if !self.log.is_caught_up() || self.halted {
@@ -309,7 +316,7 @@ impl Bbs {
             self.confirmations.next_due(),
         ];
         let leading = [
-            Some(self.convergence.next_sweep(self.now)),
+            Some(self.convergence.next_slice_at(self.now)),
             self.world().stopping().next().map(|_| self.convergence.next_stops()),
             self.callbacks.next_due(),
             self.leases.next_due(),
@@ -317,52 +324,53 @@ impl Bbs {
         ];
         let leading = leading.into_iter().filter(|_| self.leads());
         let waits = always.into_iter().chain(leading).flatten().min();
-        // While the log is ahead of the clocks, every leader heartbeat checks the due times.
+        // While the log is ahead of the clocks, every leader heartbeat checks the due times, so they need no
+        // alarm.
         let of_log = self
             .world()
             .next_due()
             .filter(|_| self.leads() && self.convergence.is_idle() && self.timelines.is_empty());
-        // A target that is due but not in flight waits for reports.
+        // While reps may still report, a target that is already due is converged only at `reports_until`.
         let awaits = self.now < self.reports_until;
-        let reported = self.clock.shown_at(self.reports_until);
+        let reported = self.clock.clock_time_at(self.reports_until);
         let shown_at = |due: Timestamp| self.wall + due.since(self.shown);
         let of_log = of_log.map(|due| if awaits && due <= self.shown { reported } else { shown_at(due) });
-        waits.map(|at| self.clock.shown_at(at)).into_iter().chain(of_log).min()
+        waits.map(|at| self.clock.clock_time_at(at)).into_iter().chain(of_log).min()
     }
 
     /// Processes one input and returns the resulting effects in order.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
-        self.take_time(now, &input);
+        self.update_clocks(now, &input);
         if self.halted {
             return vec![];
         }
         match input {
-            Input::Recorded { position, subject, entry, bytes } => {
-                self.recorded(position, &subject, entry, &bytes);
+            Input::Delivered { position, subject, entry, bytes } => {
+                self.handle_message(position, &subject, entry, &bytes);
             }
             Input::CaughtUp => {
                 self.log.catch_up();
                 // An earlier run of this BBS may have been elected.
                 self.follow_leader();
             }
-            Input::Checked(found) => self.checked(found),
-            Input::NotAppended { subject, entry, why } => self.not_appended(&subject, entry, why),
-            Input::Last { subject, last } => self.last_read(&subject, last),
-            Input::Asked { requester, ask } => self.asked(requester, ask),
-            Input::Queried { requester, at_least, query } => self.queried(requester, at_least, query),
+            Input::LogChecked(found) => self.handle_log_check(found),
+            Input::NotAppended { subject, entry, why } => self.handle_append_failure(&subject, entry, why),
+            Input::LastEntry { subject, last } => self.handle_last_entry(&subject, last),
+            Input::Request { requester, ask } => self.handle_request(requester, ask),
+            Input::Query { requester, at_least, query } => self.handle_query(requester, at_least, query),
             Input::Heartbeat(beat) => self.heartbeat(&beat),
-            Input::Probed { cell, answer } => match answer {
+            Input::ProbeResult { cell, answer } => match answer {
                 Some(beat) => self.probe_answered(&cell, &beat),
-                None => self.presence.unanswered(&cell),
+                None => self.presence.handle_probe_timeout(&cell),
             },
-            Input::Beat(beat) => self.leadership.heard(&beat, self.now),
-            Input::Alive(alive) => self.alive(alive),
+            Input::LeaderHeartbeat(beat) => self.leadership.record_heartbeat(&beat, self.now),
+            Input::Alive(alive) => self.handle_alive(alive),
             Input::ServerClock(clock) => {
-                self.clocks.read(Source::Server, (clock, self.wall), false, self.now);
+                self.clocks.record(Source::Server, (clock, self.wall), false, self.now);
             }
-            // Handled by `take_time`.
+            // Handled by `update_clocks`.
             Input::ClockStepped(_) => {}
-            Input::Called { task, epoch, called } => self.called(&task, epoch, &called),
+            Input::CallResult { task, epoch, called } => self.handle_call_result(&task, epoch, &called),
             Input::Disconnected => self.presence.disconnected(),
             Input::Reconnected => self.presence.reconnected(self.now),
             Input::Turn => self.turn(),
@@ -372,20 +380,20 @@ impl Bbs {
     }
 
     /// Updates the clocks with the time of this step.
-    fn take_time(&mut self, now: Timestamp, input: &Input) {
+    fn update_clocks(&mut self, now: Timestamp, input: &Input) {
         if let Input::ClockStepped(by) = input {
-            self.clock.stepped(*by);
-            self.clocks.stepped(*by);
+            self.clock.compensate_step(*by);
+            self.clocks.adjust(*by);
         }
         self.wall = now;
         self.now = self.clock.at(now);
-        let looked = self.clocks.look(self.now);
+        let looked = self.clocks.update(self.now);
         self.shown = self.clocks.corrected(now);
         if looked {
             let ahead = self.world().latest().since(self.shown);
             self.log_ahead = if ahead > TOLERANCE { ahead } else { Duration::ZERO };
         }
-        let set_back = self.timelines.pass(self.shown, self.now);
+        let set_back = self.timelines.advance(self.shown, self.now);
         if let Some(by) = set_back.filter(|_| self.leads()) {
             self.timelines.set_back(by, self.log.world().last_times(), self.shown);
         }
@@ -397,47 +405,47 @@ impl Bbs {
         &self.settings.id
     }
 
-    /// Returns the time of decisions when the system clock shows `shown`: that time, corrected by the other
-    /// clocks.
+    /// Returns the time for decisions when the system clock shows `shown`. The result is `shown`, corrected
+    /// by the other clocks.
     #[must_use]
     pub fn time_at(&self, shown: Timestamp) -> Timestamp {
         self.clocks.corrected(shown)
     }
 
-    /// Returns the times of decisions on each subject.
+    /// Returns the times that new decisions get on each subject.
     const fn times(&self) -> Times<'_> {
         Times::new(self.shown, &self.timelines)
     }
 
     /// Returns the amount of pending work by description. All values are zero when the BBS is idle.
     #[must_use]
-    pub fn books(&self) -> BTreeMap<&'static str, usize> {
+    pub fn pending_work(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
-            ("commands that wait", self.shards.queued()),
+            ("queued commands", self.shards.queued()),
             ("entries in flight", self.shards.in_flight()),
-            ("subjects that are read again", self.shards.reads()),
-            ("subjects whose answers wait for the journal's leader", self.confirmations.len()),
-            ("messages that are being decided", self.requesters.messages()),
-            ("commands that clients wait for", self.requesters.commands()),
-            ("clients with commands that wait", self.requesters.clients()),
-            ("subjects that are marked as ready, and bytes in flight", self.shards.marked()),
-            ("subjects whose last entry is to be read", self.confirmations.reads_left()),
-            ("queries that wait", self.queries.len()),
-            ("things to be converged", self.convergence.queued()),
-            ("convergence on its way to the log", self.convergence.in_flight()),
-            ("callbacks that are out", self.callbacks.out()),
+            ("scheduled reads of subjects", self.shards.reads()),
+            ("subjects with unconfirmed answers", self.confirmations.len()),
+            ("messages with pending replies", self.requesters.messages()),
+            ("pending commands of clients", self.requesters.commands()),
+            ("clients with pending commands", self.requesters.clients()),
+            ("ready subjects and bytes in flight", self.shards.bookkeeping_total()),
+            ("pending reads of last entries", self.confirmations.pending_reads()),
+            ("waiting queries", self.queries.len()),
+            ("queued convergence targets", self.convergence.queued()),
+            ("convergence targets in flight", self.convergence.in_flight()),
+            ("callbacks in flight", self.callbacks.in_flight()),
         ])
     }
 
-    /// Returns the numbers of remembered items by description. When the BBS is idle, the contents of the log
-    /// bound all values.
+    /// Returns the numbers of remembered items by description. When the BBS is idle, each number is limited
+    /// by the number of such items in the log, for example cells or tasks.
     #[must_use]
-    pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
+    pub fn memory_sizes(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
-            ("subjects whose end it knows", self.log.ends()),
-            ("cells that it watches", self.presence.watched()),
-            ("calls that it owes", self.callbacks.owed()),
-            ("evaluations that the auctioneer has", self.leases.len()),
+            ("subjects with a known end", self.log.ends()),
+            ("watched cells", self.presence.watched()),
+            ("outstanding callbacks", self.callbacks.outstanding()),
+            ("evaluations leased by the auctioneer", self.leases.len()),
         ])
     }
 
@@ -445,16 +453,16 @@ impl Bbs {
     /// entry.
     fn turn(&mut self) {
         for subject in self.shards.take_ready() {
-            match self.boarding(&subject) {
-                None => self.shards.keep_in_line(subject),
-                Some(Boarding::All) => self.decide(subject, Boarding::All),
-                Some(Boarding::Asked) => {
-                    self.decide(subject.clone(), Boarding::Asked);
-                    self.shards.keep_in_line(subject);
+            match self.admission(&subject) {
+                None => self.shards.defer(subject),
+                Some(Admission::All) => self.decide(subject, Admission::All),
+                Some(Admission::ClientsOnly) => {
+                    self.decide(subject.clone(), Admission::ClientsOnly);
+                    self.shards.defer(subject);
                 }
             }
         }
-        self.read_last();
+        self.start_reads();
     }
 
     /// Queues a command.
@@ -470,13 +478,13 @@ impl Bbs {
     }
 
     /// Handles a sign of life of a BBS or an auctioneer.
-    fn alive(&mut self, alive: Alive) {
+    fn handle_alive(&mut self, alive: ServiceStatus) {
         let world = self.log.world();
         let leader = leader(world, alive.role);
         let source = Source::Service(alive.role, alive.id.clone());
         let (clock, may_lead) = (alive.clock, alive.may_lead);
-        if self.living.heard(alive, &self.settings.id, world.position(), leader, self.now) {
-            self.clocks.read(source, (clock, self.wall), may_lead, self.now);
+        if self.living.record(alive, &self.settings.id, world.position(), leader, self.now) {
+            self.clocks.record(source, (clock, self.wall), may_lead, self.now);
         }
     }
 
@@ -484,7 +492,8 @@ impl Bbs {
     fn services(&self) -> Services {
         let append_trouble = self.append_trouble();
         let (id, program) = (&self.settings.id, &self.settings.program);
-        let me = Me { id, program, standing: self.standing(), append_trouble: append_trouble.as_ref() };
+        let me =
+            OwnService { id, program, standing: self.standing(), append_trouble: append_trouble.as_ref() };
         let clocks = self.clocks.row(&self.settings.id, self.log_ahead);
         Services { clocks, ..self.living.services(me, |role| leader(self.world(), role), self.now) }
     }
@@ -493,16 +502,17 @@ impl Bbs {
         schemas::entry::Actor::Bbs(self.settings.id.clone())
     }
 
-    /// Sends the verdict of a command, as of a position, to its sender.
+    /// Sends the verdict of a command to the sender of the command. `position` is the log position that the
+    /// verdict is based on.
     fn settle(&mut self, command: &QueuedCommand, position: Position, verdict: Verdict) {
-        if let Some(due) = command.converges() {
+        if let Some(due) = command.convergence_target() {
             self.convergence.settled(&due);
         }
         let illegal = verdict.as_ref().is_err_and(|refusal| refusal.code == Code::InvalidStateTransition);
-        self.refused_transitions += u64::from(illegal && command.command.is_of_evaluation());
+        self.refused_transitions += u64::from(illegal && command.command.targets_evaluation());
         if let Some((requester, reply)) = self.requesters.settle(command, position, verdict, self.log.world())
         {
-            self.emit(Effect::Answer { requester, reply });
+            self.emit(Effect::Reply { requester, reply });
         }
     }
 
@@ -516,16 +526,16 @@ impl Bbs {
     }
 
     fn answer(&mut self, requester: u64, reply: Reply) {
-        self.emit(Effect::Answer { requester, reply });
+        self.emit(Effect::Reply { requester, reply });
     }
 }
 
 /// Returns the refusal of a command that only a leader accepts.
-fn not_leading(may_lead: bool) -> Refusal {
+fn not_leading_refusal(may_lead: bool) -> Refusal {
     if may_lead {
         return Refusal::new(Code::Unavailable, "this BBS does not lead: try again");
     }
-    let why = "nothing is decided here: this BBS only shows what its log holds";
+    let why = "read-only: this BBS serves queries from its log and accepts no commands";
     Refusal::new(Code::InvalidStateTransition, why)
 }
 

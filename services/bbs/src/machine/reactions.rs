@@ -7,14 +7,14 @@ use schemas::actual::{self, Actual};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::exec::Exec;
-use schemas::message::{Enter, Stop};
+use schemas::message::{StartExec, Stop};
 use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, TaskGuid};
 use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
 use schemas::{ActualLrpKey, Decision, Entry, cell, cluster, evacuating, parameterised, task};
 
-use super::{Bbs, REPORTS, not_leading};
-use crate::callbacks::Called;
+use super::{Bbs, REPORT_GRACE_PERIOD, not_leading_refusal};
+use crate::callbacks::CallbackResult;
 use crate::command::{AggregateCommand, QueuedCommand};
 use crate::convergence;
 use crate::effect::Effect;
@@ -29,8 +29,8 @@ impl Bbs {
         if changes.contains(&Change::Cluster) {
             self.follow_leader();
             // Every BBS does this, because a deposed leader may have an entry in flight on an old subject.
-            if reshards(entry) {
-                self.resharded();
+            if is_reshard(entry) {
+                self.handle_reshard();
             }
         }
         if !self.leads() {
@@ -38,7 +38,7 @@ impl Bbs {
         }
         let mut stops = Stops::new();
         for decision in &entry.decisions {
-            self.reap(decision);
+            self.converge_if_lost(decision);
             for event in &decision.events {
                 self.react_to(decision, event, &mut stops);
             }
@@ -65,17 +65,17 @@ impl Bbs {
                     self.gather_stop_of_successor(&ActualLrpKey::new(guid.clone(), place.clone()), stops);
                 }
             }
-            Event::Actual(actual::Event::Entered { by, exec, .. }) => self.let_in(decision, by, exec),
+            Event::Actual(actual::Event::Entered { by, exec, .. }) => self.order_exec(decision, by, exec),
             Event::Task(event) => {
                 self.react_to_task(decision, event);
-                self.launch_what_waits(decision, event);
+                self.launch_waiting(decision, event);
             }
             Event::Cell(event) => {
                 if let Aggregate::Cell(cell) = &decision.aggregate {
                     self.react_to_cell(cell, event);
                 }
             }
-            Event::Domain(_) => self.convergence.sweep_by(self.now),
+            Event::Domain(_) => self.convergence.schedule_pass(self.now),
             Event::Evaluation(event) => self.follow_evaluation(event, decision.id),
             Event::Desired(_)
             | Event::Actual(_)
@@ -87,14 +87,14 @@ impl Bbs {
         }
     }
 
-    /// Orders a rep to run a program for a client in a container. A lost order is not repeated, because its
-    /// client is waiting.
-    fn let_in(&mut self, decision: &Decision, by: &Instance, exec: &Exec) {
+    /// Orders a rep to run a program for a client in a container. If the order is lost, the BBS does not
+    /// repeat it: the client tries again.
+    fn order_exec(&mut self, decision: &Decision, by: &Instance, exec: &Exec) {
         let (Actor::Client { domain, name }, Some(request_id)) = (&decision.actor, &decision.request_id)
         else {
             return;
         };
-        let enter = Enter {
+        let enter = StartExec {
             domain: domain.clone(),
             client: name.clone(),
             request_id: request_id.clone(),
@@ -122,13 +122,13 @@ impl Bbs {
 
     /// Handles the end of a launched task: a waiting launch of its periodic or parameterised task may be
     /// possible now.
-    fn launch_what_waits(&mut self, decision: &Decision, event: &task::Event) {
+    fn launch_waiting(&mut self, decision: &Decision, event: &task::Event) {
         let task::Event::Completed { .. } = event else { return };
         let Aggregate::Task { guid, .. } = &decision.aggregate else { return };
-        if let Some((of, _)) = guid.dispatched() {
+        if let Some((of, _)) = guid.dispatch_source() {
             self.launch_dispatches(&of);
         }
-        let of = guid.periodic().and_then(|guid| self.world().periodic(&guid));
+        let of = guid.launching_periodic().and_then(|guid| self.world().periodic(&guid));
         if let Some(due) = of.filter(|of| of.waits.is_some()).map(|of| Due::Periodic(of.guid.clone())) {
             self.converge(due);
         }
@@ -157,9 +157,9 @@ impl Bbs {
 
     /// Queues the assignment of ordinals to cells without one, unless it is already queued.
     fn number_cells(&mut self) {
-        let waits = |queued: &QueuedCommand| matches!(queued.command, AggregateCommand::Number);
+        let waits = |queued: &QueuedCommand| matches!(queued.command, AggregateCommand::AssignOrdinals);
         if !self.shards.holds(&Subject::Cluster, waits) && self.world().lacks_ordinals() {
-            self.enqueue_own(AggregateCommand::Number);
+            self.enqueue_own(AggregateCommand::AssignOrdinals);
         }
     }
 
@@ -171,7 +171,7 @@ impl Bbs {
 
     /// Converges everything that refers to a cell, because the cell is gone.
     fn converge_cell(&mut self, id: &CellId) {
-        for due in convergence::of_cell(self.world(), id) {
+        for due in convergence::targets_on_cell(self.world(), id) {
             self.converge(due);
         }
     }
@@ -183,9 +183,10 @@ impl Bbs {
         }
     }
 
-    /// Converges a target if the decision has placed it on a cell that was lost in between. The handling of
-    /// the loss did not cover it.
-    fn reap(&mut self, decision: &Decision) {
+    /// Converges a target if the decision has placed it on a cell that was lost while the decision was in
+    /// flight. The reaction to the loss did not include this target, because the World did not show it on the
+    /// cell yet.
+    fn converge_if_lost(&mut self, decision: &Decision) {
         let due = match &decision.aggregate {
             Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
             Aggregate::Task { guid, .. } => Due::Task(guid.clone()),
@@ -198,12 +199,12 @@ impl Bbs {
             }
         };
         let lost = |by: &Instance| !self.world().is_present(&by.cell_id);
-        if decision.events.iter().filter_map(taken_by).any(lost) {
+        if decision.events.iter().filter_map(placed_container).any(lost) {
             self.converge(due);
         }
     }
 
-    /// Follows the leader in the log.
+    /// Starts or stops leading, according to the leader that the log names.
     pub(super) fn follow_leader(&mut self) {
         let Some(leader) = self.log.world().cluster().and_then(|cluster| cluster.bbs.as_ref()) else {
             return;
@@ -214,44 +215,45 @@ impl Bbs {
         let change = self.leadership.follow(leader, state, self.now);
         // A BBS that stopped leading because its appends fail stays subscribed, so that clients receive the
         // reason.
-        let listens = self.leads() || (self.leadership.is_elected() && self.appends.fail());
-        if listens != std::mem::replace(&mut self.listens, listens) {
-            self.emit(Effect::Listening(listens));
+        let listens = self.leads() || (self.leadership.is_elected() && self.appends.is_failing());
+        if listens != std::mem::replace(&mut self.is_subscribed, listens) {
+            self.emit(Effect::Subscribed(listens));
         }
         let Some(leads) = change else { return };
         self.emit(Effect::Leading(leads));
         if should_yield && !leads {
             let ahead = self.clocks.ahead_ms();
             let why = format!(
-                "this BBS stops leading: its clock is {ahead} ms ahead of the median of all clocks, and another BBS agrees with it"
+                "this BBS stops leading: its clock is {ahead} ms ahead of the median of all clocks, and \
+                 another BBS has a correct clock"
             );
             self.emit(Effect::Warn(why));
         }
         if leads {
-            self.timelines.begin(self.log.world().last_times(), self.shown);
-            self.presence.begin(self.now);
-            self.reports_until = self.now + REPORTS;
-            self.convergence.begin(self.now);
-            self.owe_callbacks();
+            self.timelines.start_leading(self.log.world().last_times(), self.shown);
+            self.presence.start_leading(self.now);
+            self.reports_until = self.now + REPORT_GRACE_PERIOD;
+            self.convergence.start_leading(self.now);
+            self.register_callbacks();
             self.number_cells();
         } else {
             self.callbacks.clear();
             self.leases.clear();
             // Queued commands are refused so that clients try another BBS. The log settles the entries in
             // flight.
-            let refusal = match self.appends.fail() {
-                true => self.nothing_stored(),
-                false => not_leading(self.settings.may_lead),
+            let refusal = match self.appends.is_failing() {
+                true => self.not_stored_refusal(),
+                false => not_leading_refusal(self.settings.may_lead),
             };
             for command in self.shards.drain() {
                 self.refuse(&command, refusal.clone());
             }
-            self.convergence.end();
+            self.convergence.stop_leading();
         }
     }
 
     /// Repeats the stop orders for instances that are still running.
-    pub(super) fn stop_again(&mut self) {
+    pub(super) fn repeat_stops(&mut self) {
         let mut stops = Stops::new();
         for work in self.world().stopping() {
             if let WorkRef::Lrp(key) = work {
@@ -261,7 +263,8 @@ impl Bbs {
         self.send_stops(stops);
     }
 
-    /// Gathers the stop of a container that has taken over a record whose instance was asked to stop.
+    /// Adds the stop of a container that has taken over the record of an instance, if that instance was asked
+    /// to stop.
     fn gather_stop_of_successor(&self, key: &ActualLrpKey, stops: &mut Stops) {
         let lrp = self.world().process(&key.process_guid).and_then(|process| process.actual(&key.place));
         if lrp.is_some_and(Actual::is_stopping) {
@@ -298,14 +301,14 @@ impl Bbs {
                     let stop = Stop { term: self.leadership.term(), containers };
                     self.emit(Effect::Cancel(by.cell_id.clone(), stop));
                 }
-                self.owe_callback(guid);
+                self.register_callback(guid);
             }
             task::Event::Demoted {} => {
-                self.owe_callback(guid);
-                self.callbacks.gave_up(guid, self.now);
+                self.register_callback(guid);
+                self.callbacks.abandon_call(guid, self.now);
             }
             // The BBS that marked the task RESOLVING sends the call.
-            task::Event::Resolving {} if decision.actor == self.me() => self.call(guid, *epoch),
+            task::Event::Resolving {} if decision.actor == self.me() => self.send_callback(guid, *epoch),
             task::Event::CallbackTried { called, .. } if called.verdict() == CallbackVerdict::Ended => {
                 self.callbacks.forget(guid);
             }
@@ -319,55 +322,59 @@ impl Bbs {
     }
 
     /// Registers the outstanding callbacks of all tasks in the log.
-    fn owe_callbacks(&mut self) {
+    fn register_callbacks(&mut self) {
         let world = self.log.world();
         for task in world.callbacks().filter_map(|guid| world.task(guid)) {
-            self.callbacks.owe(&task.guid, task.epoch, self.now);
+            self.callbacks.register(&task.guid, task.epoch, self.now);
         }
     }
 
-    fn owe_callback(&mut self, guid: &TaskGuid) {
-        let owed = |task: &task::Task| task.completed().is_some_and(task::Completed::is_owner_called);
+    fn register_callback(&mut self, guid: &TaskGuid) {
+        let owed = |task: &task::Task| task.completed().is_some_and(task::Completed::is_callback_open);
         let task = self.log.world().task(guid).filter(|task| owed(task));
         if let Some(task) = task.filter(|task| task.definition.completion_callback_url.is_some()) {
-            self.callbacks.owe(guid, task.epoch, self.now);
+            self.callbacks.register(guid, task.epoch, self.now);
         }
     }
 
-    /// Sends the call of a RESOLVING task, unless its response has already arrived and only needs to be
-    /// recorded.
-    pub(super) fn call(&mut self, guid: &TaskGuid, epoch: Epoch) {
-        if let Some(called) = self.callbacks.answer(guid).cloned() {
+    /// Sends the callback of a RESOLVING task. If its response has already arrived, only queues the recording
+    /// of the response.
+    pub(super) fn send_callback(&mut self, guid: &TaskGuid, epoch: Epoch) {
+        if let Some(called) = self.callbacks.response(guid).cloned() {
             return self.record_call(guid, epoch, called);
         }
         let Some(task) = self.world().task(guid).filter(|task| task.epoch == epoch) else { return };
         let url = task.definition.completion_callback_url.clone();
         if let (Some(url), Some(done)) = (url, task.completed()) {
             let (domain, body) = (task.domain.clone(), callback_body(task, done));
-            self.callbacks.calls(guid);
+            self.callbacks.mark_called(guid);
             self.emit(Effect::Call { task: guid.clone(), epoch, domain, url, body });
         }
     }
 
     /// Handles the result of a call.
-    pub(super) fn called(&mut self, guid: &TaskGuid, epoch: Epoch, called: &Called) {
+    pub(super) fn handle_call_result(&mut self, guid: &TaskGuid, epoch: Epoch, called: &CallbackResult) {
         if !self.leads() || self.world().task(guid).is_none_or(|task| task.epoch != epoch) {
             return;
         }
         match called.verdict() {
-            CallbackVerdict::Repeat => self.callbacks.came_back(guid, self.now),
-            CallbackVerdict::Delivered | CallbackVerdict::Ended => self.callbacks.answered(guid, called),
+            CallbackVerdict::Repeat => self.callbacks.schedule_retry(guid, self.now),
+            CallbackVerdict::Delivered | CallbackVerdict::Ended => {
+                self.callbacks.store_response(guid, called)
+            }
         }
         self.record_call(guid, epoch, called.clone());
     }
 
-    /// Schedules a retry if an undecided command was to start a call or to record its end.
-    pub(super) fn not_called(&mut self, command: &AggregateCommand) {
+    /// Handles a command that ended without a decision. If the command was to start a callback or to record
+    /// its end, schedules a retry.
+    pub(super) fn retry_undecided_call(&mut self, command: &AggregateCommand) {
         if let AggregateCommand::Task(guid, command) = command
             && match &**command {
                 task::Command::BeginResolving => true,
-                // A call that is to be repeated is already scheduled; the result of the next one is recorded.
-                task::Command::Called(_, called) => called.verdict() != CallbackVerdict::Repeat,
+                // If the callback must be repeated, the next call is already scheduled. The result of that
+                // call is recorded instead.
+                task::Command::RecordCallback(_, called) => called.verdict() != CallbackVerdict::Repeat,
                 task::Command::Desire(_)
                 | task::Command::Launch(_)
                 | task::Command::Cancel
@@ -380,19 +387,19 @@ impl Bbs {
                 | task::Command::Converge => false,
             }
         {
-            self.callbacks.came_back(guid, self.now);
+            self.callbacks.schedule_retry(guid, self.now);
         }
     }
 
     /// Queues the decision that records the result of a call.
-    fn record_call(&mut self, guid: &TaskGuid, epoch: Epoch, called: Called) {
-        let command = Box::new(task::Command::Called(epoch, called));
+    fn record_call(&mut self, guid: &TaskGuid, epoch: Epoch, called: CallbackResult) {
+        let command = Box::new(task::Command::RecordCallback(epoch, called));
         self.enqueue_own(AggregateCommand::Task(guid.clone(), command));
     }
 }
 
 /// Returns the container that an event puts into a record.
-fn taken_by(event: &Event) -> Option<&Instance> {
+fn placed_container(event: &Event) -> Option<&Instance> {
     match event {
         Event::Actual(actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. })
         | Event::Evacuating(evacuating::Event::Set { by, .. })
@@ -445,7 +452,7 @@ fn callback_body(task: &task::Task, done: &task::Completed) -> String {
 }
 
 /// Returns `true` if an entry changes the number of shards.
-fn reshards(entry: &Entry) -> bool {
+fn is_reshard(entry: &Entry) -> bool {
     let mut events = entry.decisions.iter().flat_map(|decision| &decision.events);
     events.any(|event| matches!(event, Event::Cluster(cluster::Event::Resharded { .. })))
 }

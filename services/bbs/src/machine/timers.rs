@@ -4,13 +4,13 @@ use election::Duty;
 use projections::Due;
 use schemas::container::Epoch;
 use schemas::definition::Overlap;
-use schemas::message::Beat;
+use schemas::message::LeaderHeartbeat;
 use schemas::names::{ClusterId, TaskGuid};
 use schemas::subject::Subject;
 use schemas::task::Task;
 use schemas::{cluster, task};
 
-use super::{Bbs, STOP_AGAIN};
+use super::{Bbs, STOP_RETRY_INTERVAL};
 use crate::command::AggregateCommand;
 use crate::convergence;
 use crate::effect::Effect;
@@ -18,11 +18,11 @@ use crate::effect::Effect;
 impl Bbs {
     /// Performs everything that is due.
     pub(super) fn tick(&mut self) {
-        self.answer_waiting();
+        self.forward_ready_queries();
         for subject in self.shards.due_reads(self.now) {
-            self.confirmations.want(&subject);
+            self.confirmations.request_read(&subject);
         }
-        self.give_up_confirming();
+        self.refuse_unconfirmed();
         if !self.log.is_caught_up() {
             return;
         }
@@ -31,7 +31,7 @@ impl Bbs {
         let should_yield = self.clocks.should_yield(self.now);
         match self.leadership.duty(should_yield, self.now) {
             Duty::None => {}
-            Duty::Beat => self.emit(Effect::Beat(self.beat(false))),
+            Duty::Heartbeat => self.emit(Effect::LeaderHeartbeat(self.heartbeat_message(false))),
             Duty::Campaign(term) => self.campaign(term),
         }
         if self.leads() {
@@ -39,25 +39,25 @@ impl Bbs {
         }
     }
 
-    fn beat(&self, steps_down: bool) -> Beat {
+    fn heartbeat_message(&self, steps_down: bool) -> LeaderHeartbeat {
         let (id, term) = (self.settings.id.clone(), self.leadership.term());
-        Beat { id, term, position: self.world().position(), steps_down }
+        LeaderHeartbeat { id, term, position: self.world().position(), steps_down }
     }
 
-    /// Returns the last heartbeat of a leader that stops, which makes a standby take over at once. `None` if
+    /// Returns the last heartbeat of a leader that stops. It makes a standby take over at once. `None` if
     /// this BBS does not lead.
     #[must_use]
-    pub fn last_beat(&self) -> Option<Beat> {
-        self.standing().leads.then(|| self.beat(true))
+    pub fn final_heartbeat(&self) -> Option<LeaderHeartbeat> {
+        self.standing().leads.then(|| self.heartbeat_message(true))
     }
 
-    /// Queues the election of this BBS. In an empty log it founds the cluster first if it may; otherwise it
-    /// does nothing.
+    /// Queues the election of this BBS. If the log is empty, the BBS also founds the cluster. If it must not
+    /// found one, it does nothing.
     pub(super) fn campaign(&mut self, term: u64) {
         if self.shards.holds(&Subject::Cluster, |_| true) {
             return;
         }
-        let found = match (self.world().cluster(), self.settings.founds) {
+        let found = match (self.world().cluster(), self.settings.founding_shards) {
             (Some(_), _) => None,
             (None, Some(shards)) => Some((ClusterId(self.ids.next(self.shown)), shards)),
             (None, None) => return,
@@ -69,24 +69,24 @@ impl Bbs {
     fn tick_leading(&mut self) {
         let latest = self.times().latest();
         if self.world().next_due().is_some_and(|due| due <= latest) {
-            self.converge_due(convergence::timers(self.world(), self.times()));
+            self.converge_due(convergence::expired_timers(self.world(), self.times()));
         }
-        if let Some(behind) = self.convergence.sweeps(self.now) {
-            let most = self.settings.sweep;
+        if let Some(behind) = self.convergence.next_slice(self.now) {
+            let most = self.settings.slice_len;
             let (due, next) = convergence::slice(self.world(), self.times(), behind.as_ref(), most);
-            self.convergence.swept(next);
+            self.convergence.finish_slice(next);
             self.converge_due(due);
         }
-        if self.convergence.repeats_stops(self.now, STOP_AGAIN) {
-            self.stop_again();
+        if self.convergence.are_stops_due(self.now, STOP_RETRY_INTERVAL) {
+            self.repeat_stops();
         }
-        for lease in self.leases.take_ended(self.now) {
-            self.unanswered(lease);
+        for lease in self.leases.take_expired(self.now) {
+            self.queue_unanswered(lease);
         }
         for (guid, epoch) in self.callbacks.due(self.now) {
-            self.begin_call(&guid, epoch);
+            self.start_callback(&guid, epoch);
         }
-        self.look_at_cells();
+        self.check_cells();
     }
 
     fn converge_due(&mut self, due: Vec<Due>) {
@@ -112,14 +112,14 @@ impl Bbs {
 
     /// Starts a callback: marks a COMPLETED task RESOLVING first, or calls again for a task that is already
     /// RESOLVING.
-    fn begin_call(&mut self, guid: &TaskGuid, epoch: Epoch) {
+    fn start_callback(&mut self, guid: &TaskGuid, epoch: Epoch) {
         let task = self.world().task(guid).filter(|task| task.epoch == epoch);
         match task.and_then(|task| task.state.as_ref()) {
             Some(task::State::Completed(_)) => {
                 let command = Box::new(task::Command::BeginResolving);
                 self.enqueue_own(AggregateCommand::Task(guid.clone(), command));
             }
-            Some(task::State::Resolving(_)) => self.call(guid, epoch),
+            Some(task::State::Resolving(_)) => self.send_callback(guid, epoch),
             Some(task::State::Pending { .. } | task::State::Running { .. }) | None => {
                 self.callbacks.forget(guid);
             }

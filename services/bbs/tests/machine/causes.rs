@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::actual::{self, Ended};
+use schemas::actual::{self, StopReason};
 use schemas::entry::{Aggregate, Event};
 use schemas::isolation::Isolation;
 use schemas::names::DecisionId;
@@ -10,7 +10,7 @@ use schemas::spec::ClientCommand;
 use schemas::{Decision, task};
 
 use bbs::Input;
-use bbs::callbacks::Called;
+use bbs::callbacks::CallbackResult;
 
 use crate::scene::Scene;
 use crate::words::{self, container, start};
@@ -24,7 +24,7 @@ fn retire(index: u32) -> ClientCommand {
 
 fn report(scene: &mut Scene, index: u32, number: u64, cell: &str, step: actual::Command) {
     let epoch = scene.epoch(0, "web");
-    scene.report(0, cell, words::of_lrp("web", index, epoch, container(number, cell), step));
+    scene.report(0, cell, words::lrp_report("web", index, epoch, container(number, cell), step));
 }
 
 /// Returns the newest decision with an event of this type.
@@ -35,7 +35,7 @@ fn last(scene: &Scene, event: &str) -> Decision {
 }
 
 /// Returns the cause of a decision, and the first decision of its chain.
-fn follows(decision: &Decision) -> (Option<DecisionId>, DecisionId) {
+fn cause_and_correlation(decision: &Decision) -> (Option<DecisionId>, DecisionId) {
     (decision.cause, decision.correlation)
 }
 
@@ -53,25 +53,29 @@ fn each_index_has_its_own_chain() {
     scene.client(0, words::lrp("web", 1));
     let desired = last(&scene, "desired.desired.v1");
     report(&mut scene, 0, 10, "c1", start());
-    assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&desired));
+    assert_eq!(cause_and_correlation(&last(&scene, "actual.started.v1")), after(&desired));
     scene.client(0, words::scale("web", 2));
     let scaled = last(&scene, "desired.updated.v1");
-    assert_eq!(follows(&scaled), (None, scaled.id), "a client begins a chain");
+    assert_eq!(cause_and_correlation(&scaled), (None, scaled.id), "a client's command starts a chain");
     report(&mut scene, 1, 11, "c2", start());
-    assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&scaled));
+    assert_eq!(cause_and_correlation(&last(&scene, "actual.started.v1")), after(&scaled));
     // Events of index 0 are independent of the scale.
     report(&mut scene, 0, 10, "c1", crash());
     let crashed = last(&scene, "actual.crashed.v1");
-    assert_eq!(follows(&crashed), after(&desired));
+    assert_eq!(cause_and_correlation(&crashed), after(&desired));
     report(&mut scene, 0, 12, "c3", start());
-    assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&crashed));
+    assert_eq!(cause_and_correlation(&last(&scene, "actual.started.v1")), after(&crashed));
     scene.client(0, retire(0));
     let retired = last(&scene, "actual.stop_requested.v1");
     report(&mut scene, 0, 12, "c3", actual::Command::Remove);
     let removed = last(&scene, "actual.removed.v1");
-    assert_eq!(follows(&removed), after(&retired), "who stopped it is why it is gone");
+    assert_eq!(
+        cause_and_correlation(&removed),
+        after(&retired),
+        "the stop request is the cause of the removal"
+    );
     report(&mut scene, 0, 13, "c1", actual::Command::Claim { placement: None });
-    assert_eq!(follows(&last(&scene, "actual.claimed.v1")), after(&removed));
+    assert_eq!(cause_and_correlation(&last(&scene, "actual.claimed.v1")), after(&removed));
 }
 
 #[test]
@@ -92,7 +96,7 @@ fn lost_cell_and_due_restart_are_causes_of_their_effects() {
         let unclaims = |event: &Event| matches!(event, Event::Actual(actual::Event::Unclaimed { .. }));
         matches!(decision.aggregate, Aggregate::Process { .. }) && decision.events.iter().any(unclaims)
     });
-    let causes: Vec<_> = unclaimed.skip(3).map(|decision| follows(&decision)).collect();
+    let causes: Vec<_> = unclaimed.skip(3).map(|decision| cause_and_correlation(&decision)).collect();
     let lost: Vec<Decision> = scene
         .decisions()
         .into_iter()
@@ -101,8 +105,8 @@ fn lost_cell_and_due_restart_are_causes_of_their_effects() {
         .collect();
     assert_eq!(lost.len(), 2);
     let expected = [after(&crashed), after(&lost[0]), after(&lost[1])];
-    assert!(expected.iter().all(|cause| causes.contains(cause)), "{causes:?} and not {expected:?}");
-    assert_eq!(causes.len(), 3, "one for each cause, whatever its indices");
+    assert!(expected.iter().all(|cause| causes.contains(cause)), "{causes:?}: expected {expected:?}");
+    assert_eq!(causes.len(), 3, "one decision per cause, whatever its indices");
 }
 
 #[test]
@@ -113,18 +117,18 @@ fn task_decisions_form_one_causal_chain() {
     let epoch = scene.bbs(0).world().task(&words::task_guid("job")).unwrap().epoch;
     let by = container(1, "c1");
     let started = task::ReportStep::Start { placement: None, isolation: Isolation::NONE };
-    scene.report(0, "c1", words::of_task("job", epoch, by, started));
-    assert_eq!(follows(&last(&scene, "task.started.v1")), after(&desired));
+    scene.report(0, "c1", words::task_report("job", epoch, by, started));
+    assert_eq!(cause_and_correlation(&last(&scene, "task.started.v1")), after(&desired));
     scene.client(0, ClientCommand::TaskCancel { task_guid: words::task_guid("job") });
     let cancelled = last(&scene, "task.completed.v1");
-    assert_eq!(follows(&cancelled), (None, cancelled.id));
+    assert_eq!(cause_and_correlation(&cancelled), (None, cancelled.id));
     scene.pass(SECOND);
     let resolving = last(&scene, "task.resolving.v1");
-    assert_eq!(follows(&resolving), after(&cancelled));
-    let called = Called::Answered(200);
-    scene.input(0, Input::Called { task: words::task_guid("job"), epoch, called });
+    assert_eq!(cause_and_correlation(&resolving), after(&cancelled));
+    let called = CallbackResult::Answered(200);
+    scene.input(0, Input::CallResult { task: words::task_guid("job"), epoch, called });
     scene.pass(SECOND);
-    assert_eq!(follows(&last(&scene, "task.deleted.v1")), after(&resolving));
+    assert_eq!(cause_and_correlation(&last(&scene, "task.deleted.v1")), after(&resolving));
 }
 
 #[test]
@@ -139,13 +143,14 @@ fn instance_scaled_away_during_cell_loss_stops_when_cell_returns() {
     scene.client(0, words::scale("web", 1));
     let scaled = last(&scene, "desired.updated.v1");
     scene.cells.insert("c2".into(), (1, 10));
-    scene.beat("c2");
+    scene.send_heartbeat("c2");
     assert!(scene.stops.is_empty());
     report(&mut scene, 1, 11, "c2", start());
     let started = last(&scene, "actual.started.v1");
-    let stop = actual::Event::StopRequested { places: fixtures::place(1, "web").into(), cause: Ended::Scale };
+    let stop =
+        actual::Event::StopRequested { places: fixtures::place(1, "web").into(), cause: StopReason::Scale };
     assert!(started.events.contains(&Event::Actual(stop)), "{:?}", started.events);
-    assert_eq!(follows(&started), after(&scaled));
+    assert_eq!(cause_and_correlation(&started), after(&scaled));
     let told: Vec<&str> = scene.stops.iter().map(|(cell, _)| cell.as_str()).collect();
-    assert_eq!(told, ["c2"], "its rep is told at once");
+    assert_eq!(told, ["c2"], "its rep receives the order at once");
 }

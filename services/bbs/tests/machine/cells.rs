@@ -1,4 +1,4 @@
-//! Cells that are lost, or appear to be.
+//! Cells that are lost or appear to be lost.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use schemas::message::{Attach, Envelope, Heartbeat, Leave, Reports};
 use schemas::query::{CellRow, CellState, Filter, Page};
 use schemas::{Code, Timestamp, actual, cell};
 
-use bbs::{Ask, Input, Query, Reply};
+use bbs::{ChangeRequest, Input, Query, Reply};
 
 use crate::scene::{Fate, Scene};
 use crate::words::{self, container, start};
@@ -25,7 +25,7 @@ fn running(bbss: usize, on: &[&str]) -> Scene {
     let epoch = scene.epoch(0, "web");
     for (index, cell) in (0..).zip(on) {
         let by = container(u64::from(index), cell);
-        scene.report(0, cell, words::of_lrp("web", index, epoch, by, start()));
+        scene.report(0, cell, words::lrp_report("web", index, epoch, by, start()));
         assert_eq!(scene.state(0, "web", index), "RUNNING");
     }
     scene
@@ -46,7 +46,7 @@ fn instances_of_lost_cell_are_unclaimed_at_once() {
     let mut scene = running(1, &["c1", "c2", "c1"]);
     lose(&mut scene, &["c1"]);
     scene.pass(25 * SECOND);
-    assert_eq!(scene.probes, [words::cell_id("c1")], "it was asked first");
+    assert_eq!(scene.probes, [words::cell_id("c1")], "the cell is probed first");
     assert_eq!([0, 1, 2].map(|index| scene.state(0, "web", index)), ["UNCLAIMED", "RUNNING", "UNCLAIMED"]);
     assert!(between(&scene, "cell.disappeared.v1", "actual.unclaimed.v1") < SECOND);
     let process = scene.bbs(0).world().process(&words::process_guid("web")).unwrap();
@@ -97,7 +97,7 @@ fn claim_decided_before_cell_loss_is_unclaimed_at_once() {
     scene.pass(10 * SECOND);
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let claim = actual::Command::Claim { placement: None };
-    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), claim));
+    scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(1, "c1"), claim));
     while scene.times("cell.disappeared.v1").is_empty() {
         scene.pass(SECOND / 10);
     }
@@ -118,7 +118,7 @@ fn stop_is_repeated_until_instance_ends() {
     assert!(scene.stops.len() >= 3, "{:?}", scene.stops);
     assert!(scene.stops.iter().all(|again| *again == stop), "{:?}", scene.stops);
     let epoch = scene.epoch(0, "web");
-    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(0, "c1"), actual::Command::Remove));
+    scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(0, "c1"), actual::Command::Remove));
     scene.stops.clear();
     scene.pass(11 * SECOND);
     assert_eq!(scene.stops, []);
@@ -130,11 +130,12 @@ fn successor_of_stopping_instance_is_stopped_at_once() {
     scene.client(0, words::lrp("web", 1));
     let epoch = scene.epoch(0, "web");
     let claim = actual::Command::Claim { placement: None };
-    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), claim));
+    scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(1, "c1"), claim));
     scene.client(0, words::scale("web", 0));
     assert_eq!(scene.stops.len(), 1);
-    // A container on another cell, which has ended its evacuation, reports that it is running.
-    scene.report(0, "c2", words::of_lrp("web", 0, epoch, container(2, "c2"), start()));
+    // Another container on c2 reports that it is running. It takes over the record, because the evacuation of
+    // its cell has ended.
+    scene.report(0, "c2", words::lrp_report("web", 0, epoch, container(2, "c2"), start()));
     let (cell, stop) = scene.stops.last().unwrap();
     assert_eq!((scene.stops.len(), cell), (2, &words::cell_id("c2")));
     assert_eq!(stop.containers[0].1, container(2, "c2").instance_guid);
@@ -146,7 +147,7 @@ fn task_on_lost_cell_completes() {
     scene.client(0, words::task("count", None));
     let epoch = scene.bbs(0).world().task(&words::task_guid("count")).unwrap().epoch;
     let begin = schemas::task::ReportStep::Start { placement: None, isolation: Isolation::NONE };
-    scene.report(0, "c1", words::of_task("count", epoch, container(1, "c1"), begin));
+    scene.report(0, "c1", words::task_report("count", epoch, container(1, "c1"), begin));
     lose(&mut scene, &["c1"]);
     scene.pass(20 * SECOND);
     assert_eq!(scene.task_state(0, "count"), "COMPLETED");
@@ -165,7 +166,7 @@ fn cell_with_heartbeat_before_recorded_loss_is_not_lost() {
     scene.pass(25 * SECOND);
     assert_eq!(scene.times("cell.disappeared.v1"), []);
     scene.cells.insert("c1".into(), (1, 100));
-    scene.beat("c1");
+    scene.send_heartbeat("c1");
     scene.fate.clear();
     scene.release(|bytes| bytes);
     scene.pass(SECOND);
@@ -181,7 +182,7 @@ fn loss_with_unknown_outcome_is_dropped_after_heartbeat() {
     scene.fate.insert("muster.event.cell.c1", Fate::Lost);
     scene.pass(25 * SECOND);
     scene.cells.insert("c1".into(), (1, 100));
-    scene.beat("c1");
+    scene.send_heartbeat("c1");
     scene.fate.clear();
     scene.pass(30 * SECOND);
     assert_eq!(scene.times("cell.disappeared.v1"), []);
@@ -201,7 +202,7 @@ fn loss_is_recorded_once_after_journal_recovers() {
     assert_eq!(scene.state(0, "web", 0), "RUNNING");
     scene.fate.clear();
     scene.pass(SECOND);
-    assert_eq!(scene.times("cell.disappeared.v1").len(), 1, "once, however often it was found");
+    assert_eq!(scene.times("cell.disappeared.v1").len(), 1, "recorded once, however often it was detected");
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
 }
 
@@ -288,10 +289,10 @@ fn delayed_heartbeat_does_not_change_next_leader() {
     scene.bbs[0] = None;
     scene.pass(3 * SECOND);
     assert!(scene.bbs(1).leads());
-    scene.strangers.insert("c1".into(), now);
-    // Sent before the evacuation, but received after the next leader was elected.
+    scene.other_reps.insert("c1".into(), now);
+    // This heartbeat was sent before the evacuation, but is received after the next leader was elected.
     scene.input(1, Input::Heartbeat(words::heartbeat("c1", 1, 3)));
-    assert_eq!(scene.probes, [words::cell_id("c1")], "it asks");
+    assert_eq!(scene.probes, [words::cell_id("c1")], "the leader probes the cell");
     assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().evacuating);
     assert_eq!(scene.times("cell.resumed.v1"), []);
 }
@@ -303,9 +304,10 @@ fn overtaken_probe_response_is_not_news() {
     later.evacuating = true;
     scene.input(0, Input::Heartbeat(later));
     let cell = words::cell_id("c1");
-    // Sent before the evacuation started, but received after the heartbeat that reported it.
-    scene.input(0, Input::Probed { cell: cell.clone(), answer: Some(words::heartbeat("c1", 1, 49)) });
-    // Nor does the response make an older heartbeat count as news.
+    // This response was sent before the evacuation started, but is received after the heartbeat that reported
+    // the evacuation.
+    scene.input(0, Input::ProbeResult { cell: cell.clone(), answer: Some(words::heartbeat("c1", 1, 49)) });
+    // The response also does not make an older heartbeat count as news.
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 1, 49)));
     assert!(scene.bbs(0).world().cell(&cell).unwrap().evacuating);
     assert_eq!(scene.times("cell.resumed.v1"), []);
@@ -319,7 +321,7 @@ fn next_leader_records_news_from_probe_response() {
     scene.pass(3 * SECOND);
     let mut beat = words::heartbeat("c1", 1, 50);
     beat.unhealthy = Some("no disk".into());
-    scene.strangers.insert("c1".into(), beat.clone());
+    scene.other_reps.insert("c1".into(), beat.clone());
     scene.input(1, Input::Heartbeat(beat));
     assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().unhealthy.is_some());
 }
@@ -328,7 +330,7 @@ fn next_leader_records_news_from_probe_response() {
 
 fn attach(scene: &mut Scene, cell: &str, folder: u64) -> Result<(), Code> {
     let attach = Attach { folder: words::folder(folder) };
-    let asked = scene.ask(0, Ask::Attach { cell: words::cell_id(cell), attach });
+    let asked = scene.ask(0, ChangeRequest::Attach { cell: words::cell_id(cell), attach });
     done(scene, asked)
 }
 
@@ -351,35 +353,35 @@ fn second_rep_of_live_cell_is_refused() {
     let mut scene = Scene::with(1, &["c1"]);
     let before = scene.decisions().len();
     assert_eq!(attach(&mut scene, "c1", 2), Err(Code::CellTaken));
-    assert_eq!(attach(&mut scene, "c1", 1), Ok(()), "the same folder may come back at once");
+    assert_eq!(attach(&mut scene, "c1", 1), Ok(()), "a rep with the same folder may return at once");
     scene.input(0, Input::Heartbeat(intruder(1)));
     assert_eq!(scene.orders, [("dismiss", words::cell_id("c1"))]);
-    let report = words::of_lrp("web", 0, Epoch(scene.now), container(1, "c1"), start());
+    let report = words::lrp_report("web", 0, Epoch(scene.now), container(1, "c1"), start());
     let reports = Reports { folder: words::folder(2), reports: vec![report] };
-    let asked = scene.ask(0, Ask::Cell { cell: words::cell_id("c1"), reports });
+    let asked = scene.ask(0, ChangeRequest::Cell { cell: words::cell_id("c1"), reports });
     let Reply::Reported(Err(refusal)) = &scene.answers[&asked] else { panic!("not refused") };
     assert_eq!(refusal.code, Code::CellTaken);
     assert!(
-        scene.warned.iter().any(|why| why.contains("another rep speaks for cell c1")),
+        scene.warned.iter().any(|why| why.contains("another rep represents cell c1")),
         "{:?}",
         scene.warned
     );
     let leave = Leave { folder: words::folder(2), incarnation: intruder(1).presence.incarnation };
-    let asked = scene.ask(0, Ask::Leave { cell: words::cell_id("c1"), leave });
+    let asked = scene.ask(0, ChangeRequest::Leave { cell: words::cell_id("c1"), leave });
     assert_eq!(done(&scene, asked), Err(Code::CellTaken));
-    assert_eq!(scene.decisions().len(), before, "nothing of it is in the log");
+    assert_eq!(scene.decisions().len(), before, "no report of the second rep is recorded");
 }
 
-/// A rep that may act receives the current position of the log, and ignores a BBS that knows less. So the
-/// World must not be behind the journal with respect to its cell.
+/// A rep that is allowed to act receives the current position of the log. Later it ignores every BBS that has
+/// read less of the log. So the World must contain all entries of the journal about the rep's cell.
 #[test]
 fn attach_succeeds_after_journal_confirms_cell() {
     let mut scene = Scene::with(1, &["c1"]);
-    scene.is_dark = true;
+    scene.is_unreadable = true;
     let attach = Attach { folder: words::folder(1) };
-    let asked = scene.ask(0, Ask::Attach { cell: words::cell_id("c1"), attach });
-    assert!(!scene.answers.contains_key(&asked), "nobody knows what the journal holds");
-    scene.is_dark = false;
+    let asked = scene.ask(0, ChangeRequest::Attach { cell: words::cell_id("c1"), attach });
+    assert!(!scene.answers.contains_key(&asked), "the journal has not confirmed the state of the cell");
+    scene.is_unreadable = false;
     scene.pass(SECOND);
     assert_eq!(done(&scene, asked), Ok(()));
 }
@@ -389,7 +391,7 @@ fn second_rep_takes_over_lost_cell() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.cells.clear();
     // The other rep's response to a probe is not a response of the probed rep.
-    scene.strangers.insert("c1".into(), intruder(1));
+    scene.other_reps.insert("c1".into(), intruder(1));
     scene.pass(8 * SECOND);
     assert_eq!(attach(&mut scene, "c1", 2), Err(Code::CellTaken));
     scene.pass(12 * SECOND);
@@ -408,7 +410,7 @@ fn second_rep_takes_over_cell_during_mass_loss() {
     let mut scene = Scene::with(1, &FIVE);
     scene.cells.clear();
     scene.pass(25 * SECOND);
-    assert_eq!(scene.times("cell.disappeared.v1"), [], "the network, probably");
+    assert_eq!(scene.times("cell.disappeared.v1"), [], "probably a network fault");
     assert_eq!(attach(&mut scene, "c1", 2), Ok(()));
 }
 
@@ -418,7 +420,7 @@ fn operator(scene: &mut Scene, request: Option<&str>, command: cell::Command) ->
     let request_id = request.map(|id| id.parse().unwrap());
     let envelope = Envelope { request_id, reason: Some("new disk".into()), ..Envelope::default() };
     let (client, cell) = ("ada".parse().unwrap(), words::cell_id("c1"));
-    let asked = scene.ask(0, Ask::Operator { client, envelope, cell, command });
+    let asked = scene.ask(0, ChangeRequest::Operator { client, envelope, cell, command });
     done(scene, asked)
 }
 
@@ -429,12 +431,13 @@ fn evacuation_is_recorded_and_ordered_until_rep_evacuates() {
     assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
     let (_, decision) = scene.decisions().pop().unwrap();
     assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
-    assert_eq!(operator(&mut scene, Some("r2"), evacuate), Ok(()), "it is so already");
+    assert_eq!(operator(&mut scene, Some("r2"), evacuate), Ok(()), "repeated request without change");
     assert_eq!(scene.times("cell.evacuation_requested.v1").len(), 1);
     assert_eq!(decision.actor, Actor::Operator("ada".parse().unwrap()));
     assert_eq!((decision.reason.as_deref(), decision.request_id.unwrap().as_str()), (Some("new disk"), "r1"));
 
-    // The rep does not receive the order. It is repeated with every heartbeat, also by the next leader.
+    // The rep does not receive the order. The order is repeated with every heartbeat, also by the next
+    // leader.
     let ordered = |scene: &Scene| scene.orders.iter().filter(|(order, _)| *order == "evacuate").count();
     assert_eq!(ordered(&scene), 1);
     scene.pass(6 * SECOND);
@@ -482,14 +485,14 @@ fn evacuated_rep_leaves_and_cell_can_be_forgotten() {
     beat.evacuating = true;
     scene.input(0, Input::Heartbeat(beat.clone()));
     let leave = Leave { folder: words::folder(1), incarnation: beat.presence.incarnation };
-    let asked = scene.ask(0, Ask::Leave { cell: words::cell_id("c1"), leave });
+    let asked = scene.ask(0, ChangeRequest::Leave { cell: words::cell_id("c1"), leave });
     assert_eq!(done(&scene, asked), Ok(()));
     let cell = scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap();
     assert_eq!(
         (cell.present, cell.gone.as_deref(), cell.evacuation_wanted),
         (false, Some("evacuated"), false)
     );
-    // Neither an earlier heartbeat nor one after it left brings the cell back.
+    // The cell stays absent after heartbeats that were sent before or after it left.
     beat.sequence -= 1;
     scene.input(0, Input::Heartbeat(beat));
     assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")));
@@ -497,7 +500,7 @@ fn evacuated_rep_leaves_and_cell_can_be_forgotten() {
     assert_eq!(operator(&mut scene, None, cell::Command::Forget), Ok(()));
     assert!(scene.bbs(0).world().cell(&words::cell_id("c1")).is_none());
     assert_eq!(operator(&mut scene, None, cell::Command::Forget), Err(Code::ResourceNotFound));
-    // The cell may return as a new one.
+    // The cell may return with a new incarnation.
     scene.cells.insert("c1".into(), (2, 0));
     scene.pass(6 * SECOND);
     assert!(scene.bbs(0).world().is_present(&words::cell_id("c1")));
@@ -516,12 +519,12 @@ fn evacuation_survives_rep_restart_and_ends_with_cell_loss() {
     scene.cells.clear();
     evacuating(&mut scene, 1, 500);
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 2, 1)));
-    assert!(wanted(&scene), "it goes on");
+    assert!(wanted(&scene), "the evacuation continues");
     evacuating(&mut scene, 2, 2);
     scene.pass(25 * SECOND);
     assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")));
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 3, 1)));
-    assert!(!wanted(&scene), "nothing was left of it");
+    assert!(!wanted(&scene), "the loss of the cell ends the evacuation");
 }
 
 #[test]
@@ -540,7 +543,7 @@ fn cordon_survives_restart_and_loss_of_cell() {
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 3, 1)));
     assert!(scene.bbs(0).world().is_present(&words::cell_id("c1")) && cordoned(&scene));
     assert_eq!(operator(&mut scene, None, cell::Command::Uncordon), Ok(()));
-    assert!(!cordoned(&scene) && scene.orders.is_empty(), "its rep has nothing to do with it");
+    assert!(!cordoned(&scene) && scene.orders.is_empty(), "a cordon needs no order to the rep");
 }
 
 #[test]

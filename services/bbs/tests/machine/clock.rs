@@ -27,16 +27,16 @@ fn clock_jumps_do_not_interrupt_leadership() {
     let mut scene = Scene::with(2, &["c1", "c2", "c3"]);
     scene.client(0, words::lrp("web", 1));
     let epoch = scene.epoch(0, "web");
-    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), start()));
+    scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(1, "c1"), start()));
     for seconds in [-30, 3_600, -3_600, -5] {
         scene.beats.clear();
         set(&mut scene, seconds);
         let from = scene.now;
         scene.pass(10 * SECOND);
         let beats = scene.beats.iter().filter(|(node, at)| *node == 0 && *at >= from).count();
-        assert!((15..=18).contains(&beats), "{seconds}: {beats} beats");
+        assert!((15..=18).contains(&beats), "{seconds}: {beats} heartbeats");
     }
-    assert_eq!(scene.times("cluster.elected.v1").len(), 1, "nobody else had to lead");
+    assert_eq!(scene.times("cluster.elected.v1").len(), 1, "no other BBS was elected");
     assert_eq!(scene.times("cell.disappeared.v1"), []);
     assert_eq!(scene.state(0, "web", 0), "RUNNING");
 }
@@ -62,7 +62,7 @@ fn decisions_never_go_back_in_time() {
     scene.client(0, words::lrp("web", 1));
     set(&mut scene, -30);
     let epoch = scene.epoch(0, "web");
-    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), start()));
+    scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(1, "c1"), start()));
     assert_eq!(scene.state(0, "web", 0), "RUNNING");
     let of_shard =
         scene.decisions().into_iter().filter(|(at, _)| scene.journal[at - 1].subject.contains("lrp"));
@@ -90,7 +90,7 @@ fn timers_keep_their_duration_after_clock_was_ahead() {
         for number in 1..=4 {
             let crash = actual::Command::Crash { reason: "boom".into(), exit_status: None };
             for step in [start(), crash] {
-                scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(number, "c1"), step));
+                scene.report(0, "c1", words::lrp_report("web", 0, epoch, container(number, "c1"), step));
             }
         }
         assert_eq!(scene.state(0, "web", 0), "CRASHED");
@@ -132,8 +132,8 @@ fn commands_succeed_during_clock_jumps() {
 fn domain_freshness_uses_time_of_its_subject() {
     let mut scene = Scene::with(1, &["c1"]);
     let fresh = |ttl_ms| ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms };
-    // The log is an hour and a half ahead of the clock on the subject of the process, and an hour on that of
-    // the domain.
+    // On the subject of the process, the log is an hour and a half ahead of the clock. On the subject of the
+    // domain it is an hour ahead.
     set(&mut scene, 5_400);
     scene.client(0, words::lrp("web", 1));
     set(&mut scene, -1_800);
@@ -144,9 +144,9 @@ fn domain_freshness_uses_time_of_its_subject() {
     let of = |name| Subject::of_process(&words::process_guid(name), 4);
     assert_eq!(of("forgotten"), of("web"));
     let epoch = Epoch(scene.now);
-    scene.report(0, "c1", words::of_lrp("forgotten", 3, epoch, container(1, "c1"), start()));
+    scene.report(0, "c1", words::lrp_report("forgotten", 3, epoch, container(1, "c1"), start()));
     scene.pass(40 * SECOND);
-    assert_eq!(scene.state(0, "forgotten", 3), "RUNNING", "nobody knows whether it is wanted");
+    assert_eq!(scene.state(0, "forgotten", 3), "RUNNING", "it is unknown whether the instance is desired");
     assert_eq!(scene.times("actual.stop_requested.v1"), []);
     scene.client(0, fresh(None));
     scene.pass(40 * SECOND);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bbs::{Ask, Effect, Input, Reply};
+use bbs::{ChangeRequest, Effect, Input, Reply};
 use schemas::message::Envelope;
 use schemas::names::ClientName;
 use schemas::spec::ClientCommand;
@@ -50,17 +50,18 @@ fn new_leader_holds_refusals_until_it_has_acknowledged_entries() {
 #[test]
 fn only_leader_publishes_valid_entries() {
     let mut scene = Scene::with(2, &["c1"]);
-    scene.fed.clear();
+    scene.published.clear();
     scene.client(0, words::lrp("web", 1));
-    scene.vandal("muster.event.cell.c1", b"garbage");
+    scene.write_invalid("muster.event.cell.c1", b"garbage");
     scene.client(0, words::scale("web", 3));
-    let first: Vec<(usize, u64)> = scene.fed.iter().map(|(node, position, _)| (*node, position.0)).collect();
+    let first: Vec<(usize, u64)> =
+        scene.published.iter().map(|(node, position, _)| (*node, position.0)).collect();
     let end = scene.journal.len() as u64;
-    assert_eq!(first, [(0, end - 2), (0, end)], "without what is no entry");
+    assert_eq!(first, [(0, end - 2), (0, end)], "invalid entries are not published");
     scene.bbs[0] = None;
     scene.pass(Duration::from_secs(5));
-    let elected = scene.fed.iter().find(|(node, ..)| *node == 1).expect("a new leader tells");
-    assert_eq!(elected.1.0, end + 1, "from the entry on by which it leads");
+    let elected = scene.published.iter().find(|(node, ..)| *node == 1).expect("the new leader publishes");
+    assert_eq!(elected.1.0, end + 1, "starting with its own election");
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn deposed_leader_sends_no_refusal_from_outdated_world() {
     let scaled = scene.client(0, words::scale("web", 3));
     assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
     scene.catch_up(0);
-    assert_eq!(refusal(&scene, scaled).code, Code::Unavailable, "it doesn't lead");
+    assert_eq!(refusal(&scene, scaled).code, Code::Unavailable, "the first BBS no longer leads");
     assert_eq!(scene.leading.last(), Some(&(0, false)));
 }
 
@@ -93,18 +94,18 @@ fn leader_without_deliveries_refuses_and_steps_down() {
 #[test]
 fn unreadable_journal_makes_answers_unavailable() {
     let mut scene = Scene::with(1, &["c1"]);
-    scene.is_dark = true;
+    scene.is_unreadable = true;
     let first = scene.client(0, words::scale("web", 3));
     let second = scene.client(0, words::scale("web", 3));
     scene.pass(Duration::from_secs(2));
     assert_eq!(refusal(&scene, first).code, Code::Unavailable);
     // A command that arrived in between waits for its own confirmation, which succeeds.
-    scene.is_dark = false;
+    scene.is_unreadable = false;
     scene.pass(Duration::from_secs(1));
     assert_eq!(refusal(&scene, second).code, Code::ResourceNotFound);
     let again = scene.client(0, words::scale("web", 3));
     assert_eq!(refusal(&scene, again).code, Code::ResourceNotFound);
-    assert!(scene.bbs(0).leads(), "who only refuses stands as still as the journal");
+    assert!(scene.bbs(0).leads(), "a leader without entries in flight keeps leading");
 }
 
 #[test]
@@ -115,14 +116,14 @@ fn one_read_per_subject_confirms_all_held_answers() {
     let bbs = scene.bbs[0].as_mut().unwrap();
     let ask = |client: usize, command: ClientCommand| {
         let client = ClientName::new(&format!("client{client}")).unwrap();
-        Ask::Client { domain: words::domain(), client, envelope: Envelope::default(), command }
+        ChangeRequest::Client { domain: words::domain(), client, envelope: Envelope::default(), command }
     };
     for requester in 0..200 {
         let command = words::scale(&format!("absent{requester}"), 1);
         assert!(
             bbs.step(
                 now,
-                Input::Asked {
+                Input::Request {
                     requester: 1_000 + requester,
                     ask: ask(usize::try_from(requester).unwrap(), command)
                 }
@@ -132,16 +133,16 @@ fn one_read_per_subject_confirms_all_held_answers() {
     }
     let effects = bbs.step(now, Input::Turn);
     let reads: Vec<_> = effects.into_iter().filter(|effect| matches!(effect, Effect::ReadLast(_))).collect();
-    assert_eq!(reads.len(), 4, "one for each of the cluster's shards");
+    assert_eq!(reads.len(), 4, "one read per shard of the cluster");
     let shards = reads.len();
     for effect in reads {
         let Effect::ReadLast(subject) = effect else { panic!("{effect:?}") };
-        scene.input(0, Input::Last { subject, last: Ok(None) });
+        scene.input(0, Input::LastEntry { subject, last: Ok(None) });
     }
     assert!((1_000..1_200).all(|requester| refusal(&scene, requester).code == Code::ResourceNotFound));
     assert_eq!(
         scene.reads,
         before + shards,
-        "and one of the cluster's subject behind each: the number of shards is the same"
+        "each followed by a read of the cluster's subject, which shows an unchanged shard count"
     );
 }

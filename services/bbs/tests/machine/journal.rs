@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use projections::cluster_log::{Judged, SetAsideOrder};
+use projections::cluster_log::{QuarantineOrder, QuarantineOutcome};
 use projections::{ClusterLog, Query as Rows};
 use schemas::entry::Actor;
-use schemas::message::Beat;
-use schemas::names::{ClientName, Ids, ServiceId};
+use schemas::message::LeaderHeartbeat;
+use schemas::names::{ClientName, IdGenerator, ServiceId};
 use schemas::{Code, Position, Timestamp};
 
-use bbs::{Bbs, Effect, Input, Query, Reply, Settings};
+use bbs::{Bbs, Config, Effect, Input, Query, Reply};
 use schemas::query::{Filter, Records, Show};
 
 use crate::scene::{Fate, Scene, settings};
@@ -22,13 +22,13 @@ fn invalid_messages_are_quarantined_and_listed() {
     let whole = scene.journal.iter().find(|stored| stored.subject == "muster.event.cell.c1").unwrap();
     let whole = whole.bytes.clone();
     let flipped = String::from_utf8(whole.to_vec()).unwrap().replace("appeared.v1", "appearef.v1");
-    scene.vandal("muster.event.cell.c1", b"garbage");
-    scene.vandal("muster.event.cell.c1", &whole[..whole.len() / 2]);
-    scene.vandal("muster.event.cell.c1", flipped.as_bytes());
-    scene.vandal("muster.event.strange.subject", &whole);
-    scene.vandal("muster.event.cell.c2", &whole);
+    scene.write_invalid("muster.event.cell.c1", b"garbage");
+    scene.write_invalid("muster.event.cell.c1", &whole[..whole.len() / 2]);
+    scene.write_invalid("muster.event.cell.c1", flipped.as_bytes());
+    scene.write_invalid("muster.event.strange.subject", &whole);
+    scene.write_invalid("muster.event.cell.c2", &whole);
     let end = Position(scene.journal.len() as u64);
-    assert_eq!(scene.bbs(0).world().position(), end, "who asks for that position is answered");
+    assert_eq!(scene.bbs(0).world().position(), end, "queries for that position are answered");
     let row = scene.cluster(0);
     assert_eq!(row.set_aside.count, 5);
     let last: Vec<u64> = row.set_aside.last.iter().map(|one| one.position.0).collect();
@@ -49,7 +49,7 @@ fn invalid_messages_are_quarantined_and_listed() {
 }
 
 /// Returns an entry of a later format, with a valid checksum.
-fn of_a_later_format() -> Vec<u8> {
+fn later_format_entry() -> Vec<u8> {
     let body = r#""format":99,"decisions":{"new":"shape"}}"#;
     format!("{{\"crc32c\":\"{:08x}\",{body}", schemas::checksum::crc32c(body.as_bytes())).into_bytes()
 }
@@ -58,25 +58,26 @@ fn of_a_later_format() -> Vec<u8> {
 fn entry_of_later_format_stops_bbs_until_quarantined() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 1));
-    scene.vandal("muster.event.cell.c1", &of_a_later_format());
+    scene.write_invalid("muster.event.cell.c1", &later_format_entry());
     let at = Position(scene.journal.len() as u64);
     assert!(scene.halted.contains(&0));
     let before = scene.journal.len();
     scene.client(0, words::lrp("other", 1));
-    assert_eq!(scene.journal.len(), before, "it decides nothing any more");
+    assert_eq!(scene.journal.len(), before, "a halted BBS decides nothing");
 
-    // The operator's record, as the BBS writes it; it is behind the quarantined position.
+    // The operator's record, as the BBS writes it. The record follows the quarantined position in the log.
     let mut log = ClusterLog::default();
     let cluster = scene.journal.iter().filter(|stored| stored.subject == "muster.event.cluster");
     cluster.zip(1..).for_each(|(stored, at)| log.read(Position(at), &stored.bytes));
     let actor = Actor::Operator(ClientName::new("ada").unwrap());
-    let order = SetAsideOrder { position: at, actor, reason: "a trial".into() };
-    let stands = Some(schemas::Entry::decode(&of_a_later_format()));
-    let judged = log.judge(&mut Ids::new(9), scene.now, order, stands).unwrap();
-    let Judged::Append(_, entry) = judged else { panic!("{judged:?}") };
-    scene.vandal("muster.event.cluster", &entry.encode());
+    let order = QuarantineOrder { position: at, actor, reason: "a trial".into() };
+    let stands = Some(schemas::Entry::decode(&later_format_entry()));
+    let judged = log.judge(&mut IdGenerator::new(9), scene.now, order, stands).unwrap();
+    let QuarantineOutcome::Append(_, entry) = judged else { panic!("{judged:?}") };
+    scene.write_invalid("muster.event.cluster", &entry.encode());
 
-    // A new BBS that knows the record continues from there, and acknowledged entries are kept.
+    // A new BBS that knows the record continues after the quarantined position, and acknowledged entries are
+    // kept.
     scene.halted.clear();
     scene.set_aside.insert(at, "a trial".into());
     scene.restart(0);
@@ -87,8 +88,8 @@ fn entry_of_later_format_stops_bbs_until_quarantined() {
     let requester = scene.client(0, words::lrp("other", 1));
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     let row = scene.cluster(0);
-    assert_eq!(row.set_aside.last[0].why, "an operator set it aside: a trial");
-    // A BBS that starts later knows it too, and has the same World. A BBS that does not know the record
+    assert_eq!(row.set_aside.last[0].why, "quarantined by an operator: a trial");
+    // A BBS that starts later and knows the record has the same World. A BBS that does not know the record
     // stops.
     let later = scene.start();
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
@@ -130,7 +131,7 @@ fn unstored_entry_of_deposed_leader_is_dropped() {
     scene.bbs[0] = paused;
     scene.fate.clear();
     for position in 1..=scene.journal.len() {
-        scene.again(0, position);
+        scene.redeliver(0, position);
     }
     scene.pass(Duration::from_secs(5));
     assert_eq!(scene.state(1, "web", 0), "-");
@@ -152,10 +153,10 @@ fn queries_are_unavailable_until_log_is_read() {
             Query::Records(records),
         ]
     };
-    let unread = scene.unread();
+    let unread = scene.add_unread_bbs();
     for position in 0..=scene.journal.len() {
         if position > 0 {
-            scene.again(unread, position);
+            scene.redeliver(unread, position);
         }
         for query in queries() {
             let answer = scene.query(unread, query.clone());
@@ -177,17 +178,17 @@ fn forged_leader_heartbeats_delay_takeover_by_one_election_at_most() {
         scene.bbs[0] = None;
         let since = scene.now;
         while !scene.bbs(1).leads() && scene.now.since(since) < Duration::from_secs(60) {
-            let beat = Beat {
+            let beat = LeaderHeartbeat {
                 id: ServiceId::new("forged").unwrap(),
                 term,
                 position: Position(1),
                 steps_down: false,
             };
-            scene.input(1, Input::Beat(beat));
+            scene.input(1, Input::LeaderHeartbeat(beat));
             scene.pass(Duration::from_millis(100));
         }
         let waited = scene.now.since(since);
-        assert!(waited <= Duration::from_millis(longest), "beats of term {term}: {waited:?}");
+        assert!(waited <= Duration::from_millis(longest), "heartbeats of term {term}: {waited:?}");
     }
 }
 
@@ -220,7 +221,7 @@ fn leader_without_deliveries_stops_leading_until_they_resume() {
         );
     }
     scene.pass(Duration::from_secs(5));
-    assert_eq!(scene.beats.len(), beats, "so that others try");
+    assert_eq!(scene.beats.len(), beats, "no heartbeats, so that other BBSs campaign");
     // No other BBS was there to lead, so it leads again once entries are delivered.
     scene.fate.clear();
     scene.release(|bytes| bytes);
@@ -231,11 +232,11 @@ fn leader_without_deliveries_stops_leading_until_they_resume() {
     assert!(matches!(scene.answers[&again], Reply::Done(Ok(_))), "{:?}", scene.answers[&again]);
 }
 
-/// An empty log may be one that was lost.
+/// An empty log may have lost its entries, so it does not prove that the cluster is new.
 #[test]
 fn bbs_founds_cluster_only_if_configured() {
     for founds in [Some(4), None] {
-        let mut bbs = Bbs::new(Settings { founds, ..settings(0) }, Ids::new(1));
+        let mut bbs = Bbs::new(Config { founding_shards: founds, ..settings(0) }, IdGenerator::new(1));
         let mut effects = bbs.step(Timestamp::from_millis(1), Input::CaughtUp);
         for second in 1..60 {
             let now = Timestamp::from_millis(second * 1_000);

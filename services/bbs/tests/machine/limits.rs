@@ -1,9 +1,9 @@
 //! Maximum sizes of a decision and of an entry.
 
-use bbs::{Ask, Reply};
+use bbs::{ChangeRequest, Reply};
 use schemas::definition::{Definition, DesiredLrp, Ports};
 use schemas::limits::{DECISION_BYTES, ENTRY_BYTES};
-use schemas::message::{Done, Envelope};
+use schemas::message::{Ack, Envelope};
 use schemas::names::ClientName;
 use schemas::spec::ClientCommand;
 use schemas::{Entry, Refusal};
@@ -18,7 +18,7 @@ fn lrp(name: &str, bytes: usize) -> ClientCommand {
     ClientCommand::LrpDesire(Box::new(DesiredLrp { annotation: "x".repeat(bytes), ..lrp }))
 }
 
-fn answer(scene: &mut Scene, requester: u64) -> Result<Done, Refusal> {
+fn answer(scene: &mut Scene, requester: u64) -> Result<Ack, Refusal> {
     match scene.answers.remove(&requester) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
@@ -37,7 +37,7 @@ fn decision_above_size_limit_is_refused() {
     let most = DECISION_BYTES - empty;
     assert_eq!(desire("b", most), Ok(DECISION_BYTES));
     let refused = desire("c", most + 1).unwrap_err();
-    assert_eq!(refused.message, "the decision takes 262145 bytes, more than 262144");
+    assert_eq!(refused.message, "the decision takes 262145 bytes: the limit is 262144");
 }
 
 #[test]
@@ -57,7 +57,12 @@ fn large_batches_are_split_into_several_entries() {
             let command = lrp(&name(*number), 100_000);
             scene.ask(
                 0,
-                Ask::Client { domain: words::domain(), client, envelope: Envelope::default(), command },
+                ChangeRequest::Client {
+                    domain: words::domain(),
+                    client,
+                    envelope: Envelope::default(),
+                    command,
+                },
             )
         })
         .collect();
@@ -74,6 +79,6 @@ fn large_batches_are_split_into_several_entries() {
     assert!(sizes.iter().all(|(bytes, _)| *bytes <= ENTRY_BYTES), "{sizes:?}");
     assert!(
         sizes.iter().any(|(_, decisions)| *decisions == 3),
-        "until half of what an entry may hold: {sizes:?}"
+        "decisions fill half of the maximum entry size: {sizes:?}"
     );
 }

@@ -35,7 +35,7 @@ pub(crate) fn dispatch(key: Option<&str>) -> ClientCommand {
     ClientCommand::ParameterisedDispatch { parameterised_guid: guid(), dispatch }
 }
 
-/// Returns a scene with this many BBSs and a parameterised task.
+/// Returns a scene with this many BBSs and one parameterised task.
 fn scene(bbss: usize, concurrency: Option<u32>) -> Scene {
     let mut scene = Scene::with(bbss, &["c1"]);
     scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(concurrency))));
@@ -43,16 +43,16 @@ fn scene(bbss: usize, concurrency: Option<u32>) -> Scene {
 }
 
 /// Returns the numbers of all launches. Each must be followed by the desire of its task in the same entry.
-fn launched(scene: &Scene) -> Vec<u64> {
+fn launched_numbers(scene: &Scene) -> Vec<u64> {
     let mut found = vec![];
     for entry in scene.journal.iter().filter_map(|stored| Entry::decode(&stored.bytes).ok()) {
         for (at, decision) in entry.decisions.iter().enumerate() {
             for event in decision.events.iter().filter_map(Event::as_parameterised) {
                 let parameterised::Event::Launched { number, task_guid } = event else { continue };
                 let desired = &entry.decisions[at + 1];
-                assert_eq!(desired.cause, Some(decision.id), "the launch is its cause");
+                assert_eq!(desired.cause, Some(decision.id), "the launch is the cause");
                 assert_eq!(desired.aggregate.subject(4), decision.aggregate.subject(4));
-                assert_eq!(*task_guid, guid().dispatch(*number).unwrap());
+                assert_eq!(*task_guid, guid().dispatched_task_guid(*number).unwrap());
                 found.push(*number);
             }
         }
@@ -61,7 +61,7 @@ fn launched(scene: &Scene) -> Vec<u64> {
 }
 
 fn cancel(scene: &mut Scene, number: u64) {
-    let task_guid: TaskGuid = guid().dispatch(number).unwrap();
+    let task_guid: TaskGuid = guid().dispatched_task_guid(number).unwrap();
     scene.client(0, ClientCommand::TaskCancel { task_guid });
 }
 
@@ -71,12 +71,12 @@ fn dispatches_with_same_key_launch_one_task() {
     for _ in 0..3 {
         scene.client(0, dispatch(Some("k")));
     }
-    assert_eq!(launched(&scene), [2]);
-    let task = scene.bbs(0).world().task(&guid().dispatch(2).unwrap()).unwrap();
+    assert_eq!(launched_numbers(&scene), [2]);
+    let task = scene.bbs(0).world().task(&guid().dispatched_task_guid(2).unwrap()).unwrap();
     assert_eq!(task.evaluations.to_vec()[0].trigger, Trigger::Desire);
     scene.client(0, dispatch(None));
     scene.client(0, dispatch(None));
-    assert_eq!(launched(&scene).len(), 3, "without a key each is another one");
+    assert_eq!(launched_numbers(&scene).len(), 3, "dispatches without a key are never repeats");
 }
 
 #[test]
@@ -85,14 +85,14 @@ fn waiting_dispatch_launches_when_task_ends_or_concurrency_grows() {
     for _ in 0..5 {
         scene.client(0, dispatch(None));
     }
-    assert_eq!(launched(&scene), [2]);
+    assert_eq!(launched_numbers(&scene), [2]);
     cancel(&mut scene, 2);
-    assert_eq!(launched(&scene), [2, 3], "without any time passing");
+    assert_eq!(launched_numbers(&scene), [2, 3], "the launch follows at once");
     scene.client(0, ClientCommand::ParameterisedUpdate(Box::new(template(Some(3)))));
-    assert_eq!(launched(&scene), [2, 3, 4, 5]);
+    assert_eq!(launched_numbers(&scene), [2, 3, 4, 5]);
     scene.client(0, ClientCommand::ParameterisedRemove { parameterised_guid: guid() });
     cancel(&mut scene, 3);
-    assert_eq!(launched(&scene), [2, 3, 4, 5], "what waited is withdrawn");
+    assert_eq!(launched_numbers(&scene), [2, 3, 4, 5], "a waiting dispatch was withdrawn");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn waiting_dispatch_is_launched_by_next_leader() {
     cancel(&mut scene, 2);
     scene.pass(std::time::Duration::from_secs(60));
     assert!(scene.bbs(1).leads());
-    assert_eq!(launched(&scene), [2, 3]);
+    assert_eq!(launched_numbers(&scene), [2, 3]);
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn removed_parameterised_task_is_remembered_while_its_tasks_exist() {
     scene.pass(std::time::Duration::from_secs(25 * 60));
     scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(None))));
     scene.client(0, dispatch(None));
-    assert_eq!(launched(&scene), [2, 5]);
+    assert_eq!(launched_numbers(&scene), [2, 5]);
 }

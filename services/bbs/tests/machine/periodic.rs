@@ -8,7 +8,7 @@ use schemas::evaluation::Trigger;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::periodic::{self, LaunchReason, SkipReason};
 use schemas::schedule::Schedule;
-use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::{Entry, Timestamp};
 
 use crate::scene::Scene;
@@ -45,7 +45,7 @@ fn launches(scene: &Scene) -> Vec<(Timestamp, LaunchReason, TaskGuid)> {
             for event in decision.events.iter().filter_map(Event::as_periodic) {
                 let periodic::Event::Launched { due, task_guid, reason, .. } = event else { continue };
                 let desired = &entry.decisions[at + 1];
-                assert_eq!(desired.cause, Some(decision.id), "the launch is its cause");
+                assert_eq!(desired.cause, Some(decision.id), "the launch is the cause");
                 assert_eq!((desired.correlation, &desired.actor), (decision.correlation, &decision.actor));
                 assert_eq!(desired.aggregate.subject(4), decision.aggregate.subject(4));
                 found.push((*due, *reason, task_guid.clone()));
@@ -68,7 +68,10 @@ fn each_minute_launches_one_task_with_an_evaluation_of_its_own() {
     let dues: Vec<Timestamp> = launches(&scene).into_iter().map(|(due, ..)| due).collect();
     assert_eq!(dues, minutes(&scene, 3));
     for (due, reason, task_guid) in launches(&scene) {
-        assert_eq!((reason, task_guid.clone()), (LaunchReason::Due, guid().launch(due).unwrap()));
+        assert_eq!(
+            (reason, task_guid.clone()),
+            (LaunchReason::Due, guid().scheduled_task_guid(due).unwrap())
+        );
         let task = scene.bbs(1).world().task(&task_guid).unwrap();
         assert_eq!(task.evaluations.to_vec()[0].trigger, Trigger::Periodic);
     }
@@ -81,7 +84,7 @@ fn recorded_launch_is_not_repeated_after_leader_dies() {
     scene.pass(MINUTE * 4);
     assert!(scene.bbs(1).leads());
     let dues: Vec<Timestamp> = launches(&scene).into_iter().map(|(due, ..)| due).collect();
-    assert_eq!(dues, minutes(&scene, 4), "each minute once, whoever led");
+    assert_eq!(dues, minutes(&scene, 4), "one launch per minute under any leader");
 }
 
 #[test]
@@ -114,14 +117,14 @@ fn after_a_downtime_one_launch_catches_up() {
 fn queued_launch_follows_end_of_previous_task_at_once() {
     let mut scene = scene(1, Overlap::Queued);
     scene.pass(MINUTE * 3);
-    let [(_, _, first)] = &launches(&scene)[..] else { panic!("one runs, the others wait") };
+    let [(_, _, first)] = &launches(&scene)[..] else { panic!("expected one launch") };
     scene.client(0, ClientCommand::TaskCancel { task_guid: first.clone() });
     let all = launches(&scene);
-    assert_eq!((all.len(), all[1].1), (2, LaunchReason::Queued), "without any time passing");
-    scene.client(0, ClientCommand::PeriodicAsk { periodic_guid: guid(), ask: PeriodicAsk::Pause });
+    assert_eq!((all.len(), all[1].1), (2, LaunchReason::Queued), "the launch follows at once");
+    scene.client(0, ClientCommand::PeriodicAction { periodic_guid: guid(), ask: PeriodicAction::Pause });
     scene.client(0, ClientCommand::TaskCancel { task_guid: all[1].2.clone() });
     scene.pass(MINUTE * 3);
-    assert_eq!(launches(&scene).len(), 2, "it is paused");
+    assert_eq!(launches(&scene).len(), 2, "no launch while paused");
 }
 
 #[test]

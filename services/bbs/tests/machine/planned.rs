@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use bbs::{Ask, Reply};
-use projections::REMEMBERED;
-use schemas::message::{Done, Envelope};
+use bbs::{ChangeRequest, Reply};
+use projections::RETENTION;
+use schemas::message::{Ack, Envelope};
 use schemas::names::{ClientName, RequestId};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Position, Refusal, actual};
@@ -18,7 +18,7 @@ fn planned(at: Position) -> Envelope {
     Envelope { if_position: Some(at), ..Envelope::default() }
 }
 
-fn ask(scene: &mut Scene, at: Position, command: ClientCommand) -> Result<Done, Refusal> {
+fn ask(scene: &mut Scene, at: Position, command: ClientCommand) -> Result<Ack, Refusal> {
     ask_with(scene, "ci", planned(at), command)
 }
 
@@ -27,7 +27,7 @@ fn here(scene: &Scene) -> Position {
 }
 
 /// Sends a command that is planned at the current position.
-fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Done, Refusal> {
+fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Ack, Refusal> {
     let at = here(scene);
     ask(scene, at, command)
 }
@@ -35,17 +35,17 @@ fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Done, Refusal> {
 /// Sends a command without waiting for its reply, for use while an entry is in flight.
 fn send(scene: &mut Scene, envelope: Envelope, command: ClientCommand) -> u64 {
     let client = ClientName::new("ci").unwrap();
-    scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command })
+    scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
 }
 
-fn answer(scene: &mut Scene, requester: u64) -> Result<Done, Refusal> {
+fn answer(scene: &mut Scene, requester: u64) -> Result<Ack, Refusal> {
     match scene.answers.remove(&requester) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
     }
 }
 
-fn outdated(answer: Result<Done, Refusal>, why: &str) {
+fn assert_outdated(answer: Result<Ack, Refusal>, why: &str) {
     let refusal = answer.unwrap_err();
     assert_eq!((refusal.code, refusal.message.as_str()), (Code::ResourceConflict, why));
 }
@@ -61,21 +61,21 @@ fn change_since_plan_is_refused_with_its_position() {
     let plan = here(&scene);
     let (epoch, by) = (scene.epoch(0, "web"), words::container(1, "c1"));
     let claim = actual::Command::Claim { placement: None };
-    scene.report(0, "c1", words::of_lrp("web", 0, epoch, by, claim));
+    scene.report(0, "c1", words::lrp_report("web", 0, epoch, by, claim));
     let claimed = here(&scene);
     assert!(claimed > plan);
     let why = format!(
-        "process web has changed since position {plan}, the last decision about it stands at {claimed}: plan again"
+        "process web has changed since position {plan} (its last decision is at position {claimed}): plan again"
     );
-    outdated(ask(&mut scene, plan, scale(4)), &why);
-    outdated(
+    assert_outdated(ask(&mut scene, plan, scale(4)), &why);
+    assert_outdated(
         ask(&mut scene, plan, ClientCommand::LrpRemove { process_guid: words::process_guid("web") }),
         &why,
     );
     ask(&mut scene, claimed, scale(4)).unwrap();
     scene.restart(0);
     let again = ask(&mut scene, claimed, scale(5)).unwrap_err();
-    assert_eq!(again.code, Code::ResourceConflict, "who starts again knows it, too");
+    assert_eq!(again.code, Code::ResourceConflict, "a restarted BBS knows it, too");
 }
 
 #[test]
@@ -90,17 +90,17 @@ fn task_created_since_plan_is_a_change() {
     assert_eq!(scene.task_state(0, "greet"), "-");
     let gone = here(&scene);
     let why = format!(
-        "task greet has changed since position {plan}, the last decision about it stands at {gone}: plan again"
+        "task greet has changed since position {plan} (its last decision is at position {gone}): plan again"
     );
-    outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
+    assert_outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
     // Once the task is forgotten, its last change is unknown.
-    scene.pass(REMEMBERED + Duration::from_secs(1));
+    scene.pass(RETENTION + Duration::from_secs(1));
     for number in 0..64 {
         scene.client(0, words::task(&format!("t{number}"), None));
     }
-    assert!(scene.bbs(0).world().task(&greet()).is_none(), "it is forgotten");
-    let why = format!("whether task greet was there since position {plan} is not known any more: plan again");
-    outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
+    assert!(scene.bbs(0).world().task(&greet()).is_none(), "the task is forgotten");
+    let why = format!("it is unknown whether task greet existed after position {plan}: plan again");
+    assert_outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
     ask_now(&mut scene, words::task("greet", None)).unwrap();
 }
 
@@ -120,16 +120,16 @@ fn entries_in_flight_count_as_changes() {
     scene.release(|bytes| bytes);
     assert_eq!(answer(&mut scene, flies).unwrap().position.0, plan.0 + 1);
     let why = format!(
-        "process web has changed since position {plan}, the last decision about it stands at {}: plan again",
+        "process web has changed since position {plan} (its last decision is at position {}): plan again",
         plan.0 + 1
     );
-    outdated(answer(&mut scene, late), &why);
+    assert_outdated(answer(&mut scene, late), &why);
     answer(&mut scene, first).unwrap();
     let why = format!(
-        "process web has changed since position {}, the last decision about it is being recorded: plan again",
+        "process web has changed since position {} (a decision about it is being recorded): plan again",
         plan.0 + 1
     );
-    outdated(answer(&mut scene, second), &why);
+    assert_outdated(answer(&mut scene, second), &why);
     assert_eq!((scene.state(0, "web", 3), scene.state(0, "web", 4)), ("UNCLAIMED", "-"));
 }
 
@@ -150,7 +150,7 @@ fn plan_beyond_read_position_is_unavailable() {
     let refusal = ask(&mut scene, next, words::lrp("web", 1)).unwrap_err();
     assert_eq!(refusal.code, Code::Unavailable);
     let why =
-        format!("this BBS has read the log up to position {}, and not up to {next}: try again", here(&scene));
+        format!("this BBS has read the log up to position {}, but not up to {next}: try again", here(&scene));
     assert_eq!(refusal.message, why);
     scene.client(0, words::lrp("other", 1));
     ask(&mut scene, next, words::lrp("web", 1)).unwrap();
@@ -162,10 +162,10 @@ fn domain_refresh_is_a_change() {
     let plan = here(&scene);
     let refreshed = ask(&mut scene, plan, fresh(60)).unwrap();
     let why = format!(
-        "domain {} has changed since position {plan}, the last decision about it stands at {}: plan again",
+        "domain {} has changed since position {plan} (its last decision is at position {}): plan again",
         words::domain(),
         refreshed.position
     );
-    outdated(ask(&mut scene, plan, fresh(90)), &why);
+    assert_outdated(ask(&mut scene, plan, fresh(90)), &why);
     ask(&mut scene, refreshed.position, fresh(90)).unwrap();
 }

@@ -1,10 +1,10 @@
-//! Quotas of domains: commands that would grow a domain beyond them are refused.
+//! Quotas of domains: a command is refused if it would grow its domain beyond a quota.
 
 use std::time::Duration;
 
-use bbs::{Ask, Reply};
+use bbs::{ChangeRequest, Reply};
 use schemas::definition::Overlap;
-use schemas::message::{Done, Envelope};
+use schemas::message::{Ack, Envelope};
 use schemas::names::{ClientName, ProcessGuid};
 use schemas::quota::{LimitDomain, Usage};
 use schemas::spec::ClientCommand;
@@ -14,20 +14,20 @@ use schemas::{Code, Refusal};
 use crate::scene::{Fate, Scene};
 use crate::{parameterised, periodic, words};
 
-fn answer(scene: &mut Scene, token: u64) -> Result<Done, Refusal> {
+fn answer(scene: &mut Scene, token: u64) -> Result<Ack, Refusal> {
     match scene.answers.remove(&token) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
     }
 }
 
-fn ask(scene: &mut Scene, command: ClientCommand) -> Result<Done, Refusal> {
+fn ask(scene: &mut Scene, command: ClientCommand) -> Result<Ack, Refusal> {
     let token = scene.client(0, command);
     answer(scene, token)
 }
 
 /// Asserts that a command is refused because of a quota, with this text in the message.
-fn exceeds(scene: &mut Scene, command: ClientCommand, words: &str) {
+fn assert_exceeds(scene: &mut Scene, command: ClientCommand, words: &str) {
     let refusal = ask(scene, command).unwrap_err();
     assert!(refusal.code == Code::QuotaExceeded && refusal.message.contains(words), "{refusal}");
 }
@@ -37,7 +37,7 @@ fn limit(scene: &mut Scene, [instances, processes_and_tasks, commands_per_second
     let exec_sessions = None;
     let order = LimitDomain { domain, instances, processes_and_tasks, commands_per_second, exec_sessions };
     let client = ClientName::new("ops").unwrap();
-    let token = scene.ask(0, Ask::Limit { client, envelope: Envelope::default(), order });
+    let token = scene.ask(0, ChangeRequest::Limit { client, envelope: Envelope::default(), order });
     answer(scene, token).unwrap();
 }
 
@@ -50,16 +50,20 @@ fn instances_grow_to_their_quota_and_shrink_above_it() {
     let mut scene = Scene::with(1, &["c1"]);
     limit(&mut scene, [Some(5), None, None]);
     ask(&mut scene, words::lrp("web", 3)).unwrap();
-    exceeds(&mut scene, words::lrp("api", 3), "quota instances of domain shop is 5: 3 are used and 3 more");
+    assert_exceeds(
+        &mut scene,
+        words::lrp("api", 3),
+        "quota instances of domain shop is 5: 3 are used and 3 more",
+    );
     ask(&mut scene, words::scale("web", 5)).unwrap();
-    exceeds(&mut scene, words::scale("web", 6), "5 are used and 1 more");
+    assert_exceeds(&mut scene, words::scale("web", 6), "5 are used and 1 more");
     ask(&mut scene, words::lrp("api", 0)).unwrap();
     // A quota below the current usage stops nothing.
     limit(&mut scene, [Some(1), None, None]);
     assert_eq!(usage(&scene), Usage { instances: 5, processes_and_tasks: 2 });
-    exceeds(&mut scene, words::scale("api", 1), "quota instances of domain shop is 1: 5 are used");
+    assert_exceeds(&mut scene, words::scale("api", 1), "quota instances of domain shop is 1: 5 are used");
     ask(&mut scene, words::scale("web", 4)).unwrap();
-    exceeds(&mut scene, words::scale("web", 5), "4 are used and 1 more");
+    assert_exceeds(&mut scene, words::scale("web", 5), "4 are used and 1 more");
     let process_guid = ProcessGuid::new("web").unwrap();
     ask(&mut scene, ClientCommand::LrpRemove { process_guid }).unwrap();
     ask(&mut scene, words::scale("api", 1)).unwrap();
@@ -84,12 +88,12 @@ fn processes_and_tasks_of_every_kind_share_a_quota() {
         let used = u32::try_from(at).unwrap();
         limit(&mut scene, [None, Some(used), None]);
         let words = format!("quota processes_and_tasks of domain shop is {used}: {used} are used and 1 more");
-        exceeds(&mut scene, command(), &words);
+        assert_exceeds(&mut scene, command(), &words);
         limit(&mut scene, [None, Some(used + 1), None]);
         ask(&mut scene, command()).unwrap();
         assert_eq!(usage(&scene).processes_and_tasks, u64::from(used) + 1);
     }
-    // Launches by a schedule are not refused above the quota, but they count.
+    // A scheduled launch is not refused if it exceeds the quota, but it counts as usage.
     limit(&mut scene, [None, Some(0), None]);
     scene.pass(Duration::from_secs(61));
     assert!(usage(&scene).processes_and_tasks > 5);

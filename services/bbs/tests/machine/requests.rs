@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use bbs::{Ask, Input, Reply};
+use bbs::{ChangeRequest, Input, Reply};
 use schemas::exec::Exec;
-use schemas::message::{Done, Enter, Envelope, Reports};
+use schemas::message::{Ack, Envelope, Reports, StartExec};
 use schemas::names::{ClientName, RequestId};
 use schemas::quota::Quotas;
 use schemas::spec::ClientCommand;
@@ -22,7 +22,7 @@ pub(crate) fn fresh(seconds: u64) -> ClientCommand {
     ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms: Some(seconds * 1_000) }
 }
 
-fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Done, Refusal> {
+fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Ack, Refusal> {
     let envelope = Envelope { request_id: Some(RequestId::new(id).unwrap()), ..Envelope::default() };
     ask_with(scene, client, envelope, command)
 }
@@ -32,16 +32,17 @@ pub(crate) fn ask_with(
     client: &str,
     envelope: Envelope,
     command: ClientCommand,
-) -> Result<Done, Refusal> {
+) -> Result<Ack, Refusal> {
     let client = ClientName::new(client).unwrap();
-    let requester = scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command });
+    let requester =
+        scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command });
     match scene.answers.remove(&requester) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
     }
 }
 
-fn code(answer: Result<Done, Refusal>) -> Code {
+fn code(answer: Result<Ack, Refusal>) -> Code {
     answer.unwrap_err().code
 }
 
@@ -81,7 +82,7 @@ fn domain_remembers_recent_request_ids() {
     let first = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
     let later = ask(&mut scene, "ci", "r2", fresh(600)).unwrap();
     let again = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
-    assert_eq!(again.version, first.version, "the later one holds");
+    assert_eq!(again.version, first.version, "the later refresh applies");
     let expires = scene.bbs(0).world().domain(&words::domain()).unwrap().expires_at;
     assert!(expires.unwrap().since(scene.now).as_secs() > 500 && later.version > first.version);
     assert_eq!(code(ask(&mut scene, "ci", "r1", fresh(61))), Code::RequestIdReused);
@@ -100,7 +101,10 @@ fn version_conflict_error_names_both_versions() {
     for wrong in [first.version - 1, first.version + 1] {
         let refusal = ask_with(&mut scene, "ci", expecting(wrong), scale(2)).unwrap_err();
         assert_eq!(refusal.code, Code::ResourceConflict);
-        assert_eq!(refusal.message, format!("version {wrong} was expected and it is {}", first.version));
+        assert_eq!(
+            refusal.message,
+            format!("expected version {wrong}, but the current version is {}", first.version)
+        );
     }
     let second = ask_with(&mut scene, "ci", expecting(first.version), scale(2)).unwrap();
     assert_eq!(second.version, first.version + 1);
@@ -137,7 +141,7 @@ fn unstored_batch_is_decided_again_in_order() {
     };
     let versions: Vec<u64> = asked.iter().map(version).collect();
     assert!(versions.is_sorted_by(|one, two| one < two), "{versions:?}");
-    assert_eq!(scene.state(0, "web", 4), "UNCLAIMED", "the last has the last word");
+    assert_eq!(scene.state(0, "web", 4), "UNCLAIMED", "the last command counts");
 }
 
 #[test]
@@ -146,11 +150,11 @@ fn report_results_keep_message_order() {
     scene.client(0, words::lrp("web", 2));
     let epoch = scene.epoch(0, "web");
     let report =
-        |index, step| words::of_lrp("web", index, epoch, container(1 + u64::from(index), "c1"), step);
+        |index, step| words::lrp_report("web", index, epoch, container(1 + u64::from(index), "c1"), step);
     let claim = || actual::Command::Claim { placement: None };
     let reports = vec![report(0, words::start()), report(7, claim()), report(1, claim())];
     let reports = Reports { folder: words::folder(1), reports };
-    let requester = scene.ask(0, Ask::Cell { cell: words::cell_id("c1"), reports });
+    let requester = scene.ask(0, ChangeRequest::Cell { cell: words::cell_id("c1"), reports });
     let Some(Reply::Reported(Ok(reported))) = scene.answers.remove(&requester) else { panic!("no answer") };
     let codes: Vec<Option<Code>> =
         reported.results.iter().map(|result| result.refused.as_ref().map(|refusal| refusal.code)).collect();
@@ -164,7 +168,7 @@ fn commands_behind_refused_entry_are_decided() {
     scene.fate.insert("muster", Fate::Held);
     let ask = |scene: &mut Scene, client: &str, command| {
         let (client, envelope) = (ClientName::new(client).unwrap(), Envelope::default());
-        scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command })
+        scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
     };
     let first = ask(&mut scene, "one", words::lrp("web", 1));
     let second = ask(&mut scene, "other", words::lrp("web", 2));
@@ -175,10 +179,13 @@ fn commands_behind_refused_entry_are_decided() {
         (refusal.code, refusal.message.as_str()),
         (Code::Unavailable, "the journal refuses the entry: no")
     );
-    assert_eq!(scene.warned, [refusal.message], "and whoever runs the BBS is told");
-    assert!(matches!(scene.answers.remove(&second), Some(Reply::Done(Ok(_)))), "at once");
+    assert_eq!(scene.warned, [refusal.message], "the refusal is also logged for operators");
+    assert!(
+        matches!(scene.answers.remove(&second), Some(Reply::Done(Ok(_)))),
+        "the second command is decided at once"
+    );
     assert_eq!(scene.state(0, "web", 1), "UNCLAIMED");
-    assert!(scene.bbs(0).books().values().all(|left| *left == 0), "{:?}", scene.bbs(0).books());
+    assert!(scene.bbs(0).pending_work().values().all(|left| *left == 0), "{:?}", scene.bbs(0).pending_work());
 }
 
 #[test]
@@ -194,7 +201,7 @@ fn command_is_refused_after_its_patience() {
     scene.client(0, words::lrp("other", 1));
     let ask = |scene: &mut Scene, patience_ms, id, command| {
         let (client, envelope) = (ClientName::new("ci").unwrap(), with(patience_ms, id));
-        scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command })
+        scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
     };
     let short = ask(&mut scene, 4_000, "r1", words::lrp("web", 1));
     let long = ask(&mut scene, 6_000, "r2", words::lrp("web", 2));
@@ -206,11 +213,11 @@ fn command_is_refused_after_its_patience() {
     scene.fate.clear();
     scene.refuse_held();
     let Some(Reply::Done(Err(refusal))) = scene.answers.remove(&short) else { panic!("no refusal") };
-    let waited = "the command waited 5.0 s in the BBS, and its patience was 4.0 s";
+    let waited = "the command waited 5.0 s in the BBS, longer than its patience of 4.0 s";
     assert_eq!((refusal.code, refusal.message.as_str()), (Code::DeadlinePassed, waited));
     let Some(Reply::Done(Ok(done))) = scene.answers.remove(&long) else { panic!("not carried out") };
     let again = ask_with(&mut scene, "ci", with(0, "r2"), words::lrp("web", 2)).unwrap();
-    assert_eq!(again.version, done.version, "a repeated request is answered, with no patience too");
+    assert_eq!(again.version, done.version, "a repeated request is answered even without patience");
     let late = ask_with(&mut scene, "ci", with(0, "r3"), words::lrp("web", 1));
     assert_eq!(code(late), Code::DeadlinePassed);
 }
@@ -230,14 +237,14 @@ fn exec_is_ordered_once_per_request() {
     let mut scene = Scene::with(2, &["c1"]);
     ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
     assert_eq!(code(ask(&mut scene, "ci", "r2", exec("sh"))), Code::InvalidStateTransition, "nothing runs");
-    let started = words::of_lrp("web", 0, scene.epoch(0, "web"), container(1, "c1"), words::start());
+    let started = words::lrp_report("web", 0, scene.epoch(0, "web"), container(1, "c1"), words::start());
     scene.report(0, "c1", started);
     let done = ask(&mut scene, "ci", "r3", exec("sh")).unwrap();
     let told = |scene: &Scene| {
         let entered = scene.entered.iter();
         entered.map(|(cell, enter)| (cell.to_string(), enter.clone())).collect::<Vec<_>>()
     };
-    let enter = Enter {
+    let enter = StartExec {
         domain: words::domain(),
         client: ClientName::new("ci").unwrap(),
         request_id: RequestId::new("r3").unwrap(),
@@ -247,7 +254,7 @@ fn exec_is_ordered_once_per_request() {
     };
     assert_eq!(told(&scene), [("c1".to_owned(), enter)]);
     let again = ask(&mut scene, "ci", "r3", exec("sh")).unwrap();
-    assert_eq!(again.version, done.version, "asked twice is asked once");
+    assert_eq!(again.version, done.version, "a repeated request is carried out once");
     assert_eq!(code(ask(&mut scene, "ci", "r3", exec("ls"))), Code::RequestIdReused);
     assert_eq!(told(&scene).len(), 1);
     assert_eq!(scene.times("actual.entered.v1").len(), 1);

@@ -6,10 +6,10 @@ use bbs::Reply;
 use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrpUpdate, Ports};
 use schemas::entry::Event;
-use schemas::message::{Done, Report};
+use schemas::message::{Ack, Report};
 use schemas::names::DefinitionId;
 use schemas::policy::{Policies, UpdatePolicy};
-use schemas::process::{self, Process, Purpose, Steer};
+use schemas::process::{self, Process, Purpose, RolloutControl};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Place, Refusal, Timestamp, actual, rollout};
 
@@ -24,7 +24,7 @@ fn id(name: &str) -> DefinitionId {
 
 /// Returns an update to a definition with this much memory, a monitor time of 10 s and a delay of 5 s.
 fn update(definition: &str, memory_mb: u64) -> ClientCommand {
-    let of = UpdatePolicy { monitor_ms: 10_000, delay_ms: 5_000, ..UpdatePolicy::of_update() };
+    let of = UpdatePolicy { monitor_ms: 10_000, delay_ms: 5_000, ..UpdatePolicy::default_update() };
     let policies = Some(Policies { update: of, ..Policies::default() });
     let new = Definition { memory_mb, grace_period_ms: 0, ports: Ports::new(), ..fixtures::definition() };
     ClientCommand::LrpUpdate {
@@ -34,7 +34,7 @@ fn update(definition: &str, memory_mb: u64) -> ClientCommand {
     }
 }
 
-fn ask(scene: &mut Scene, node: usize, command: ClientCommand) -> Result<Done, Refusal> {
+fn ask(scene: &mut Scene, node: usize, command: ClientCommand) -> Result<Ack, Refusal> {
     let requester = scene.client(node, command);
     match scene.answers.remove(&requester) {
         Some(Reply::Done(done)) => done,
@@ -72,7 +72,7 @@ fn web(scene: &Scene, node: usize) -> &Process {
 }
 
 /// Returns a scene with two running instances of the first definition.
-fn stable() -> Scene {
+fn two_running_instances() -> Scene {
     let mut scene = Scene::with(2, &["c1"]);
     ask(&mut scene, 0, words::lrp("web", 2)).unwrap();
     for index in 0..2 {
@@ -82,7 +82,7 @@ fn stable() -> Scene {
 }
 
 /// Returns the events of the rollout, each with the second in which it was decided.
-fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
+fn rollout_events(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
     let decisions = scene.decisions().into_iter().map(|(_, decision)| decision);
     let events = decisions.flat_map(|decision| {
         let told = decision.events.into_iter().filter_map(|event| match event {
@@ -113,7 +113,7 @@ fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
 /// Rolls out a definition with a fixed time for each step. The leader dies `leader_dies` seconds after the
 /// update.
 fn roll(leader_dies: Option<u64>) -> (Scene, Vec<(u64, String)>) {
-    let mut scene = stable();
+    let mut scene = two_running_instances();
     let (begin, mut node) = (scene.now, 0);
     ask(&mut scene, 0, update("v2", 128)).unwrap();
     let mut pass_to = |scene: &mut Scene, second: u64| {
@@ -132,13 +132,16 @@ fn roll(leader_dies: Option<u64>) -> (Scene, Vec<(u64, String)>) {
         let node = pass_to(&mut scene, base + 6);
         report(&mut scene, node, &new(index), 20 + u64::from(index), start());
         let node = pass_to(&mut scene, base + 24);
-        assert!(web(&scene, node).actual(&old(index)).unwrap().is_stopping(), "its monitor of 10 s is over");
+        assert!(
+            web(&scene, node).actual(&old(index)).unwrap().is_stopping(),
+            "the monitor time of 10 s has passed"
+        );
         report(&mut scene, node, &old(index), 10 + u64::from(index), actual::Command::Remove);
     }
     let node = pass_to(&mut scene, 150);
     let desired = web(&scene, node).desired.as_deref().unwrap();
     assert_eq!(desired.definitions.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["v2"]);
-    let told = told(&scene, begin);
+    let told = rollout_events(&scene, begin);
     (scene, told)
 }
 
@@ -162,9 +165,9 @@ fn an_update_replaces_index_by_index_completes_and_is_pruned() {
         .map(|event| event.replace(r#"DefinitionId("web")"#, &format!("{:?}", id("web"))))
     );
     let seconds: Vec<u64> = told.iter().map(|(second, _)| *second).collect();
-    assert_eq!(seconds[..8], [0, 0, 16, 24, 29, 56, 64, 64], "the monitor takes 10 s, the delay 5");
+    assert_eq!(seconds[..8], [0, 0, 16, 24, 29, 56, 64, 64], "the monitor takes 10 s, the delay 5 s");
     let stopped: Vec<&str> = scene.stops.iter().map(|(cell, _)| cell.as_str()).collect();
-    assert!(stopped.len() >= 2, "the rep is told to stop what is replaced: {stopped:?}");
+    assert!(stopped.len() >= 2, "the rep receives stop orders for replaced instances: {stopped:?}");
     let web = web(&scene, 0);
     assert!((0..2).all(|index| web.actual(&new(index)).unwrap().is_running()));
     assert_eq!(web.rollout.as_ref().unwrap().phase, rollout::Phase::Completed);
@@ -173,20 +176,20 @@ fn an_update_replaces_index_by_index_completes_and_is_pruned() {
 #[test]
 fn takeover_during_rollout_does_not_change_its_events() {
     let (_, undisturbed) = roll(None);
-    // The leader dies while the first index is placed, monitored and stopped; while the next one waits and is
-    // monitored; after the end.
+    // The leader dies at different times: while the first index is placed, monitored or stopped, while the
+    // next index waits or is monitored, and after the end of the rollout.
     for second in [2, 8, 18, 26, 42, 48, 66] {
         let (scene, told) = roll(Some(second));
         let followed = |told: &[(u64, String)]| told[..8].to_vec();
         assert_eq!(followed(&told), followed(&undisturbed), "the leader died after {second} s");
-        assert_eq!(told.len(), undisturbed.len(), "it is pruned once");
+        assert_eq!(told.len(), undisturbed.len(), "the definition is pruned once");
         assert!(scene.warned.is_empty(), "{:?}", scene.warned);
     }
 }
 
 #[test]
 fn standby_has_same_rollout_as_leader() {
-    let mut scene = stable();
+    let mut scene = two_running_instances();
     ask(&mut scene, 0, update("v2", 128)).unwrap();
     scene.pass(SECOND);
     report(&mut scene, 0, &new(0), 20, start());
@@ -195,20 +198,20 @@ fn standby_has_same_rollout_as_leader() {
         assert_eq!(web(&scene, follower), web(&scene, 0));
         assert_eq!(scene.bbs(follower).world().next_due(), scene.bbs(0).world().next_due());
     }
-    assert!(web(&scene, 0).next_due().is_some(), "its monitor is open");
+    assert!(web(&scene, 0).next_due().is_some(), "the monitor is running");
 }
 
 #[test]
 fn invalid_rollout_commands_are_refused_without_effect() {
-    let mut scene = stable();
+    let mut scene = two_running_instances();
     let guid = || process_guid("web");
     let steer = |steer| ClientCommand::LrpSteer { process_guid: guid(), steer };
     let activate = |name: &str| ClientCommand::LrpActivate { process_guid: guid(), definition_id: id(name) };
     let before = scene.journal.len();
     let mut refused = |command| ask(&mut scene, 0, command).unwrap_err();
     for (command, code, why) in [
-        (steer(Steer::Pause), Code::InvalidStateTransition, "no rollout is under way"),
-        (steer(Steer::RollBack), Code::InvalidStateTransition, "no rollout is under way"),
+        (steer(RolloutControl::Pause), Code::InvalidStateTransition, "no rollout is under way"),
+        (steer(RolloutControl::RollBack), Code::InvalidStateTransition, "no rollout is under way"),
         (activate("v9"), Code::ResourceNotFound, "the process has web"),
         (update("web", 999), Code::ResourceExists, "use another id"),
     ] {
@@ -224,20 +227,23 @@ fn invalid_rollout_commands_are_refused_without_effect() {
 
 #[test]
 fn client_can_pause_resume_roll_back_and_remove() {
-    let mut scene = stable();
+    let mut scene = two_running_instances();
     let steer = |steer| ClientCommand::LrpSteer { process_guid: process_guid("web"), steer };
     ask(&mut scene, 0, update("v2", 128)).unwrap();
-    ask(&mut scene, 0, steer(Steer::Pause)).unwrap();
+    ask(&mut scene, 0, steer(RolloutControl::Pause)).unwrap();
     let decided = scene.decisions().len();
-    ask(&mut scene, 0, steer(Steer::Pause)).unwrap();
-    assert_eq!(scene.decisions().len(), decided, "it is paused already");
+    ask(&mut scene, 0, steer(RolloutControl::Pause)).unwrap();
+    assert_eq!(scene.decisions().len(), decided, "the rollout is already paused");
     let status = |scene: &Scene| web(scene, 0).rollout.as_ref().unwrap().status();
     assert_eq!(status(&scene), "paused");
-    ask(&mut scene, 0, steer(Steer::Resume)).unwrap();
+    ask(&mut scene, 0, steer(RolloutControl::Resume)).unwrap();
     assert_eq!(status(&scene), "updating");
-    ask(&mut scene, 0, steer(Steer::RollBack)).unwrap();
-    assert_eq!(status(&scene), "rollback_completed", "nothing of the new one ran");
-    assert_eq!(ask(&mut scene, 0, steer(Steer::RollBack)).unwrap_err().code, Code::InvalidStateTransition);
+    ask(&mut scene, 0, steer(RolloutControl::RollBack)).unwrap();
+    assert_eq!(status(&scene), "rollback_completed", "no new instance was running");
+    assert_eq!(
+        ask(&mut scene, 0, steer(RolloutControl::RollBack)).unwrap_err().code,
+        Code::InvalidStateTransition
+    );
     ask(&mut scene, 0, update("v3", 129)).unwrap();
     ask(&mut scene, 0, ClientCommand::LrpRemove { process_guid: process_guid("web") }).unwrap();
     let web = web(&scene, 0);

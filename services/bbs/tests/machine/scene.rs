@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use bbs::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings, presence};
+use bbs::{AppendFailure, Bbs, ChangeRequest, Config, Effect, Input, Query, Reply, presence};
 use bytes::Bytes;
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use schemas::container::Epoch;
 use schemas::entry::Event;
-use schemas::message::{Enter, Envelope, Heartbeat, Report, Reports, Stop};
-use schemas::names::{CellId, ClientName, EntryId, Ids, ServiceId, TaskGuid};
-use schemas::query::{ClusterRow, Filter, One};
+use schemas::message::{Envelope, Heartbeat, Report, Reports, StartExec, Stop};
+use schemas::names::{CellId, ClientName, EntryId, IdGenerator, ServiceId, TaskGuid};
+use schemas::query::{ClusterRow, Filter, ShowAnswer};
 use schemas::spec::ClientCommand;
 use schemas::{Decision, Entry, Position, Subject, Timestamp};
 
@@ -18,7 +18,7 @@ use crate::words;
 
 /// A message in the journal.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct Message {
     pub(crate) subject: String,
     pub(crate) entry: Option<EntryId>,
     pub(crate) bytes: Bytes,
@@ -48,21 +48,21 @@ pub(crate) struct Scene {
     pub(crate) now: Timestamp,
     /// The BBSs; `None` if a BBS is dead.
     pub(crate) bbs: Vec<Option<Bbs>>,
-    pub(crate) journal: Vec<Stored>,
+    pub(crate) journal: Vec<Message>,
     /// Outcome of appends, by prefix of the subject.
     pub(crate) fate: BTreeMap<&'static str, Fate>,
-    /// Text of an event with which the journal refuses an entry.
+    /// Text of an event. The journal refuses every entry that contains this event.
     pub(crate) refused: Option<&'static str>,
     /// BBSs that started (`true`) or stopped leading, in order.
     pub(crate) leading: Vec<(usize, bool)>,
     /// Entries that BBSs published on the feed, in order.
-    pub(crate) fed: Vec<(usize, Position, EntryId)>,
+    pub(crate) published: Vec<(usize, Position, EntryId)>,
     /// Appends with [`Fate::Held`].
     held: Vec<Append>,
     /// BBSs whose followers deliver nothing for now.
     pub(crate) lagging: BTreeSet<usize>,
     /// `true` if the journal cannot be read.
-    pub(crate) is_dark: bool,
+    pub(crate) is_unreadable: bool,
     /// Number of reads of a last entry.
     pub(crate) reads: usize,
     /// A BBS that dies once its next entry with this event is stored, before it receives the entry.
@@ -71,27 +71,27 @@ pub(crate) struct Scene {
     /// number of heartbeats.
     pub(crate) cells: BTreeMap<String, (u64, u64)>,
     /// Responses to probes from a rep other than the probed one.
-    pub(crate) strangers: BTreeMap<String, Heartbeat>,
+    pub(crate) other_reps: BTreeMap<String, Heartbeat>,
     next_beat: Timestamp,
     pub(crate) answers: BTreeMap<u64, Reply>,
     pub(crate) stops: Vec<(CellId, Stop)>,
     pub(crate) cancels: Vec<(CellId, Stop)>,
-    pub(crate) entered: Vec<(CellId, Enter)>,
+    pub(crate) entered: Vec<(CellId, StartExec)>,
     pub(crate) probes: Vec<CellId>,
-    /// Other orders to reps.
+    /// Orders to reps to evacuate, end an evacuation or stop acting for a cell.
     pub(crate) orders: Vec<(&'static str, CellId)>,
     pub(crate) beats: Vec<(usize, Timestamp)>,
     pub(crate) warned: Vec<String>,
     pub(crate) halted: BTreeSet<usize>,
-    /// Positions that operators have quarantined, as known to a BBS that starts.
-    pub(crate) set_aside: Positions,
+    /// Positions that operators have quarantined. Each BBS that starts is given these positions.
+    pub(crate) set_aside: QuarantinedPositions,
     /// Callbacks without a response.
     pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
     requester: u64,
 }
 
 impl Scene {
-    /// Returns a scene with this many BBSs, of which the first leads, and these cells.
+    /// Returns a scene with these cells and this many BBSs. The first BBS leads.
     pub(crate) fn with(bbss: usize, cells: &[&str]) -> Self {
         let mut scene = Self { now: words::at(0), ..Self::default() };
         scene.next_beat = scene.now;
@@ -117,7 +117,7 @@ impl Scene {
     pub(crate) fn restart(&mut self, number: usize) -> usize {
         self.bbs[number] = Some(self.new_bbs(number));
         for position in 1..=self.journal.len() {
-            self.input(number, self.recorded(position));
+            self.input(number, self.delivery(position));
         }
         self.input(number, Input::CaughtUp);
         self.input(number, Input::Tick);
@@ -125,7 +125,7 @@ impl Scene {
     }
 
     /// Adds a BBS that has not read the journal yet.
-    pub(crate) fn unread(&mut self) -> usize {
+    pub(crate) fn add_unread_bbs(&mut self) -> usize {
         let number = self.bbs.len();
         let bbs = self.new_bbs(number);
         self.bbs.push(Some(bbs));
@@ -134,16 +134,17 @@ impl Scene {
 
     fn new_bbs(&mut self, number: usize) -> Bbs {
         self.requester += 1;
-        Bbs::new(settings(number), Ids::new(100 + self.requester)).knowing(self.set_aside.clone())
+        Bbs::new(settings(number), IdGenerator::new(100 + self.requester))
+            .with_quarantined(self.set_aside.clone())
     }
 
     pub(crate) fn bbs(&self, number: usize) -> &Bbs {
         self.bbs[number].as_ref().unwrap()
     }
 
-    fn recorded(&self, position: usize) -> Input {
-        let Stored { subject, entry, bytes } = self.journal[position - 1].clone();
-        Input::Recorded { position: Position(position as u64), subject, entry, bytes }
+    fn delivery(&self, position: usize) -> Input {
+        let Message { subject, entry, bytes } = self.journal[position - 1].clone();
+        Input::Delivered { position: Position(position as u64), subject, entry, bytes }
     }
 
     /// Passes an input to a BBS, and handles everything that follows from it.
@@ -166,16 +167,19 @@ impl Scene {
             }
             Effect::ReadLast(subject) => {
                 self.reads += 1;
-                if self.is_dark {
-                    return vec![(node, Input::Last { subject, last: Err("nobody answers".into()) })];
+                if self.is_unreadable {
+                    return vec![(
+                        node,
+                        Input::LastEntry { subject, last: Err("no server responds".into()) },
+                    )];
                 }
                 let text = subject.to_string();
                 let place = self.journal.iter().rposition(|stored| stored.subject == text);
                 let last = place.map(|at| (Position(at as u64 + 1), self.journal[at].entry));
-                return vec![(node, Input::Last { subject, last: Ok(last) })];
+                return vec![(node, Input::LastEntry { subject, last: Ok(last) })];
             }
-            Effect::Answer { requester, reply } => drop(self.answers.insert(requester, reply)),
-            Effect::Show { requester, query, picture, observed } => {
+            Effect::Reply { requester, reply } => drop(self.answers.insert(requester, reply)),
+            Effect::AnswerQuery { requester, query, picture, observed } => {
                 drop(self.answers.insert(requester, bbs::answer(&query, &picture, &observed)));
             }
             Effect::Stop(cell, stop) => self.stops.push((cell, stop)),
@@ -187,25 +191,25 @@ impl Scene {
                     .cells
                     .get(cell.as_str())
                     .map(|(incarnation, beats)| words::heartbeat(cell.as_str(), *incarnation, *beats));
-                let answer = answer.or_else(|| self.strangers.get(cell.as_str()).cloned());
-                return vec![(node, Input::Probed { cell, answer })];
+                let answer = answer.or_else(|| self.other_reps.get(cell.as_str()).cloned());
+                return vec![(node, Input::ProbeResult { cell, answer })];
             }
-            Effect::Beat(beat) => {
+            Effect::LeaderHeartbeat(beat) => {
                 self.beats.push((node, self.now));
                 let others = (0..self.bbs.len()).filter(|other| *other != node);
-                return others.map(|other| (other, Input::Beat(beat.clone()))).collect();
+                return others.map(|other| (other, Input::LeaderHeartbeat(beat.clone()))).collect();
             }
             Effect::Call { task, epoch, .. } => self.calls.push((node, task, epoch)),
             Effect::Warn(why) => self.warned.push(why),
-            Effect::SetAside(none) => {
-                self.warned.push(format!("position {} is set aside: {}", none.position, none.why));
+            Effect::Quarantined(none) => {
+                self.warned.push(format!("position {} is quarantined: {}", none.position, none.why));
             }
             Effect::Halt(_) => drop(self.halted.insert(node)),
             Effect::Evacuate(cell, _) => self.orders.push(("evacuate", cell)),
             Effect::Uncordon(cell, _) => self.orders.push(("uncordon", cell)),
             Effect::Dismiss(cell, _) => self.orders.push(("dismiss", cell)),
-            Effect::Feed { position, entry, .. } => self.fed.push((node, position, entry.id)),
-            Effect::Listening(_) => {}
+            Effect::Publish { position, entry, .. } => self.published.push((node, position, entry.id)),
+            Effect::Subscribed(_) => {}
             Effect::Leading(leads) => self.leading.push((node, leads)),
         }
         vec![]
@@ -224,9 +228,9 @@ impl Scene {
                 self.held.push(append);
                 vec![]
             }
-            Fate::Lost => not(NotAppended::Unknown { why: "nobody answers".into(), stated: false }),
-            Fate::Rejected => not(NotAppended::NotStored("insufficient resources".into())),
-            Fate::Refused => not(NotAppended::Refused("no".into())),
+            Fate::Lost => not(AppendFailure::Unknown { why: "no server responds".into(), stated: false }),
+            Fate::Rejected => not(AppendFailure::NotStored("insufficient resources".into())),
+            Fate::Refused => not(AppendFailure::Refused("no".into())),
         }
     }
 
@@ -234,7 +238,7 @@ impl Scene {
         let text = subject.to_string();
         let last = self.journal.iter().rposition(|stored| stored.subject == text).map_or(0, |at| at + 1);
         if expected.0 != last as u64 {
-            return vec![(node, Input::NotAppended { subject, entry, why: NotAppended::Conflict })];
+            return vec![(node, Input::NotAppended { subject, entry, why: AppendFailure::Conflict })];
         }
         let event = self.dies_after.filter(|(who, _)| *who == node).map(|(_, event)| event);
         if event.is_some_and(|event| String::from_utf8_lossy(&bytes).contains(event)) {
@@ -246,10 +250,10 @@ impl Scene {
 
     /// Stores bytes without any checks. Returns the deliveries to all BBSs.
     fn put(&mut self, subject: &str, entry: Option<EntryId>, bytes: Bytes) -> Vec<(usize, Input)> {
-        self.journal.push(Stored { subject: subject.to_owned(), entry, bytes });
+        self.journal.push(Message { subject: subject.to_owned(), entry, bytes });
         let position = self.journal.len();
         let told = (0..self.bbs.len()).filter(|node| !self.lagging.contains(node));
-        told.map(|node| (node, self.recorded(position))).collect()
+        told.map(|node| (node, self.delivery(position))).collect()
     }
 
     /// Delivers the entries that a BBS missed while it lagged.
@@ -257,14 +261,14 @@ impl Scene {
         let mut told = usize::try_from(self.bbs(node).world().position().0).unwrap();
         while told < self.journal.len() {
             told += 1;
-            self.again(node, told);
+            self.redeliver(node, told);
         }
         self.lagging.remove(&node);
     }
 
     /// Delivers the message at a position again.
-    pub(crate) fn again(&mut self, node: usize, position: usize) {
-        let input = self.recorded(position);
+    pub(crate) fn redeliver(&mut self, node: usize, position: usize) {
+        let input = self.delivery(position);
         self.input(node, input);
     }
 
@@ -274,7 +278,7 @@ impl Scene {
     }
 
     /// Writes invalid data into the journal.
-    pub(crate) fn vandal(&mut self, subject: &str, bytes: &[u8]) {
+    pub(crate) fn write_invalid(&mut self, subject: &str, bytes: &[u8]) {
         for (node, input) in self.put(subject, None, Bytes::copy_from_slice(bytes)) {
             self.input(node, input);
         }
@@ -292,7 +296,7 @@ impl Scene {
     /// Refuses the held appends.
     pub(crate) fn refuse_held(&mut self) {
         for (subject, _, entry, _) in std::mem::take(&mut self.held) {
-            let why = NotAppended::Refused("no".into());
+            let why = AppendFailure::Refused("no".into());
             self.input(0, Input::NotAppended { subject, entry, why });
         }
     }
@@ -306,7 +310,7 @@ impl Scene {
             self.now = self.now.max(next);
             if self.next_beat <= self.now {
                 self.next_beat = self.now + Duration::from_secs(5);
-                self.all_beat();
+                self.send_all_heartbeats();
             }
             for node in 0..self.bbs.len() {
                 if self.bbs[node].as_ref().and_then(Bbs::alarm).is_some_and(|at| at <= self.now) {
@@ -317,13 +321,13 @@ impl Scene {
         self.now = end;
     }
 
-    fn all_beat(&mut self) {
+    fn send_all_heartbeats(&mut self) {
         for cell in self.cells.keys().cloned().collect::<Vec<_>>() {
-            self.beat(&cell);
+            self.send_heartbeat(&cell);
         }
     }
 
-    pub(crate) fn beat(&mut self, cell: &str) {
+    pub(crate) fn send_heartbeat(&mut self, cell: &str) {
         let (incarnation, beats) = self.cells.get_mut(cell).unwrap();
         *beats += 1;
         let beat = words::heartbeat(cell, *incarnation, *beats);
@@ -332,26 +336,26 @@ impl Scene {
         }
     }
 
-    pub(crate) fn ask(&mut self, node: usize, ask: Ask) -> u64 {
+    pub(crate) fn ask(&mut self, node: usize, ask: ChangeRequest) -> u64 {
         self.requester += 1;
-        self.input(node, Input::Asked { requester: self.requester, ask });
+        self.input(node, Input::Request { requester: self.requester, ask });
         self.requester
     }
 
     pub(crate) fn client(&mut self, node: usize, command: ClientCommand) -> u64 {
         let client = ClientName::new("tester").unwrap();
         let (domain, envelope) = (words::domain(), Envelope::default());
-        self.ask(node, Ask::Client { domain, client, envelope, command })
+        self.ask(node, ChangeRequest::Client { domain, client, envelope, command })
     }
 
     pub(crate) fn report(&mut self, node: usize, cell: &str, report: Report) -> u64 {
         let reports = Reports { folder: words::folder(1), reports: vec![report] };
-        self.ask(node, Ask::Cell { cell: words::cell_id(cell), reports })
+        self.ask(node, ChangeRequest::Cell { cell: words::cell_id(cell), reports })
     }
 
     /// Returns all decisions with their positions.
     pub(crate) fn decisions(&self) -> Vec<(usize, Decision)> {
-        let of = |(at, stored): (usize, &Stored)| {
+        let of = |(at, stored): (usize, &Message)| {
             let decisions = Entry::decode(&stored.bytes).map_or(vec![], |entry| entry.decisions);
             decisions.into_iter().map(move |decision| (at + 1, decision)).collect::<Vec<_>>()
         };
@@ -385,28 +389,28 @@ impl Scene {
     pub(crate) fn query(&mut self, node: usize, query: Query) -> Reply {
         self.requester += 1;
         let requester = self.requester;
-        self.input(node, Input::Queried { requester, at_least: None, query });
-        self.answers.remove(&requester).expect("a query is answered at once")
+        self.input(node, Input::Query { requester, at_least: None, query });
+        self.answers.remove(&requester).expect("queries are answered at once")
     }
 
     /// Returns the state of the cluster as a BBS reports it.
     pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
         let query = Query::Rows(projections::Query::Cluster(Filter::default()));
         let Reply::Rows(Ok(rows)) = self.query(node, query) else { panic!("no rows") };
-        serde_json::from_str::<One<ClusterRow>>(&rows).unwrap().row
+        serde_json::from_str::<ShowAnswer<ClusterRow>>(&rows).unwrap().row
     }
 }
 
 /// Returns the settings of a BBS that founds a cluster in an empty log.
-pub(crate) fn settings(number: usize) -> Settings {
-    Settings {
+pub(crate) fn settings(number: usize) -> Config {
+    Config {
         id: ServiceId::new(&format!("b{number}")).unwrap(),
-        founds: Some(4),
-        presence: presence::Settings::default(),
+        founding_shards: Some(4),
+        presence: presence::Config::default(),
         durability: "none".into(),
-        history_limit: schemas::limits::HISTORY_SHOWN,
+        history_limit: schemas::limits::DEFAULT_HISTORY_SHOWN,
         program: schemas::message::Program::default(),
-        sweep: bbs::SWEEP,
+        slice_len: bbs::SLICE_LEN,
         bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
         may_lead: true,
     }

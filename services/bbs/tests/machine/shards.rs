@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bbs::{Ask, Reply};
+use bbs::{ChangeRequest, Reply};
 use schemas::cluster::Command;
-use schemas::message::{Done, Envelope};
+use schemas::message::{Ack, Envelope};
 use schemas::names::{ClientName, ProcessGuid};
 use schemas::subject::Subject;
 use schemas::{Code, Refusal};
@@ -14,10 +14,10 @@ use crate::words;
 
 fn reshard(scene: &mut Scene, node: usize, shards: u16) -> u64 {
     let (client, envelope) = (ClientName::new("ops").unwrap(), Envelope::default());
-    scene.ask(node, Ask::Cluster { client, envelope, command: Command::Reshard(shards) })
+    scene.ask(node, ChangeRequest::Cluster { client, envelope, command: Command::Reshard(shards) })
 }
 
-fn answer(scene: &mut Scene, token: u64) -> Result<Done, Refusal> {
+fn answer(scene: &mut Scene, token: u64) -> Result<Ack, Refusal> {
     match scene.answers.remove(&token) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
@@ -75,7 +75,7 @@ fn entry_on_old_subject_after_reshard_is_ignored() {
     let stale = scene.journal.last().unwrap().bytes.clone();
     let token = reshard(&mut scene, 0, 7);
     answer(&mut scene, token).unwrap();
-    scene.vandal(&subject("web", 4).to_string(), &stale);
+    scene.write_invalid(&subject("web", 4).to_string(), &stale);
     assert_eq!(scene.bbs(0).world().process(&words::process_guid("web")).unwrap().version, 1);
     let token = scene.client(0, words::scale("web", 2));
     answer(&mut scene, token).unwrap();
@@ -89,8 +89,8 @@ fn late_entry_of_deposed_leader_on_old_subject_is_ignored() {
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let late = scene.client(0, words::scale("web", 2));
     scene.fate.clear();
-    // The BBS is paused, another one leads and changes the number of shards, and the entry arrives only after
-    // that.
+    // The BBS is paused. Another BBS then leads and changes the number of shards. The entry of the paused BBS
+    // arrives only after this change.
     let paused = scene.bbs[0].take();
     scene.pass(Duration::from_secs(5));
     let change = reshard(&mut scene, 1, 7);

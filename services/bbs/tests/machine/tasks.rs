@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bbs::callbacks::Called;
+use bbs::callbacks::CallbackResult;
 use bbs::{Input, Query, Reply};
 use schemas::container::{Epoch, WorkKey};
 use schemas::isolation::Isolation;
-use schemas::query::{Filter, One, StatusRow};
+use schemas::query::{Filter, ShowAnswer, StatusRow};
 use schemas::spec::ClientCommand;
 use schemas::task::{self, Outcome, ReportStep};
 
@@ -25,7 +25,7 @@ fn running(callback: Option<&str>) -> Scene {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::task("count", callback));
     let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
-    let report = words::of_task("count", epoch(&scene), container(1, "c1"), begin);
+    let report = words::task_report("count", epoch(&scene), container(1, "c1"), begin);
     scene.report(0, "c1", report);
     assert_eq!(scene.task_state(0, "count"), "RUNNING");
     scene
@@ -33,7 +33,8 @@ fn running(callback: Option<&str>) -> Scene {
 
 fn complete(scene: &mut Scene) {
     let outcome = Outcome::Succeeded { result: "42".into() };
-    let report = words::of_task("count", epoch(scene), container(1, "c1"), ReportStep::Complete { outcome });
+    let report =
+        words::task_report("count", epoch(scene), container(1, "c1"), ReportStep::Complete { outcome });
     scene.report(0, "c1", report);
 }
 
@@ -46,7 +47,7 @@ fn task_with_oversized_result_completes_as_failed() {
         let mut scene = running(None);
         let outcome = Outcome::Succeeded { result };
         let step = ReportStep::Complete { outcome };
-        let report = words::of_task("count", epoch(&scene), container(1, "c1"), step);
+        let report = words::task_report("count", epoch(&scene), container(1, "c1"), step);
         scene.report(0, "c1", report);
         assert_eq!(scene.task_state(0, "count"), "COMPLETED");
         let task = scene.bbs(0).world().task(&words::task_guid("count")).unwrap();
@@ -64,18 +65,18 @@ fn task_with_oversized_result_completes_as_failed() {
 fn repeated(scene: &mut Scene) -> u64 {
     let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));
     let Reply::Rows(Ok(rows)) = answer else { panic!("no answer") };
-    serde_json::from_str::<One<StatusRow>>(&rows).unwrap().row.callbacks_repeated
+    serde_json::from_str::<ShowAnswer<StatusRow>>(&rows).unwrap().row.callbacks_repeated
 }
 
 #[test]
 fn unstarted_task_expires_and_is_deleted() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::task("count", None));
-    scene.pass(task::PENDING_EXPIRES - SECOND);
+    scene.pass(task::PENDING_TIMEOUT - SECOND);
     assert_eq!(scene.task_state(0, "count"), "PENDING");
     scene.pass(2 * SECOND);
     assert_eq!(scene.task_state(0, "count"), "COMPLETED");
-    scene.pass(task::COMPLETED_DELETED - 2 * SECOND);
+    scene.pass(task::COMPLETED_RETENTION - 2 * SECOND);
     assert_eq!(scene.task_state(0, "count"), "COMPLETED");
     scene.pass(2 * SECOND);
     assert_eq!(scene.task_state(0, "count"), "-");
@@ -87,29 +88,36 @@ fn completion_callback_is_repeated_until_final_response() {
     complete(&mut scene);
     scene.pass(SECOND / 100);
     assert_eq!(scene.task_state(0, "count"), "RESOLVING");
-    assert_eq!(scene.calls.len(), 1, "at once");
-    assert_eq!(scene.bbs(0).books()["callbacks that are out"], 1);
-    let called = |called| Input::Called { task: words::task_guid("count"), epoch: Epoch::default(), called };
-    scene.input(0, called(Called::Answered(200)));
-    assert_eq!(scene.task_state(0, "count"), "RESOLVING", "an answer for another life says nothing");
+    assert_eq!(scene.calls.len(), 1, "the callback is sent at once");
+    assert_eq!(scene.bbs(0).pending_work()["callbacks in flight"], 1);
+    let called =
+        |called| Input::CallResult { task: words::task_guid("count"), epoch: Epoch::default(), called };
+    scene.input(0, called(CallbackResult::Answered(200)));
+    assert_eq!(scene.task_state(0, "count"), "RESOLVING", "an answer for another epoch has no effect");
     let epoch = epoch(&scene);
-    let called = |called| Input::Called { task: words::task_guid("count"), epoch, called };
-    for (calls, failed) in [(1, Called::Answered(503)), (2, Called::Failed("timed out".into()))] {
+    let called = |called| Input::CallResult { task: words::task_guid("count"), epoch, called };
+    for (calls, failed) in
+        [(1, CallbackResult::Answered(503)), (2, CallbackResult::Failed("timed out".into()))]
+    {
         assert_eq!(scene.calls.len(), calls);
         scene.input(0, called(failed));
-        assert_eq!(repeated(&mut scene), 1, "the status says so");
+        assert_eq!(repeated(&mut scene), 1, "the status shows it");
         scene.pass(3 * SECOND);
     }
     assert_eq!(scene.calls.len(), 3);
-    scene.input(0, called(Called::Answered(404)));
-    assert_eq!(scene.task_state(0, "count"), "COMPLETED", "it was not delivered");
+    scene.input(0, called(CallbackResult::Answered(404)));
+    assert_eq!(scene.task_state(0, "count"), "COMPLETED", "the callback was rejected");
     assert_eq!(repeated(&mut scene), 0);
     assert_eq!(scene.times("task.callback_tried.v1").len(), 3, "each call is in the log");
     scene.pass(MINUTE);
-    assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (3, "COMPLETED"), "it is left alone");
+    assert_eq!(
+        (scene.calls.len(), scene.task_state(0, "count")),
+        (3, "COMPLETED"),
+        "the callback is not repeated"
+    );
     scene.pass(2 * MINUTE);
     assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (3, "-"));
-    assert!(scene.bbs(0).books().values().all(|left| *left == 0), "{:?}", scene.bbs(0).books());
+    assert!(scene.bbs(0).pending_work().values().all(|left| *left == 0), "{:?}", scene.bbs(0).pending_work());
 }
 
 #[test]
@@ -118,12 +126,16 @@ fn lost_callback_is_repeated_until_task_is_deleted() {
     complete(&mut scene);
     scene.pass(SECOND / 100);
     assert_eq!(scene.calls.len(), 1);
-    scene.pass(task::RESOLVING_DEMOTED + SECOND);
-    assert_eq!(scene.times("task.demoted.v1").len(), 1, "30 s are too long");
-    scene.pass(task::COMPLETED_ASKED_AGAIN);
-    assert_eq!(scene.calls.len(), 2, "asked again 30 s later");
+    scene.pass(task::RESOLVING_TIMEOUT + SECOND);
+    assert_eq!(scene.times("task.demoted.v1").len(), 1, "a call without result for 30 s is abandoned");
+    scene.pass(task::CALLBACK_RETRY_INTERVAL);
+    assert_eq!(scene.calls.len(), 2, "the callback is repeated 30 s later");
     scene.pass(MINUTE);
-    assert_eq!(scene.task_state(0, "count"), "-", "two minutes after it first completed");
+    assert_eq!(
+        scene.task_state(0, "count"),
+        "-",
+        "the task is deleted two minutes after its first completion"
+    );
 }
 
 #[test]
@@ -143,7 +155,7 @@ fn next_leader_sends_missing_callback() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.client(0, words::task("count", Some("http://owner")));
     let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
-    let report = words::of_task("count", epoch(&scene), container(1, "c1"), begin);
+    let report = words::task_report("count", epoch(&scene), container(1, "c1"), begin);
     scene.report(0, "c1", report);
     scene.dies_after = Some((0, "completed.v1"));
     complete(&mut scene);
@@ -168,13 +180,13 @@ fn cancel_order_names_container_of_cancelled_task() {
     scene.client(0, ClientCommand::TaskResolve { task_guid: words::task_guid("count") });
     scene.client(0, words::task("count", None));
     let begin = ReportStep::Start { placement: None, isolation: Isolation::NONE };
-    scene.report(0, "c1", words::of_task("count", life, container(1, "c1"), begin.clone()));
+    scene.report(0, "c1", words::task_report("count", life, container(1, "c1"), begin.clone()));
     assert_eq!(scene.task_state(0, "count"), "PENDING");
     let (now, two) = (epoch(&scene), container(2, "c1"));
-    scene.report(0, "c1", words::of_task("count", now, two.clone(), begin));
+    scene.report(0, "c1", words::task_report("count", now, two.clone(), begin));
     let outcome = Outcome::Failed { reason: "killed".into() };
     let step = ReportStep::Complete { outcome };
-    scene.report(0, "c1", words::of_task("count", now, container(1, "c1"), step));
+    scene.report(0, "c1", words::task_report("count", now, container(1, "c1"), step));
     assert_eq!(scene.task_state(0, "count"), "RUNNING");
     let task = scene.bbs(0).world().task(&words::task_guid("count")).unwrap();
     assert_eq!(task.holder(), Some(&two));

@@ -35,7 +35,13 @@ pub(crate) fn task(name: &str, callback: Option<&str>) -> ClientCommand {
 }
 
 /// Returns the report of an instance's container.
-pub(crate) fn of_lrp(name: &str, index: u32, epoch: Epoch, by: Instance, step: actual::Command) -> Report {
+pub(crate) fn lrp_report(
+    name: &str,
+    index: u32,
+    epoch: Epoch,
+    by: Instance,
+    step: actual::Command,
+) -> Report {
     let report = process::Report {
         domain: domain(),
         place: fixtures::place(index, name),
@@ -49,7 +55,7 @@ pub(crate) fn of_lrp(name: &str, index: u32, epoch: Epoch, by: Instance, step: a
 }
 
 /// Returns the report of a task's container.
-pub(crate) fn of_task(name: &str, epoch: Epoch, by: Instance, step: task::ReportStep) -> Report {
+pub(crate) fn task_report(name: &str, epoch: Epoch, by: Instance, step: task::ReportStep) -> Report {
     Report::Task { task_guid: task_guid(name), report: task::Report { domain: domain(), epoch, by, step } }
 }
 

@@ -5,16 +5,16 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use audit::export::{ExportError, LINE_BYTES, Reader, Taken};
+use audit::export::{ExportError, LINE_BYTES, ParsedLine, Reader};
 
 use super::{failed, file_failure};
 use crate::cli::failure::{Exit, Failure};
 
 /// Buffer size of readers and writers, in bytes.
-const BUFFER: usize = 256 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Destination of an export. A file gets its name only after it has been synced to the disk; a failure before
-/// that leaves nothing behind.
+/// Destination of an export. A file gets its name only after it has been synced to the disk. If an error
+/// occurs before that, no file remains.
 pub(crate) struct Sink {
     out: Out,
     path: PathBuf,
@@ -22,13 +22,13 @@ pub(crate) struct Sink {
 
 enum Out {
     Stdout(BufWriter<io::Stdout>),
-    File { file: BufWriter<File>, part: Part },
+    File { file: BufWriter<File>, part: TempFile },
 }
 
 /// Path of a temporary file, which is deleted on drop unless the file has been renamed.
-struct Part(Option<PathBuf>);
+struct TempFile(Option<PathBuf>);
 
-impl Drop for Part {
+impl Drop for TempFile {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
             // The file may be gone already.
@@ -46,17 +46,19 @@ impl Sink {
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let path = path.to_owned();
         if path == Path::new("-") {
-            return Ok(Self { out: Out::Stdout(BufWriter::with_capacity(BUFFER, io::stdout())), path });
+            return Ok(Self { out: Out::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout())), path });
         }
-        let name =
-            path.file_name().ok_or_else(|| Failure::usage(format!("{} names no file", path.display())))?;
+        let name = path
+            .file_name()
+            .ok_or_else(|| Failure::usage(format!("invalid path {}: expected a file", path.display())))?;
         if path.is_dir() {
-            return Err(Failure::usage(format!("{} is a folder: name a file", path.display())));
+            return Err(Failure::usage(format!("{} is a folder: expected a file", path.display())));
         }
         let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
-        let file = made.map_err(|error| failed(format!("can't make {}: {error}", part.display())))?;
-        let out = Out::File { file: BufWriter::with_capacity(BUFFER, file), part: Part(Some(part)) };
+        let file = made.map_err(|error| failed(format!("can't create {}: {error}", part.display())))?;
+        let out =
+            Out::File { file: BufWriter::with_capacity(BUFFER_BYTES, file), part: TempFile(Some(part)) };
         Ok(Self { out, path })
     }
 
@@ -69,7 +71,7 @@ impl Sink {
             Out::Stdout(out) => out.write_all(bytes),
             Out::File { file, .. } => file.write_all(bytes),
         };
-        written.map_err(|error| self.unwritten(&error))
+        written.map_err(|error| self.write_failure(&error))
     }
 
     /// Syncs the complete file to the disk, and gives it its name.
@@ -80,23 +82,23 @@ impl Sink {
         let path = self.path.clone();
         let finished = match &mut self.out {
             Out::Stdout(out) => out.flush(),
-            Out::File { file, part } => name(file, part, &path),
+            Out::File { file, part } => commit(file, part, &path),
         };
-        finished.map_err(|error| self.unwritten(&error))
+        finished.map_err(|error| self.write_failure(&error))
     }
 
-    fn unwritten(&self, error: &io::Error) -> Failure {
+    fn write_failure(&self, error: &io::Error) -> Failure {
         match &self.out {
-            Out::Stdout(_) if error.kind() == io::ErrorKind::BrokenPipe => Failure::nobody_reads(),
-            Out::Stdout(_) => failed(format!("can't write to the standard output: {error}")),
+            Out::Stdout(_) if error.kind() == io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
+            Out::Stdout(_) => failed(format!("can't write to standard output: {error}")),
             Out::File { .. } => failed(format!("can't write {}: {error}", self.path.display()))
-                .advise("nothing of it is left: give it more room, or another place"),
+                .advise("the partial file was removed: free disk space, or choose another path"),
         }
     }
 }
 
 /// Syncs a complete file, renames it, and syncs its folder.
-fn name(file: &mut BufWriter<File>, part: &mut Part, path: &Path) -> io::Result<()> {
+fn commit(file: &mut BufWriter<File>, part: &mut TempFile, path: &Path) -> io::Result<()> {
     file.flush()?;
     file.get_ref().sync_all()?;
     if let Some(made) = part.0.as_ref() {
@@ -108,21 +110,21 @@ fn name(file: &mut BufWriter<File>, part: &mut Part, path: &Path) -> io::Result<
 }
 
 /// Reader that validates the lines of an export.
-pub(crate) struct Lines {
+pub(crate) struct ExportReader {
     file: BufReader<File>,
     reader: Reader,
     path: PathBuf,
 }
 
 /// Reason why the next line of an export cannot be returned.
-pub(crate) enum Broken {
+pub(crate) enum ReadError {
     /// The file cannot be read.
     File(Failure),
     /// The file is not an export, or is damaged or incomplete.
     Export(ExportError),
 }
 
-impl Lines {
+impl ExportReader {
     /// Opens an export.
     ///
     /// # Errors
@@ -130,38 +132,39 @@ impl Lines {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Err(Failure::usage(
-                "an export is read more than once: name a file, not the standard input",
+                "can't read an export from standard input: it is read more than once; name a file",
             ));
         }
         let file = File::open(path).map_err(|error| file_failure(&error, path))?;
-        let file = BufReader::with_capacity(BUFFER, file);
+        let file = BufReader::with_capacity(BUFFER_BYTES, file);
         Ok(Self { file, reader: Reader::default(), path: path.to_owned() })
     }
 
     /// Returns the next line, or `None` after the last line of a complete export.
-    pub(crate) fn next(&mut self) -> Result<Option<Taken>, Broken> {
+    pub(crate) fn next(&mut self) -> Result<Option<ParsedLine>, ReadError> {
         let mut line = Vec::new();
         let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
         let read = (&mut self.file).take(most).read_until(b'\n', &mut line);
-        let failure =
-            |error: io::Error| Broken::File(failed(format!("can't read {}: {error}", self.path.display())));
+        let failure = |error: io::Error| {
+            ReadError::File(failed(format!("can't read {}: {error}", self.path.display())))
+        };
         if read.map_err(failure)? == 0 {
             return match std::mem::take(&mut self.reader).finish() {
                 Ok(_) => Ok(None),
-                Err(error) => Err(Broken::Export(error)),
+                Err(error) => Err(ReadError::Export(error)),
             };
         }
-        self.reader.take(&line).map(Some).map_err(Broken::Export)
+        self.reader.take(&line).map(Some).map_err(ReadError::Export)
     }
 
     /// Returns the next line, or `None` after the last one, for callers that cannot use a damaged export.
     ///
     /// # Errors
     /// The file cannot be read, or is not a complete export.
-    pub(crate) fn next_whole(&mut self) -> Result<Option<Taken>, Failure> {
+    pub(crate) fn next_valid(&mut self) -> Result<Option<ParsedLine>, Failure> {
         self.next().map_err(|broken| match broken {
-            Broken::File(failure) => failure,
-            Broken::Export(error) => {
+            ReadError::File(failure) => failure,
+            ReadError::Export(error) => {
                 let why = format!("{} can't be used: {error}", self.path.display());
                 Failure::new(Exit::Failed, "InvalidExport", why)
             }

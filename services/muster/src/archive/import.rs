@@ -2,44 +2,44 @@
 
 use std::path::Path;
 
-use ::journal::{ImportError, Journal, Recorded};
+use ::journal::{ImportError, Journal, StoredEntry};
 use audit::Chain;
-use audit::export::{Manifest, Taken};
+use audit::export::{Manifest, ParsedLine};
 use schemas::Position;
 
-use super::file::Lines;
+use super::file::ExportReader;
 use super::source::Pages;
-use super::{bar, failed, message, recorded, unreadable};
+use super::{failed, progress_bar, to_message, to_recorded, unreadable};
 use crate::cli::failure::{Exit, Failure};
 use crate::error::chain;
 
 /// Maximum number of messages, and of bytes, in one batch.
-const AT_ONCE: (usize, usize) = (1_000, 8 * 1024 * 1024);
+const MAX_BATCH: (usize, usize) = (1_000, 8 * 1024 * 1024);
 
 /// Validates a whole export, and returns its manifest. Writes nothing.
 ///
 /// # Errors
 /// The file is not an export, is incomplete or was altered, or does not start at position 1.
-pub(crate) fn check(path: &Path) -> Result<Manifest, Failure> {
-    let mut lines = Lines::open(path)?;
+pub(crate) fn validate(path: &Path) -> Result<Manifest, Failure> {
+    let mut lines = ExportReader::open(path)?;
     let bytes = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
-    let bar = bar(bytes, "checking");
+    let bar = progress_bar(bytes, "checking");
     let mut manifest = None;
-    while let Some(taken) = lines.next_whole()? {
+    while let Some(taken) = lines.next_valid()? {
         match taken {
-            Taken::Head(head) if head.from != Position(1) => {
+            ParsedLine::Header(head) if head.from != Position(1) => {
                 let why = format!(
-                    "{} begins at position {}: only a log that begins at position 1 can be imported",
+                    "{} starts at position {}: an export can be imported only if it starts at position 1",
                     path.display(),
                     head.from
                 );
                 return Err(
-                    Failure::usage(why).advise("export all of it: muster export FILE, without --from")
+                    Failure::usage(why).advise("export the whole log: muster export FILE, without --from")
                 );
             }
-            Taken::Head(_) => {}
-            Taken::Message(message) => bar.inc(u64::try_from(message.bytes.len()).unwrap_or_default()),
-            Taken::Manifest(last) => manifest = Some(last),
+            ParsedLine::Header(_) => {}
+            ParsedLine::Message(message) => bar.inc(u64::try_from(message.bytes.len()).unwrap_or_default()),
+            ParsedLine::Manifest(last) => manifest = Some(last),
         }
     }
     bar.finish_and_clear();
@@ -47,7 +47,8 @@ pub(crate) fn check(path: &Path) -> Result<Manifest, Failure> {
 }
 
 /// Imports an export into an empty journal. To resume an import, the journal may already contain the first
-/// messages of the same file. Afterwards reads everything back and compares the hash.
+/// messages of the same file. After the import, reads the whole journal back and compares its hash with the
+/// manifest.
 ///
 /// # Errors
 /// The journal contains other messages or cannot be written, or the file has changed since it was checked.
@@ -55,91 +56,93 @@ pub(crate) async fn import(
     journal: &Journal,
     path: &Path,
     manifest: &Manifest,
-    goes_on: bool,
+    resume: bool,
 ) -> Result<(), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     if end > Position(0) {
-        check_begun(journal, path, end, goes_on).await?;
+        check_existing(journal, path, end, resume).await?;
     }
-    let mut lines = Lines::open(path)?;
-    let (bar, mut batch, mut bytes) = (bar(manifest.count, "importing"), vec![], 0);
+    let mut lines = ExportReader::open(path)?;
+    let (bar, mut batch, mut bytes) = (progress_bar(manifest.count, "importing"), vec![], 0);
     bar.inc(end.0);
-    while let Some(taken) = lines.next_whole()? {
+    while let Some(taken) = lines.next_valid()? {
         match taken {
-            Taken::Message(message) if message.position > end => {
+            ParsedLine::Message(message) if message.position > end => {
                 bytes += message.bytes.len();
-                batch.push(recorded(message));
-                if batch.len() >= AT_ONCE.0 || bytes >= AT_ONCE.1 {
+                batch.push(to_recorded(message));
+                if batch.len() >= MAX_BATCH.0 || bytes >= MAX_BATCH.1 {
                     bar.inc(write(journal, std::mem::take(&mut batch)).await?);
                     bytes = 0;
                 }
             }
-            Taken::Manifest(now) if now != *manifest => {
-                return Err(failed(format!("{} was changed while it was read", path.display())));
+            ParsedLine::Manifest(now) if now != *manifest => {
+                return Err(failed(format!("{} changed while it was imported", path.display())));
             }
-            Taken::Head(_) | Taken::Message(_) | Taken::Manifest(_) => {}
+            ParsedLine::Header(_) | ParsedLine::Message(_) | ParsedLine::Manifest(_) => {}
         }
     }
     write(journal, batch).await?;
     bar.finish_and_clear();
-    compare(journal, manifest).await
+    verify_written(journal, manifest).await
 }
 
-async fn write(journal: &Journal, batch: Vec<Recorded>) -> Result<u64, Failure> {
+async fn write(journal: &Journal, batch: Vec<StoredEntry>) -> Result<u64, Failure> {
     let count = u64::try_from(batch.len()).unwrap_or_default();
     journal.import(batch).await.map_err(|error| {
         let failure = Failure::new(Exit::Failed, "Journal", chain(&error));
         match error {
             ImportError::NotNext { .. } => {
-                failure.advise("somebody else writes to it: nobody may while it is imported")
+                failure.advise("another process writes to the journal: stop all services before an import")
             }
             ImportError::Refused { .. } => failure,
-            ImportError::Journal(_) => failure
-                .advise("what was written is whole: the same command with --continue goes on from there"),
+            ImportError::Journal(_) => {
+                failure.advise("the entries written so far are complete: resume the import with --continue")
+            }
         }
     })?;
     Ok(count)
 }
 
 /// Checks that the messages in a journal are those that the export starts with.
-async fn check_begun(journal: &Journal, path: &Path, end: Position, goes_on: bool) -> Result<(), Failure> {
+async fn check_existing(journal: &Journal, path: &Path, end: Position, goes_on: bool) -> Result<(), Failure> {
     let conflict = |why: String| Failure::new(Exit::Conflict, "NotEmpty", why);
-    let mut lines = Lines::open(path)?;
+    let mut lines = ExportReader::open(path)?;
     let mut pages = Pages::new(journal.clone(), Position(0), end);
     while let Some(there) = pages.next().await? {
         let position = there.position;
         let expected = loop {
-            match lines.next_whole()? {
-                Some(Taken::Message(message)) => break Some(message),
-                Some(Taken::Head(_)) => {}
-                Some(Taken::Manifest(_)) | None => break None,
+            match lines.next_valid()? {
+                Some(ParsedLine::Message(message)) => break Some(message),
+                Some(ParsedLine::Header(_)) => {}
+                Some(ParsedLine::Manifest(_)) | None => break None,
             }
         };
-        if expected != Some(message(there)) {
+        if expected != Some(to_message(there)) {
             let why = format!(
-                "the journal is not empty: it ends at position {end}, and position {position} is not that of {}",
+                "the journal is not empty: it ends at position {end} and differs from {} \
+                 at position {position}",
                 path.display()
             );
-            return Err(conflict(why).advise("import into a data folder or a stream of its own"));
+            return Err(conflict(why).advise("import into an empty data folder or stream"));
         }
     }
     if goes_on {
         return Ok(());
     }
     let why = format!(
-        "the journal is not empty: it ends at position {end}, and holds what {} begins with",
+        "the journal is not empty: it ends at position {end} and matches the start of {}",
         path.display()
     );
-    Err(conflict(why).advise("if that is an import that was interrupted, go on with it: --continue"))
+    Err(conflict(why).advise("to resume an interrupted import: --continue"))
 }
 
 /// Reads the journal back, and compares its end and hash with the manifest.
-async fn compare(journal: &Journal, manifest: &Manifest) -> Result<(), Failure> {
+async fn verify_written(journal: &Journal, manifest: &Manifest) -> Result<(), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     let (mut pages, mut chain) = (Pages::new(journal.clone(), Position(0), end), Chain::default());
-    let bar = bar(manifest.count, "comparing");
+    let bar = progress_bar(manifest.count, "comparing");
     while let Some(next) = pages.next().await? {
-        chain.add(&message(next));
+        chain.add(&to_message(next));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -147,8 +150,8 @@ async fn compare(journal: &Journal, manifest: &Manifest) -> Result<(), Failure> 
         return Ok(());
     }
     let why = format!(
-        "what the journal holds is not what was imported: it ends at position {end} with the hash {}, and position {} with \
-         the hash {} was imported",
+        "the journal differs from the import: it ends at position {end} with hash {}; \
+         expected position {} with hash {}",
         chain.hash(),
         manifest.to,
         manifest.chain.map(|hash| hash.to_string()).unwrap_or_default()

@@ -11,10 +11,10 @@ pub(crate) mod source;
 use std::path::Path;
 use std::time::Duration;
 
-use ::journal::{Journal, JournalError, Recorded};
+use ::journal::{Journal, JournalError, StoredEntry};
 use audit::Message;
 use indicatif::{ProgressBar, ProgressStyle};
-use projections::reader::founded;
+use projections::reader::founded_cluster;
 use schemas::names::ClusterId;
 use schemas::{Entry, Subject};
 
@@ -29,9 +29,9 @@ pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> 
     if let Some(known) = known_cluster(journal).await? {
         return Ok(known);
     }
-    // A server that cannot read an entry answers as if there were none.
+    // A server that cannot read an entry answers as if the entry did not exist.
     journal.check_readable().await.map_err(unreadable)?;
-    Err(failed("the journal is empty, or was never founded: it holds no cluster"))
+    Err(failed("no cluster in the journal: it is empty, or was never founded"))
 }
 
 /// Returns the cluster that a journal was founded for. `None` if it contains no founding entry.
@@ -39,24 +39,24 @@ pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> 
 /// # Errors
 /// The journal cannot be read.
 pub(crate) async fn known_cluster(journal: &Journal) -> Result<Option<ClusterId>, Failure> {
-    let id = journal.find(&Subject::Cluster, |one| founded(&Entry::decode(&one.bytes).ok()?)).await;
+    let id = journal.find(&Subject::Cluster, |one| founded_cluster(&Entry::decode(&one.bytes).ok()?)).await;
     id.map_err(unreadable)
 }
 
 /// Converts a journal record to an audit message.
-pub(crate) fn message(recorded: Recorded) -> Message {
-    let Recorded { position, subject, entry, bytes } = recorded;
+pub(crate) fn to_message(recorded: StoredEntry) -> Message {
+    let StoredEntry { position, subject, entry, bytes } = recorded;
     Message { position, subject, id: entry, bytes: bytes.to_vec() }
 }
 
 /// Converts an audit message to a journal record.
-pub(crate) fn recorded(message: Message) -> Recorded {
+pub(crate) fn to_recorded(message: Message) -> StoredEntry {
     let Message { position, subject, id, bytes } = message;
-    Recorded { position, subject, entry: id, bytes: bytes.into() }
+    StoredEntry { position, subject, entry: id, bytes: bytes.into() }
 }
 
-/// Creates a progress bar on standard error, which is hidden if that is not a terminal.
-pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
+/// Creates a progress bar on standard error. The bar is hidden if standard error is not a terminal.
+pub(crate) fn progress_bar(total: u64, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(total);
     // The template is a valid constant, so this does not fail.
     let template = "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}";
@@ -72,14 +72,14 @@ pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
 ///
 /// # Errors
 /// The work failed, or the user interrupted it.
-pub(crate) async fn unless_cancelled<T>(
+pub(crate) async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::select! {
         done = work => done,
         interrupted = tokio::signal::ctrl_c() => match interrupted {
-            Ok(()) => Err(Failure::new(Exit::Interrupted, "Cancelled", "it was ended before it was done")),
-            Err(error) => Err(failed(format!("can't listen to signals: {error}"))),
+            Ok(()) => Err(Failure::new(Exit::Interrupted, "Cancelled", "interrupted before it was complete")),
+            Err(error) => Err(failed(format!("can't install signal handlers: {error}"))),
         },
     }
 }

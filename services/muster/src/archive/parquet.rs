@@ -1,8 +1,8 @@
-//! Events as columns of an Apache Parquet file, for programs that analyse many of them.
+//! Events as columns of an Apache Parquet file, for programs that analyse many events.
 //!
-//! The columns are those of the table `events`, from the same definition. The file's metadata contains, as
-//! `muster.manifest`, the manifest of an export of the same range as lines. The file can therefore be
-//! compared with its log.
+//! The columns are those of the table `events`, from the same definition. The metadata entry
+//! `muster.manifest` of the file contains the manifest that an export of the same range as lines would have.
+//! The file can therefore be compared with its log.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
-use projections::tables::{EventRow, Kind, Shape, Value, events, micros};
+use projections::tables::{ColumnSpec, EventRow, Kind, Value, events, micros};
 
 /// Maximum number of events in a row group.
 const GROUP_ROWS: usize = 65_536;
@@ -24,31 +24,31 @@ const GROUP_BYTES: usize = 64 * 1024 * 1024;
 pub(crate) const MANIFEST: &str = "muster.manifest";
 
 /// Writer of a Parquet file. It buffers one row group.
-pub(crate) struct Columns {
+pub(crate) struct ParquetWriter {
     writer: SerializedFileWriter<Vec<u8>>,
-    shapes: Vec<Shape>,
+    shapes: Vec<ColumnSpec>,
     rows: Vec<EventRow>,
     bytes: usize,
 }
 
-impl Columns {
+impl ParquetWriter {
     /// Starts a file.
     ///
     /// # Errors
     /// The columns do not form a valid schema.
-    pub(crate) fn begin() -> Result<Self, ParquetError> {
-        let shapes = events::shapes();
+    pub(crate) fn start() -> Result<Self, ParquetError> {
+        let shapes = events::column_specs();
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
         let writer = SerializedFileWriter::new(vec![], schema(&shapes)?, Arc::new(properties))?;
         Ok(Self { writer, shapes, rows: vec![], bytes: 0 })
     }
 
-    /// Adds an event. Returns the bytes of the file that are complete now, which may be none.
+    /// Adds an event. Returns the bytes of the file that this call completed. The result may be empty.
     ///
     /// # Errors
     /// The rows cannot be written as columns.
     pub(crate) fn add(&mut self, row: EventRow) -> Result<Vec<u8>, ParquetError> {
-        self.bytes += row.values.iter().map(size).sum::<usize>();
+        self.bytes += row.values.iter().map(approximate_size).sum::<usize>();
         self.rows.push(row);
         if self.rows.len() < GROUP_ROWS && self.bytes < GROUP_BYTES {
             return Ok(vec![]);
@@ -120,8 +120,8 @@ fn write<'a, T: DataType>(
     Ok(())
 }
 
-fn schema(shapes: &[Shape]) -> Result<TypePtr, ParquetError> {
-    let column = |shape: &Shape| {
+fn schema(shapes: &[ColumnSpec]) -> Result<TypePtr, ParquetError> {
+    let column = |shape: &ColumnSpec| {
         let (physical, logical) = match shape.kind {
             Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
             Kind::Json => (Physical::BYTE_ARRAY, Some(LogicalType::Json)),
@@ -139,6 +139,6 @@ fn schema(shapes: &[Shape]) -> Result<TypePtr, ParquetError> {
 }
 
 /// Returns the approximate size of a value in bytes.
-fn size(value: &Value) -> usize {
+fn approximate_size(value: &Value) -> usize {
     value.as_text().map_or(8, str::len)
 }

@@ -1,9 +1,9 @@
 //! Ranges of the log, given as positions or as times that are looked up in the log.
 
 use ::journal::Journal;
-use audit::export::time_of;
+use audit::export::last_decision_time;
 use projections::Reader;
-use projections::reader::Read;
+use projections::reader::ReadMessage;
 use schemas::query::Moment;
 use schemas::{Position, Timestamp};
 
@@ -37,38 +37,40 @@ pub(crate) async fn find(
 ) -> Result<Range, Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     if end == Position(0) {
-        return Err(Failure::usage("the journal is empty: nothing has happened yet"));
+        return Err(Failure::usage("the journal is empty"));
     }
     let first = match from {
         None => Position(1),
-        Some(Moment::Position(position)) => within(position, end)?,
+        Some(Moment::Position(position)) => check_in_log(position, end)?,
         Some(Moment::Time(time)) => {
-            let first = first_at(journal, time, end).await?;
+            let first = first_at_or_after(journal, time, end).await?;
             first.ok_or_else(|| {
-                Failure::usage(format!("nothing happened at {time} or later: the log ends at position {end}"))
+                Failure::usage(format!("no entry at {time} or later: the log ends at position {end}"))
             })?
         }
     };
     let last = match to {
         None => end,
-        Some(Moment::Position(position)) => within(position, end)?,
-        Some(Moment::Time(time)) => match first_later(journal, time, end).await? {
+        Some(Moment::Position(position)) => check_in_log(position, end)?,
+        Some(Moment::Time(time)) => match first_after(journal, time, end).await? {
             None => end,
             Some(Position(1)) => {
-                return Err(Failure::usage(format!("{time} is before the log: its first entry is later")));
+                return Err(Failure::usage(format!(
+                    "no entry at or before {time}: the first entry is later"
+                )));
             }
             Some(later) => Position(later.0 - 1),
         },
     };
     if first > last {
-        return Err(Failure::usage(format!("from position {first} to position {last} there is nothing")));
+        return Err(Failure::usage(format!("empty range: position {first} is after position {last}")));
     }
     Ok(Range { from: first, to: last })
 }
 
-fn within(position: Position, end: Position) -> Result<Position, Failure> {
+fn check_in_log(position: Position, end: Position) -> Result<Position, Failure> {
     if position == Position(0) || position > end {
-        let why = format!("position {position} is not in the log: it goes from position 1 to position {end}");
+        let why = format!("invalid position {position}: expected 1 to {end}");
         return Err(Failure::usage(why));
     }
     Ok(position)
@@ -78,12 +80,12 @@ fn within(position: Position, end: Position) -> Result<Position, Failure> {
 ///
 /// # Errors
 /// The journal cannot be read.
-pub(crate) async fn first_at(
+pub(crate) async fn first_at_or_after(
     journal: &Journal,
     time: Timestamp,
     end: Position,
 ) -> Result<Option<Position>, Failure> {
-    first_later(journal, Timestamp(time.0.saturating_sub(1)), end).await
+    first_after(journal, Timestamp(time.0.saturating_sub(1)), end).await
 }
 
 /// Returns the decision time of the entry at a position. `None` if the position holds no entry.
@@ -91,7 +93,7 @@ pub(crate) async fn first_at(
 /// # Errors
 /// The journal cannot be read.
 pub(crate) async fn time_at(journal: &Journal, position: Position) -> Result<Option<Timestamp>, Failure> {
-    let mut times = Times::of(export::reader(journal).await?);
+    let mut times = DecisionTimes::new(export::open_reader(journal).await?);
     let mut pages = Pages::new(journal.clone(), Position(0), position);
     while let Some(next) = pages.next().await? {
         let at = times.next(next.position, &next.subject, &next.bytes);
@@ -104,8 +106,8 @@ pub(crate) async fn time_at(journal: &Journal, position: Position) -> Result<Opt
 
 /// Returns the position of the first entry decided later than a time. Times ascend within each subject but
 /// not strictly across subjects, so the search is linear from the start.
-async fn first_later(journal: &Journal, time: Timestamp, end: Position) -> Result<Option<Position>, Failure> {
-    let mut times = Times::of(export::reader(journal).await?);
+async fn first_after(journal: &Journal, time: Timestamp, end: Position) -> Result<Option<Position>, Failure> {
+    let mut times = DecisionTimes::new(export::open_reader(journal).await?);
     let mut pages = Pages::new(journal.clone(), Position(0), end);
     while let Some(next) = pages.next().await? {
         if times.next(next.position, &next.subject, &next.bytes).is_some_and(|at| at > time) {
@@ -115,30 +117,30 @@ async fn first_later(journal: &Journal, time: Timestamp, end: Position) -> Resul
     Ok(None)
 }
 
-/// Decision times of entries, read in order from the start of the log. A quarantined message has no time,
-/// whatever it contains.
-pub(crate) struct Times(Reader);
+/// Decision times of entries, read in order from the start of the log. A quarantined message has no
+/// time, even if it contains one.
+pub(crate) struct DecisionTimes(Reader);
 
-impl Times {
+impl DecisionTimes {
     /// Creates the reader of times from a reader that knows the quarantined positions.
-    pub(crate) const fn of(reader: Reader) -> Self {
+    pub(crate) const fn new(reader: Reader) -> Self {
         Self(reader)
     }
 
     /// Returns the time of the last decision in the next message. `None` if the message holds no entry.
     pub(crate) fn next(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Option<Timestamp> {
         match self.0.read(position, subject, bytes) {
-            Ok(Read::Entry(entry)) => entry.decisions.iter().map(|decision| decision.at).max(),
-            Ok(Read::SetAside(_)) => None,
-            // A later program wrote this entry. The field with the time has the same format there.
-            Err(_) => time_of(bytes),
+            Ok(ReadMessage::Entry(entry)) => entry.decisions.iter().map(|decision| decision.at).max(),
+            Ok(ReadMessage::Quarantined(_)) => None,
+            // A newer program version wrote this entry. Its field with the time has the same format.
+            Err(_) => last_decision_time(bytes),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ::journal::{Memory, Recorded};
+    use ::journal::{Memory, StoredEntry};
     use schemas::Decision;
     use schemas::cluster::{self, FORMAT};
     use schemas::entry::{Aggregate, Event};
@@ -147,13 +149,13 @@ mod tests {
 
     use super::*;
 
-    fn recorded(position: u64, subject: &str, bytes: Vec<u8>) -> Recorded {
+    fn recorded(position: u64, subject: &str, bytes: Vec<u8>) -> StoredEntry {
         let entry = Some(EntryId(Uuid::from_u128(position.into())));
-        Recorded { position: Position(position), subject: subject.into(), entry, bytes: bytes.into() }
+        StoredEntry { position: Position(position), subject: subject.into(), entry, bytes: bytes.into() }
     }
 
     /// Returns an entry on the cluster's subject, decided at a time.
-    fn entry(position: u64, at: u64, event: cluster::Event) -> Recorded {
+    fn entry(position: u64, at: u64, event: cluster::Event) -> StoredEntry {
         let (id, events) = (Uuid::from_u128(position.into()), vec![Event::Cluster(event)]);
         let decision = Decision {
             version: position,
@@ -174,7 +176,7 @@ mod tests {
             recorded(2, "muster.event.cluster", says(900)),
             entry(3, 200, switched(true)),
             recorded(4, "muster.event.strange", says(900)),
-            Recorded { position: Position(5), ..old },
+            StoredEntry { position: Position(5), ..old },
             entry(6, 300, switched(false)),
         ];
         let journal = Journal::Memory(Memory::default());

@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ::journal::{Journal, Recorded};
+use ::journal::{Journal, StoredEntry};
 use schemas::Position;
 
 use super::{failed, unreadable};
 use crate::cli::failure::Failure;
 
 /// Number of messages per read.
-const PAGE: usize = 1_000;
+const PAGE_SIZE: usize = 1_000;
 /// Maximum time to wait for a replica that lags behind the journal's leader, and the interval between reads.
-const BEHIND: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(50));
+const REPLICA_WAIT: (Duration, Duration) = (Duration::from_secs(15), Duration::from_millis(50));
 
 /// Reader of the messages after a position, up to the end that was determined at its creation. It skips gaps;
 /// callers that must detect them compare positions.
@@ -21,28 +21,28 @@ pub(crate) struct Pages {
     journal: Journal,
     after: Position,
     end: Position,
-    page: VecDeque<Recorded>,
+    page: VecDeque<StoredEntry>,
     /// `true` if the reader may stop before `end`, so that the caller can report missing messages.
-    may_end: bool,
+    allows_missing_end: bool,
 }
 
 impl Pages {
     /// Creates a reader that starts after a position, and fails if the last messages are missing.
     pub(crate) const fn new(journal: Journal, after: Position, end: Position) -> Self {
-        Self { journal, after, end, page: VecDeque::new(), may_end: false }
+        Self { journal, after, end, page: VecDeque::new(), allows_missing_end: false }
     }
 
     /// Creates a reader for callers that report missing messages: it stops early if the last messages are
     /// missing.
-    pub(crate) const fn as_far_as_there_is(journal: Journal, after: Position, end: Position) -> Self {
-        Self { journal, after, end, page: VecDeque::new(), may_end: true }
+    pub(crate) const fn until_available_end(journal: Journal, after: Position, end: Position) -> Self {
+        Self { journal, after, end, page: VecDeque::new(), allows_missing_end: true }
     }
 
     /// Returns the next message, or `None` after the last one.
     ///
     /// # Errors
     /// The journal cannot be read.
-    pub(crate) async fn next(&mut self) -> Result<Option<Recorded>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<StoredEntry>, Failure> {
         if self.page.is_empty() && self.after < self.end {
             self.page = self.read().await?.into();
         }
@@ -54,26 +54,26 @@ impl Pages {
         Ok(next)
     }
 
-    async fn read(&self) -> Result<Vec<Recorded>, Failure> {
+    async fn read(&self) -> Result<Vec<StoredEntry>, Failure> {
         let begin = Instant::now();
         loop {
-            let page = self.journal.read(self.after, None, PAGE).await.map_err(unreadable)?;
+            let page = self.journal.read(self.after, None, PAGE_SIZE).await.map_err(unreadable)?;
             if !page.is_empty() {
                 return Ok(page);
             }
-            if !self.may_end {
+            if !self.allows_missing_end {
                 self.journal.check_position(Position(self.after.0 + 1)).await.map_err(unreadable)?;
             }
-            if begin.elapsed() > BEHIND.0 && self.may_end {
+            if begin.elapsed() > REPLICA_WAIT.0 && self.allows_missing_end {
                 return Ok(vec![]);
             }
-            if begin.elapsed() > BEHIND.0 {
+            if begin.elapsed() > REPLICA_WAIT.0 {
                 return Err(failed(format!(
-                    "the journal ends at position {}, and nothing comes behind position {}",
+                    "the journal ends at position {}, but no entry can be read after position {}",
                     self.end, self.after
                 )));
             }
-            tokio::time::sleep(BEHIND.1).await;
+            tokio::time::sleep(REPLICA_WAIT.1).await;
         }
     }
 }

@@ -1,21 +1,22 @@
-//! How much processor time was spent.
+//! Processor time of the benchmark and of the NATS servers.
 
 use std::time::Duration;
 
-/// How long a tick of `/proc` is: Linux fixes it for programs, whatever its own is.
+/// Length of a tick in `/proc`. Linux reports times to programs in this unit, whatever the kernel's own tick
+/// is.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The processor time of this process, and of the servers if they were named, since they began.
+/// Processor time of this process, and of the given servers, since they started.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spent {
-    /// Of this process: the services, the cells, and the clients that load them.
+pub(super) struct CpuTime {
+    /// Time of this process: the services, the cells, and the clients that load them.
     pub(super) own: Duration,
-    /// Of all NATS servers together.
+    /// Time of all NATS servers together. `None` if none were given or one can't be read.
     pub(super) server: Option<Duration>,
 }
 
-impl Spent {
-    /// Reads both. What can't be read counts as nothing.
+impl CpuTime {
+    /// Reads the current times. An unreadable time of this process counts as zero.
     pub(super) fn read(servers: &[u32]) -> Self {
         let of = |process: &str| {
             let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
@@ -31,7 +32,7 @@ impl Spent {
         }
     }
 
-    /// What was spent since then.
+    /// Returns the time spent since an earlier reading.
     pub(super) fn since(self, before: Self) -> Self {
         let server = self.server.zip(before.server);
         Self {
@@ -41,9 +42,9 @@ impl Spent {
     }
 }
 
-/// The user and system time in a `stat` of `/proc`.
+/// Returns the sum of the user and system time in a `stat` file of `/proc`.
 fn parse(stat: &str) -> Option<Duration> {
-    // The name, in brackets, may hold anything; behind it the times are fields 12 and 13.
+    // The name, in parentheses, may contain any character. The times are fields 12 and 13 after it.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u32>().ok();
     Some(TICK * (ticks()?.saturating_add(ticks()?)))
@@ -54,10 +55,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_times_count_and_a_name_may_hold_anything() {
+    fn parse_sums_both_times_and_accepts_any_process_name() {
         let stat = "42 (a) b 7 (c) S 1 42 42 0 -1 4194304 900 0 0 0 130 25 0 0 20 0 8 0";
         assert_eq!(parse(stat), Some(Duration::from_millis(1_550)));
         assert_eq!(parse("42 (a) S 1"), None);
-        assert!(Spent::read(&[std::process::id(); 3]).server.is_some());
+        assert!(CpuTime::read(&[std::process::id(); 3]).server.is_some());
     }
 }

@@ -1,130 +1,81 @@
-//! Why a benchmark did not come to its end.
+//! Errors of a benchmark.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bus::AskError;
+use bus::RequestError;
 use journal::{AppendError, JournalError};
 use schemas::Refusal;
 use schemas::entry::DecodeError;
 use schemas::names::BadName;
 use tokio::task::JoinError;
 
-/// Why a benchmark did not come to its end.
+/// Error of a benchmark.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// Replicas of an embedded journal.
-    #[error("an embedded journal has no replicas: name {0} servers with --nats")]
+    #[error("--replicas {0} requires {0} NATS servers: set --nats")]
     NoServers(usize),
-    /// Something did not happen in time.
-    #[error("{what}: not within {limit:?}")]
-    Late {
-        /// What was waited for.
+    /// An expected event did not occur in time.
+    #[error("timed out after {limit:?}, waiting for {what}")]
+    Timeout {
+        /// Expected event.
         what: String,
-        /// How long.
         limit: Duration,
     },
-    /// The log can't be followed.
     #[error("the benchmark can't follow the log")]
     Follow(#[source] JournalError),
-    /// The log holds what this program didn't write.
+    /// The log contains an entry that the benchmark can't decode.
     #[error("the benchmark can't read the log")]
     Read(#[source] DecodeError),
-    /// The journal alone can't be measured.
     #[error("the benchmark can't append to the log")]
     Append(#[from] AppendError),
-    /// There is no randomness for ids.
-    #[error("no randomness for ids")]
+    #[error("the system provides no randomness for ids")]
     Randomness(#[source] io::Error),
-    /// A task of the benchmark failed.
     #[error("a task failed: {0}")]
     TaskFailed(String),
-    /// The log doesn't say where an instance runs that was said to.
-    #[error("nothing is known of where {0} runs")]
+    /// The log does not show on which cell an instance runs that is expected to run.
+    #[error("the location of {0} is unknown")]
     NoHolder(String),
-    /// Nobody answered.
-    #[error("{subject} got no answer")]
-    Unanswered {
-        /// What was asked.
-        subject: String,
-        /// Why.
-        source: AskError,
-    },
-    /// Something else than an answer came.
-    #[error("{subject} got an answer that can't be read")]
-    Unreadable {
-        /// What was asked.
-        subject: String,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// The cluster refused.
+    #[error("no answer to {subject}")]
+    Unanswered { subject: String, source: RequestError },
+    #[error("can't decode the answer to {subject}")]
+    Unreadable { subject: String, source: serde_json::Error },
     #[error("{subject} was refused")]
-    Refused {
-        /// What was asked.
-        subject: String,
-        /// Why.
-        source: Refusal,
-    },
-    /// The loud client of a flood was refused for another reason than too much at once.
+    Refused { subject: String, source: Refusal },
+    /// The loud client of a flood was refused for another reason than too many requests at once.
     #[error("the loud client was refused: {0}")]
     LoudRefused(String),
-    /// The loud client of a flood got no answer.
-    #[error("the loud client got no answer")]
-    LoudUnanswered(#[source] AskError),
-    /// A part of the benchmark panicked.
+    #[error("no answer to the loud client")]
+    LoudUnanswered(#[source] RequestError),
     #[error("a part of the benchmark panicked")]
     Panicked(#[source] JoinError),
-    /// A part of the benchmark ended too early.
-    #[error("the quiet client has ended")]
+    /// The thread of the quiet client ended too early.
+    #[error("the quiet client exited too early")]
     QuietEnded,
-    /// A client can't be run.
-    #[error("a client of the benchmark can't be started")]
+    #[error("can't start a client of the benchmark")]
     Client(#[source] io::Error),
-    /// A service can't be run.
-    #[error("{name} can't be started")]
-    Start {
-        /// Which service.
-        name: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A service ended.
+    #[error("can't start {name}")]
+    Start { name: &'static str, source: io::Error },
+    /// A service of the cluster exited during the benchmark.
     #[error("{0}")]
     ServiceEnded(String),
-    /// The folder of the benchmark can't be made.
-    #[error("the folder {} can't be made", path.display())]
-    Folder {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A flood needs a server.
-    #[error("a flood needs a NATS server of its own: give --nats URL")]
+    #[error("can't create the folder {}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("--flood requires a NATS server: set --nats URL")]
     NeedsServer,
-    /// A rolling update is measured on journals of its own.
-    #[error("--rolling brings its own cluster: leave out --nats")]
+    /// A rolling update is measured on journals that the benchmark creates.
+    #[error("--rolling starts its own cluster: remove --nats")]
     NeedsNoServer,
-    /// The cluster gave an answer that makes no sense to a client, or none.
+    /// A request of the client library got no answer, or an invalid one.
     #[error(transparent)]
     Asked(#[from] client::Error),
-    /// Requests failed that ought not to.
     #[error("{failed} of {sent} requests failed")]
-    RequestsFailed {
-        /// How many failed.
-        failed: u64,
-        /// Of how many.
-        sent: u64,
-    },
-    /// The server's journal isn't empty.
-    #[error("this NATS server holds a cluster already: give the benchmark one of its own")]
+    RequestsFailed { failed: u64, sent: u64 },
+    #[error("this NATS server already holds a cluster: use an empty server for the benchmark")]
     NotEmpty,
-    /// A name is none.
     #[error(transparent)]
     Name(#[from] BadName),
-    /// The user stopped it.
     #[error("stopped")]
     Stopped,
 }

@@ -1,4 +1,4 @@
-//! The figures of a benchmark, and how they are written.
+//! Figures of a benchmark, and their output as a table or JSON.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use comfy_table::presets::NOTHING;
 use schemas::action::{Action, Run};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{DEFAULT_GRACE_MS, Definition};
-use schemas::message::Order;
+use schemas::message::WorkDefinition;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
 use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
@@ -19,14 +19,14 @@ use schemas::{ActualLrpKey, Place, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::BenchArgs;
-use super::cpu::Spent;
+use super::cpu::CpuTime;
 use super::limit::Limit;
 use super::watch::Counts;
 
-/// Pieces of work in the auction that is measured alone.
+/// Number of placements in the separate measurement of the auction.
 const PLACEMENTS: u32 = 50_000;
 
-/// What was measured.
+/// Figures of a benchmark.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     place: String,
@@ -34,29 +34,30 @@ pub(super) struct Figures {
     lrps: u32,
     instances: u32,
     tasks: u32,
-    /// From the desire of one process to its RUNNING.
+    /// Times from the desire of one process to its RUNNING.
     pub(super) one_lrp: Vec<Duration>,
-    /// From a crash to RUNNING again.
+    /// Times from a crash to RUNNING again.
     pub(super) crash: Vec<Duration>,
-    /// From the death of a cell to RUNNING elsewhere, for each of its instances.
+    /// Times from the loss of a cell to RUNNING elsewhere, for each of its instances.
     pub(super) cell_loss: Vec<Duration>,
-    /// How long small commands of another client waited, while everything else went on.
+    /// Latencies of another client's small commands after the steps, while processes are scaled and a cell is
+    /// lost.
     pub(super) command: Vec<Duration>,
-    /// How long the journal alone takes for an append.
+    /// Latencies of appends to the journal without other load.
     append: Vec<Duration>,
     /// Figures for each number of commands in flight.
     pub(super) steps: Vec<Step>,
     rates: Vec<(&'static str, f64)>,
 }
 
-/// Figures with one number of commands in flight.
+/// Figures for one number of commands in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     waiting: u32,
     rates: Vec<(&'static str, f64)>,
-    /// Latencies of small commands of another client beside the load.
+    /// Latencies of another client's small commands beside the load.
     pub(super) command: Vec<Duration>,
-    /// Mean size of an entry while processes were desired, in bytes.
+    /// Mean size of an entry while processes are desired, in bytes.
     entry_bytes: usize,
 }
 
@@ -71,38 +72,38 @@ impl Step {
         Self { waiting, rates: vec![], command: vec![], entry_bytes: 0 }
     }
 
-    /// So many instances from the first desire to the last RUNNING.
+    /// Records `count` instances that took this time from the first desire to the last RUNNING.
     pub(super) fn lrps(
         &mut self,
         count: u64,
         took: Duration,
         (before, after): (Counts, Counts),
-        spent: Spent,
+        spent: CpuTime,
     ) {
         let entries = after.entries - before.entries;
-        rate(&mut self.rates, "lrps_per_second", count, took);
-        rate(&mut self.rates, "decisions_per_second", after.decisions - before.decisions, took);
-        rate(&mut self.rates, "entries_per_second", entries, took);
-        self.spent(("cpu_ms_per_lrp", "server_cpu_ms_per_lrp"), count, spent);
+        push_rate(&mut self.rates, "lrps_per_second", count, took);
+        push_rate(&mut self.rates, "decisions_per_second", after.decisions - before.decisions, took);
+        push_rate(&mut self.rates, "entries_per_second", entries, took);
+        self.push_cpu(("cpu_ms_per_lrp", "server_cpu_ms_per_lrp"), count, spent);
         let mean = (after.bytes - before.bytes) / entries.max(1);
         self.entry_bytes = usize::try_from(mean).unwrap_or(usize::MAX);
     }
 
-    /// So many tasks from the first desire to the last COMPLETED.
-    pub(super) fn tasks(&mut self, count: u64, took: Duration, spent: Spent) {
-        rate(&mut self.rates, "tasks_per_second", count, took);
-        self.spent(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
+    /// Records `count` tasks that took this time from the first desire to the last COMPLETED.
+    pub(super) fn tasks(&mut self, count: u64, took: Duration, spent: CpuTime) {
+        push_rate(&mut self.rates, "tasks_per_second", count, took);
+        self.push_cpu(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
     }
 
-    fn spent(&mut self, (own, server): (&'static str, &'static str), count: u64, spent: Spent) {
+    fn push_cpu(&mut self, (own, server): (&'static str, &'static str), count: u64, spent: CpuTime) {
         let each = |spent: Duration| spent.as_secs_f64() * 1_000.0 / count.max(1) as f64;
         self.rates.push((own, each(spent.own)));
         self.rates.extend(spent.server.map(|spent| (server, each(spent))));
     }
 }
 
-/// Notes how many there were per second.
-fn rate(rates: &mut Vec<(&'static str, f64)>, name: &'static str, count: u64, took: Duration) {
+/// Records a rate per second, unless `count` is zero.
+fn push_rate(rates: &mut Vec<(&'static str, f64)>, name: &'static str, count: u64, took: Duration) {
     if count > 0 {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         rates.push((name, f64::from(count) / took.as_secs_f64().max(1e-9)));
@@ -127,7 +128,8 @@ impl Figures {
         }
     }
 
-    /// What the journal alone does, and what was done in the time of one of its appends: what to compare machines by.
+    /// Records the throughput of the journal alone, and the work done in the time of one append. The latter
+    /// makes results of different machines comparable.
     pub(super) fn limit(&mut self, limit: &Limit) {
         self.rates.push(("journal_limit_per_second", limit.per_second));
         for step in &mut self.steps {
@@ -138,20 +140,20 @@ impl Figures {
                 step.rates.extend(rate.map(|rate| (name, rate / limit.per_second)));
             }
         }
-        self.append.clone_from(&limit.alone);
+        self.append.clone_from(&limit.append_latencies);
     }
 
-    /// Mean size of an entry while processes were desired, in bytes.
+    /// Returns the mean size of an entry while processes are desired, in bytes.
     pub(super) fn entry_bytes(&self) -> usize {
         self.steps.last().map_or(0, |step| step.entry_bytes)
     }
 
-    pub(super) fn rate(&mut self, name: &'static str, count: u64, took: Duration) {
-        rate(&mut self.rates, name, count, took);
+    pub(super) fn record_rate(&mut self, name: &'static str, count: u64, took: Duration) {
+        push_rate(&mut self.rates, name, count, took);
     }
 
     /// Measures the auction alone: processes of one instance on empty cells.
-    pub(super) fn placements(&mut self, cells: u32) {
+    pub(super) fn measure_placements(&mut self, cells: u32) {
         let mut board = Board::new((0..cells).map(cell));
         let definition = Arc::new(definition());
         let batch = (0..PLACEMENTS).map(|number| item(number, &definition)).collect();
@@ -159,10 +161,10 @@ impl Figures {
         let verdicts = auction(&mut board, batch, &Siblings::new());
         let took = started.elapsed();
         let placed = verdicts.iter().filter(|verdict| verdict.place.is_ok()).count();
-        self.rate("placements_per_second", placed as u64, took);
+        self.record_rate("placements_per_second", placed as u64, took);
     }
 
-    /// Reads how much memory this process holds.
+    /// Records the memory usage of this process.
     pub(super) fn memory(&mut self) {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let read = |name: &str| {
@@ -186,7 +188,7 @@ impl Figures {
 
     pub(super) fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["FIGURE", "IN FLIGHT", "VALUE", "P50", "P99", "MOST"]);
+        table.load_style(NOTHING).set_header(["FIGURE", "IN FLIGHT", "VALUE", "P50", "P99", "MAX"]);
         for step in &self.steps {
             let waiting = step.waiting.to_string();
             table.add_rows(step.rates.iter().map(|rate| rate_row(rate, &waiting)));
@@ -195,7 +197,7 @@ impl Figures {
         table.add_rows(self.rates.iter().map(|rate| rate_row(rate, "")));
         latency_rows(&mut table, "", &self.latencies());
         format!(
-            "{} cells; for each number in flight {} processes of {} instances, {} tasks; {}\n{table}",
+            "{} cells; per number in flight: {} processes of {} instances, {} tasks; {}\n{table}",
             self.cells, self.lrps, self.instances, self.tasks, self.place
         )
     }
@@ -222,7 +224,7 @@ fn latency_rows(table: &mut Table, waiting: &str, latencies: &[(&'static str, &[
     }
 }
 
-/// Rates and latencies as an object of JSON.
+/// Returns rates and latencies as a JSON object.
 fn figures(rates: &[(&'static str, f64)], latencies: &[(&'static str, &[Duration])]) -> Map<String, Value> {
     let mut figures: Map<String, Value> =
         rates.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
@@ -234,7 +236,8 @@ fn figures(rates: &[(&'static str, f64)], latencies: &[(&'static str, &[Duration
     figures
 }
 
-/// The smallest value that so many percent of all don't exceed, in milliseconds.
+/// Returns the smallest value that at least `percent` percent of all values do not exceed, in milliseconds.
+/// Zero if there are no values.
 pub(super) fn percentile(all: &[Duration], percent: usize) -> f64 {
     let mut sorted = all.to_vec();
     sorted.sort();
@@ -243,12 +246,12 @@ pub(super) fn percentile(all: &[Duration], percent: usize) -> f64 {
 }
 
 fn cell(number: u32) -> BoardCell {
-    let name = |text: String| CellId::new(&text).expect("a name");
+    let name = |text: String| CellId::new(&text).expect("valid name");
     let total = Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1 << 16, ports: 1 << 16 };
     BoardCell {
         id: name(format!("cell{number:05}")),
-        zone: Zone::new(&format!("z{}", number % 3)).expect("a name"),
-        stack: Stack::new("linux").expect("a name"),
+        zone: Zone::new(&format!("z{}", number % 3)).expect("valid name"),
+        stack: Stack::new("linux").expect("valid name"),
         placement_tags: BTreeSet::new(),
         attributes: schemas::attributes::Attributes::default(),
         total,
@@ -258,11 +261,16 @@ fn cell(number: u32) -> BoardCell {
 }
 
 fn item(number: u32, definition: &Arc<Definition>) -> Item {
-    let process_guid = ProcessGuid::new(&format!("process{number}")).expect("a name");
+    let process_guid = ProcessGuid::new(&format!("process{number}")).expect("valid name");
     let place = Place::new(0, DefinitionId::from(&process_guid));
     let key = ActualLrpKey::new(process_guid, place);
     let key = WorkKey::Lrp { key, epoch: Epoch(Timestamp(1)) };
-    Item::new(Priority::default(), Timestamp(u64::from(number)), key, Order::Lrp(Arc::clone(definition)))
+    Item::new(
+        Priority::default(),
+        Timestamp(u64::from(number)),
+        key,
+        WorkDefinition::Lrp(Arc::clone(definition)),
+    )
 }
 
 fn definition() -> Definition {
@@ -287,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_nearest_rank() {
+    fn percentile_uses_nearest_rank() {
         let all: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
         assert_eq!([50, 99].map(|percent| percentile(&all, percent)), [50.0, 99.0]);
         assert_eq!(percentile(&all[..1], 99), 1.0);

@@ -1,15 +1,15 @@
-//! The clients of the benchmark: plain JSON requests, as any client makes them.
+//! Clients of the benchmark. They send plain JSON requests, as any client does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use bus::{AskError, Bus};
+use bus::{Bus, RequestError};
 use bytes::Bytes;
 use client::Client;
 use client::subjects::Query;
 use schemas::bus::{BusSubject, ClientVerb, OperatorVerb};
-use schemas::message::{Answer, Done};
+use schemas::message::{Ack, Answer};
 use schemas::names::{ClientName, Domain};
 use schemas::query::{Filter, Page};
 use serde::de::IgnoredAny;
@@ -19,49 +19,50 @@ use tokio::task::JoinSet;
 
 use super::BenchError;
 
-/// How long a client waits for an answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a request.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Commands that one client has waiting on average: below what a BBS allows.
-const COMMANDS: u32 = 16;
+/// Mean number of commands in flight per client, below the limit of a BBS.
+const COMMANDS_PER_CLIENT: u32 = 16;
 
-/// The client that asks for little, and its process.
-const QUIET: &str = "quiet";
+/// Name of the client with little load, and of its process.
+const ANNOTATOR: &str = "quiet";
 
 /// Clients of the domain `bench`.
 #[derive(Clone)]
 pub(super) struct Load {
     bus: Bus,
-    /// Number of commands that may wait for an answer.
+    /// Maximum number of commands in flight.
     limit: u32,
-    /// Commands that may wait for an answer.
+    /// Permits for commands in flight.
     waiting: Arc<Semaphore>,
-    /// Names that commands go by, in turn.
+    /// Number of client names that commands use in turn.
     names: u32,
     asked: Arc<AtomicU32>,
-    /// Processes and tasks that were desired before: each name is used once.
+    /// Numbers of processes and tasks desired so far, because each name is used once.
     desired: Arc<[AtomicU32; 2]>,
 }
 
 impl Load {
-    /// Clients that have one command in flight.
+    /// Creates clients with one command in flight.
     pub(super) fn new(bus: Bus) -> Self {
         let waiting = Arc::new(Semaphore::new(1));
         Self { bus, limit: 1, waiting, names: 1, asked: Arc::default(), desired: Arc::default() }
     }
 
-    /// The same clients with so many commands in flight.
+    /// Returns the same clients with this number of commands in flight.
     pub(super) fn with(&self, limit: u32) -> Self {
         let waiting = Arc::new(Semaphore::new(limit as usize));
-        Self { limit, waiting, names: limit.div_ceil(COMMANDS), ..self.clone() }
+        Self { limit, waiting, names: limit.div_ceil(COMMANDS_PER_CLIENT), ..self.clone() }
     }
 
-    /// Number of commands in flight.
+    /// Returns the maximum number of commands in flight.
     pub(super) const fn waiting(&self) -> u32 {
         self.limit
     }
 
-    /// Lifts the quotas of its domain, as an operator, because the benchmark measures the limits of the cluster.
+    /// Lifts the quotas of the domain `bench` as an operator, because the benchmark measures the limits of
+    /// the cluster.
     pub(super) async fn lift_quotas(&self) -> Result<(), BenchError> {
         let subject = BusSubject::Operator(ClientName::new("bench")?, OperatorVerb::DomainLimit).to_string();
         let most = u32::MAX;
@@ -69,11 +70,11 @@ impl Load {
             "domain": "bench", "instances": most, "processes_and_tasks": most, "commands_per_second": most,
         });
         let request = json!({ "body": body }).to_string();
-        let answer = self.bus.ask(&subject, request.into(), PATIENCE).await;
+        let answer = self.bus.ask(&subject, request.into(), REQUEST_TIMEOUT).await;
         done(subject, answer)
     }
 
-    /// What its clients ask by.
+    /// Returns the bus that the clients use.
     pub(super) fn bus(&self) -> Bus {
         self.bus.clone()
     }
@@ -97,7 +98,7 @@ impl Load {
         .await
     }
 
-    /// Gives many processes another number of instances, as fast as the clients can.
+    /// Scales many processes to this number of instances, as fast as the clients can.
     pub(super) async fn scale_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
         self.all((0..lrps).map(|number| {
             let load = self.clone();
@@ -107,9 +108,9 @@ impl Load {
         .await
     }
 
-    /// How many instances there are, counted page by page at one position.
+    /// Counts the instances, page by page at one position.
     pub(super) async fn list_instances(&self) -> Result<u64, BenchError> {
-        let (domain, name) = (Domain::new("bench")?, ClientName::new(QUIET)?);
+        let (domain, name) = (Domain::new("bench")?, ClientName::new(ANNOTATOR)?);
         let client = Client::over(self.bus.clone(), domain, name)?;
         let (mut filter, mut count) = (Filter::default(), 0);
         loop {
@@ -162,43 +163,45 @@ impl Load {
     async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), BenchError> {
         let client = self.asked.fetch_add(1, Ordering::Relaxed) % self.names;
         let who = (Domain::new("bench")?, ClientName::new(&format!("bench{client}"))?);
-        ask(&self.bus, who, (verb, body), PATIENCE).await.map(drop)
+        ask(&self.bus, who, (verb, body), REQUEST_TIMEOUT).await.map(drop)
     }
 }
 
-/// A client of the domain `bench` that asks for little: it annotates one process, which has no instances, with numbers.
+/// Client of the domain `bench` with little load. It annotates one process, which has no instances, with
+/// numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Annotator {
     bus: Bus,
-    /// How long it waits for an answer.
+    /// Timeout of a request.
     patience: Duration,
 }
 
 impl Annotator {
-    /// One that desired its process.
+    /// Creates the client and desires its process.
     pub(super) async fn start(bus: Bus, patience: Duration) -> Result<Self, BenchError> {
         let annotator = Self { bus, patience };
         let body = json!({
-            "process_guid": QUIET, "domain": "bench", "instances": 0, "memory_mb": 16, "disk_mb": 16,
+            "process_guid": ANNOTATOR, "domain": "bench", "instances": 0, "memory_mb": 16, "disk_mb": 16,
             "action": {"run": {"path": "sleep", "args": ["3600"]}},
         });
         annotator.ask(ClientVerb::LrpDesire, body).await?;
         Ok(annotator)
     }
 
-    /// Annotates it, and answers how long that took. Each changes something: it is answered when that is in the journal.
+    /// Annotates the process and returns the latency. Each number is a change, so the command is answered
+    /// after its entry is in the journal.
     pub(super) async fn annotate(&self, number: u64) -> Result<Duration, BenchError> {
-        let body = json!({ "process_guid": QUIET, "annotation": number.to_string() });
+        let body = json!({ "process_guid": ANNOTATOR, "annotation": number.to_string() });
         self.ask(ClientVerb::LrpUpdate, body).await
     }
 
     async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, BenchError> {
-        let who = (Domain::new("bench")?, ClientName::new(QUIET)?);
+        let who = (Domain::new("bench")?, ClientName::new(ANNOTATOR)?);
         ask(&self.bus, who, (verb, body), self.patience).await
     }
 }
 
-/// Asks for a command in a client's name, and answers how long that took.
+/// Sends a command in the name of a client and returns the latency.
 async fn ask(
     bus: &Bus,
     (domain, name): (Domain, ClientName),
@@ -213,13 +216,13 @@ async fn ask(
     done(subject, answer).map(|()| took)
 }
 
-/// What came of a command.
-fn done(subject: String, answer: Result<Bytes, AskError>) -> Result<(), BenchError> {
+/// Converts the answer to a command into a result.
+fn done(subject: String, answer: Result<Bytes, RequestError>) -> Result<(), BenchError> {
     let bytes = match answer {
         Ok(bytes) => bytes,
         Err(source) => return Err(BenchError::Unanswered { subject, source }),
     };
-    match serde_json::from_slice::<Answer<Done>>(&bytes) {
+    match serde_json::from_slice::<Answer<Ack>>(&bytes) {
         Ok(Answer::Ok(_)) => Ok(()),
         Ok(Answer::Refused(source)) => Err(BenchError::Refused { subject, source }),
         Err(source) => Err(BenchError::Unreadable { subject, source }),

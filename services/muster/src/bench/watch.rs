@@ -1,4 +1,5 @@
-//! What the benchmark sees of the log: who runs where, and when it was heard of.
+//! The benchmark's follower of the log: it knows the holder of each instance, and when each event was
+//! delivered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +14,20 @@ use tokio::sync::Notify;
 
 use super::BenchError;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct LogState {
     running: BTreeMap<(String, u32), (CellId, InstanceGuid, Instant)>,
     cells: u32,
     counts: Counts,
-    started_last: Option<Instant>,
-    completed_last: Option<Instant>,
+    last_started: Option<Instant>,
+    last_completed: Option<Instant>,
     failed: Option<BenchError>,
 }
 
-/// How much the log held at a moment.
+/// Size of the log at one moment, in entries, decisions, bytes and events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) entries: u64,
@@ -37,14 +38,14 @@ pub(super) struct Counts {
     pub(super) completed: u64,
 }
 
-/// A follower of the log.
+/// Follower of the log that allows waiting for events.
 #[derive(Debug)]
-pub(super) struct Watch {
-    seen: Arc<Mutex<Seen>>,
+pub(super) struct LogWatcher {
+    seen: Arc<Mutex<LogState>>,
     changed: Arc<Notify>,
 }
 
-impl Watch {
+impl LogWatcher {
     pub(super) fn start(journal: Journal) -> Self {
         let watch = Self { seen: Arc::default(), changed: Arc::default() };
         let (seen, changed) = (Arc::clone(&watch.seen), Arc::clone(&watch.changed));
@@ -71,9 +72,13 @@ impl Watch {
         watch
     }
 
-    /// Waits until something is so.
-    async fn until<T>(&self, what: &str, mut so: impl FnMut(&Seen) -> Option<T>) -> Result<T, BenchError> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+    /// Waits until `so` returns a value.
+    async fn until<T>(
+        &self,
+        what: &str,
+        mut so: impl FnMut(&LogState) -> Option<T>,
+    ) -> Result<T, BenchError> {
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -83,19 +88,19 @@ impl Watch {
                 if let Some(value) = so(&seen) {
                     return Ok(value);
                 }
-                // The benchmark ends with it.
+                // The error can be taken, because it ends the benchmark.
                 if let Some(why) = seen.failed.take() {
                     return Err(why);
                 }
             }
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
-                return Err(BenchError::Late { what: what.to_owned(), limit: PATIENCE });
+                return Err(BenchError::Timeout { what: what.to_owned(), limit: TIMEOUT });
             }
         }
     }
 
-    pub(super) async fn cells_present(&self, cells: u32) -> Result<(), BenchError> {
-        self.until("cells appear", |seen| (seen.cells >= cells).then_some(())).await
+    pub(super) async fn wait_for_cells(&self, cells: u32) -> Result<(), BenchError> {
+        self.until("the cells", |seen| (seen.cells >= cells).then_some(())).await
     }
 
     pub(super) async fn running(&self, guid: &str, index: u32) -> Result<Instant, BenchError> {
@@ -103,35 +108,37 @@ impl Watch {
         self.until(guid, |seen| seen.running.get(&key).map(|(_, _, at)| *at)).await
     }
 
-    pub(super) async fn running_as_another(
+    pub(super) async fn wait_until_replaced(
         &self,
         guid: &str,
         index: u32,
         than: InstanceGuid,
     ) -> Result<Instant, BenchError> {
         let key = (guid.to_owned(), index);
-        let another = |seen: &Seen| {
+        let another = |seen: &LogState| {
             let (_, instance, at) = seen.running.get(&key)?;
             (*instance != than).then_some(*at)
         };
         self.until(guid, another).await
     }
 
-    /// Waits until so many starts were seen in all, and says when the last was, if there was any.
+    /// Waits until the log contains `wanted` starts in total. Returns the time of the last one, or `None` if
+    /// there was none.
     pub(super) async fn started(&self, wanted: u64) -> Result<Option<Instant>, BenchError> {
-        let enough = |seen: &Seen| (seen.counts.started >= wanted).then_some(seen.started_last);
-        self.until("instances run", enough).await
+        let enough = |seen: &LogState| (seen.counts.started >= wanted).then_some(seen.last_started);
+        self.until("the start of instances", enough).await
     }
 
-    /// Waits until so many instances were removed in all.
+    /// Waits until the log contains `wanted` removed instances in total.
     pub(super) async fn removed(&self, wanted: u64) -> Result<(), BenchError> {
-        self.until("instances go", |seen| (seen.counts.removed >= wanted).then_some(())).await
+        self.until("the removal of instances", |seen| (seen.counts.removed >= wanted).then_some(())).await
     }
 
-    /// Waits until so many tasks have completed in all, and says when the last did, if there was any.
+    /// Waits until the log contains `tasks` completed tasks in total. Returns the time of the last
+    /// completion, or `None` if there was none.
     pub(super) async fn completed(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
-        let enough = |seen: &Seen| (seen.counts.completed >= tasks).then_some(seen.completed_last);
-        self.until("tasks complete", enough).await
+        let enough = |seen: &LogState| (seen.counts.completed >= tasks).then_some(seen.last_completed);
+        self.until("the completion of tasks", enough).await
     }
 
     pub(super) fn holder(&self, guid: &str, index: u32) -> Option<(CellId, InstanceGuid)> {
@@ -150,11 +157,11 @@ impl Watch {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<LogState>) -> MutexGuard<'_, LogState> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Seen {
+impl LogState {
     fn take(&mut self, bytes: &[u8], now: Instant) {
         match Entry::decode(bytes) {
             Ok(entry) => {
@@ -162,14 +169,14 @@ impl Seen {
                 self.counts.bytes += bytes.len() as u64;
                 for decision in &entry.decisions {
                     self.counts.decisions += 1;
-                    self.take_decision(decision, now);
+                    self.apply_decision(decision, now);
                 }
             }
             Err(error) => self.failed = Some(BenchError::Read(error)),
         }
     }
 
-    fn take_decision(&mut self, decision: &Decision, now: Instant) {
+    fn apply_decision(&mut self, decision: &Decision, now: Instant) {
         for event in &decision.events {
             match (event, &decision.aggregate) {
                 (
@@ -179,7 +186,7 @@ impl Seen {
                     let holder = (by.cell_id.clone(), by.instance_guid, now);
                     self.running.insert((guid.as_str().to_owned(), place.index), holder);
                     self.counts.started += 1;
-                    self.started_last = Some(now);
+                    self.last_started = Some(now);
                 }
                 (Event::Actual(actual::Event::Removed { places, .. }), Aggregate::Process { guid, .. }) => {
                     for place in places.iter() {
@@ -189,7 +196,7 @@ impl Seen {
                 }
                 (Event::Task(task::Event::Completed { outcome, .. }), _) => {
                     self.counts.completed += 1;
-                    self.completed_last = Some(now);
+                    self.last_completed = Some(now);
                     if let task::Outcome::Failed { reason } = outcome {
                         self.failed = Some(BenchError::TaskFailed(reason.clone()));
                     }

@@ -7,52 +7,53 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use outbound::{Scheme, Target};
 
-use super::kinds::{kind, meant};
-use crate::cli::words::Invalid;
+use super::kinds::{effective_address, special_kind};
+use crate::cli::words::InvalidValue;
 
 /// Rule that allows some targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     /// `None` allows both schemes.
     scheme: Option<Scheme>,
-    to: To,
+    to: Targets,
 }
 
 /// Targets of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum To {
+enum Targets {
     Public,
     /// The host with this name, if its address is public.
     Host(String),
     /// Hosts below this domain name, if their addresses are public.
-    Below(String),
+    Subdomains(String),
     /// Addresses in this network, public or not, regardless of the host name.
     Network(IpNet),
 }
 
 impl FromStr for Rule {
-    type Err = Invalid;
+    type Err = InvalidValue;
 
     /// Parses `hooks.example.com`, `*.example.com`, `10.0.0.0/8`, `127.0.0.1` or `*`, each with an optional
     /// prefix `http://` or `https://`.
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let wrong = || {
-            Invalid::new(
-                "rule for callbacks",
+            InvalidValue::new(
+                "target",
                 text,
-                "HOST, *.HOST, an address, a network as 10.0.0.0/8, or *, behind http:// or https:// if only so",
+                "HOST, *.HOST, an address, a network such as 10.0.0.0/8, or *, with an optional prefix \
+                 http:// or https://",
             )
         };
         let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (Some(Scheme::of(scheme).ok_or_else(wrong)?), rest),
+            Some((scheme, rest)) => (Some(Scheme::parse(scheme).ok_or_else(wrong)?), rest),
             None => (None, text),
         };
         let network = rest.parse::<IpNet>().ok().or_else(|| rest.parse::<IpAddr>().ok().map(IpNet::from));
         let to = match (network, rest.strip_prefix("*.")) {
-            (Some(network), _) => To::Network(network.trunc()),
-            (None, None) if rest == "*" => To::Public,
-            (None, Some(name)) if is_name(name) => To::Below(plain(name)),
-            (None, None) if is_name(rest) => To::Host(plain(rest)),
+            (Some(network), _) => Targets::Network(network.trunc()),
+            (None, None) if rest == "*" => Targets::Public,
+            (None, Some(name)) if is_name(name) => Targets::Subdomains(normalize(name)),
+            (None, None) if is_name(rest) => Targets::Host(normalize(rest)),
             (None, Some(_) | None) => return Err(wrong()),
         };
         Ok(Self { scheme, to })
@@ -60,7 +61,7 @@ impl FromStr for Rule {
 }
 
 /// Normalises a host name: lower case, without a final dot.
-fn plain(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
@@ -89,11 +90,11 @@ impl FromIterator<Rule> for Allowed {
 impl Allowed {
     /// Returns rules that allow all public addresses and this host, for a cluster on a single host.
     pub(crate) fn with_loopback() -> Self {
-        ["*", "127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("it is a rule")).into_iter().collect()
+        ["*", "127.0.0.0/8", "::1"].map(|rule| rule.parse().expect("valid rule")).into_iter().collect()
     }
 
-    fn rules(&self, scheme: Scheme) -> impl Iterator<Item = &To> {
-        const PUBLIC: &To = &To::Public;
+    fn rules(&self, scheme: Scheme) -> impl Iterator<Item = &Targets> {
+        const PUBLIC: &Targets = &Targets::Public;
         let given = self.0.iter().filter(move |rule| rule.scheme.is_none_or(|only| only == scheme));
         given.map(|rule| &rule.to).chain(self.0.is_empty().then_some(PUBLIC))
     }
@@ -102,11 +103,11 @@ impl Allowed {
     ///
     /// # Errors
     /// The target is not allowed.
-    pub(crate) fn judge(&self, target: &Target<'_>) -> Result<(), Refused> {
+    pub(crate) fn check(&self, target: &Target<'_>) -> Result<(), NotAllowed> {
         match (target.address, target.host) {
-            (Some(address), host) => self.address(target.scheme, host, address),
-            (None, Some(host)) => self.host(target.scheme, host),
-            (None, None) => Err(Refused::NoUrl),
+            (Some(address), host) => self.check_address(target.scheme, host, address),
+            (None, Some(host)) => self.check_host(target.scheme, host),
+            (None, None) => Err(NotAllowed::InvalidUrl),
         }
     }
 
@@ -114,49 +115,53 @@ impl Allowed {
     ///
     /// # Errors
     /// The host is not allowed with any address.
-    fn host(&self, scheme: Scheme, host: &str) -> Result<(), Refused> {
-        let name = plain(host);
-        let may = |to: &To| match to {
-            To::Public | To::Network(_) => true,
-            To::Host(_) | To::Below(_) => names(to, &name),
+    fn check_host(&self, scheme: Scheme, host: &str) -> Result<(), NotAllowed> {
+        let name = normalize(host);
+        let may = |to: &Targets| match to {
+            Targets::Public | Targets::Network(_) => true,
+            Targets::Host(_) | Targets::Subdomains(_) => matches(to, &name),
         };
-        if self.rules(scheme).any(may) { Ok(()) } else { Err(Refused::Host { host: name }) }
+        if self.rules(scheme).any(may) { Ok(()) } else { Err(NotAllowed::Host { host: name }) }
     }
 
     /// Checks an address, and the host name that resolved to it, if there is one.
     ///
     /// # Errors
     /// The address is not allowed.
-    fn address(&self, scheme: Scheme, host: Option<&str>, address: IpAddr) -> Result<(), Refused> {
-        let (name, is_public) = (host.map(plain), kind(address).is_none());
-        let may = |to: &To| match to {
-            To::Public => is_public,
-            To::Host(_) | To::Below(_) => is_public && name.as_deref().is_some_and(|name| names(to, name)),
-            To::Network(network) => network.contains(&address) || network.contains(&meant(address)),
+    fn check_address(&self, scheme: Scheme, host: Option<&str>, address: IpAddr) -> Result<(), NotAllowed> {
+        let (name, is_public) = (host.map(normalize), special_kind(address).is_none());
+        let may = |to: &Targets| match to {
+            Targets::Public => is_public,
+            Targets::Host(_) | Targets::Subdomains(_) => {
+                is_public && name.as_deref().is_some_and(|name| matches(to, name))
+            }
+            Targets::Network(network) => {
+                network.contains(&address) || network.contains(&effective_address(address))
+            }
         };
         if self.rules(scheme).any(may) {
             return Ok(());
         }
-        Err(Refused::Address { host: name, address, kind: kind(address) })
+        Err(NotAllowed::Address { host: name, address, kind: special_kind(address) })
     }
 }
 
 /// Returns `true` if a rule for hosts matches a host name.
-fn names(to: &To, name: &str) -> bool {
+fn matches(to: &Targets, name: &str) -> bool {
     match to {
-        To::Host(host) => host == name,
-        To::Below(above) => {
+        Targets::Host(host) => host == name,
+        Targets::Subdomains(above) => {
             name.strip_suffix(above.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
         }
-        To::Public | To::Network(_) => false,
+        Targets::Public | Targets::Network(_) => false,
     }
 }
 
 /// Reason why a target is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum NotAllowed {
     /// The text is not an HTTP or HTTPS URL.
-    NoUrl,
+    InvalidUrl,
     /// No rule allows the host.
     Host { host: String },
     /// No rule allows the address.
@@ -169,41 +174,36 @@ pub(crate) enum Refused {
     },
 }
 
-impl Refused {
+impl NotAllowed {
     /// Describes the reason without the host and the address.
     pub(crate) fn kind(&self) -> String {
         match self {
-            Self::NoUrl => "the URL is none of http or https".to_owned(),
-            Self::Host { .. } => "the host is called only if --callback-allow names it".to_owned(),
+            Self::InvalidUrl => "the URL is neither http nor https".to_owned(),
+            Self::Host { .. } => "the host is not allowed by --callback-allow".to_owned(),
             Self::Address { kind, .. } => {
-                format!("{} address is called only if --callback-allow names it", kind.unwrap_or("another"))
+                format!("the {} address is not allowed by --callback-allow", kind.unwrap_or("public"))
             }
         }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotAllowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoUrl => f.write_str(&self.kind()),
-            Self::Host { host } => write!(f, "{host} is called only if --callback-allow names it"),
+            Self::InvalidUrl => f.write_str(&self.kind()),
+            Self::Host { host } => write!(f, "{host} is not allowed by --callback-allow"),
             Self::Address { host, address, kind } => {
                 if let Some(host) = host {
-                    write!(f, "{host} leads to ")?;
+                    write!(f, "{host} resolves to ")?;
                 }
-                match kind {
-                    Some(kind) => write!(
-                        f,
-                        "{address}, which is {kind} and is called only if --callback-allow names it"
-                    ),
-                    None => write!(f, "{address}, which is called only if --callback-allow names it"),
-                }
+                let kind = kind.unwrap_or("public");
+                write!(f, "{address} ({kind}): not allowed by --callback-allow")
             }
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for NotAllowed {}
 
 #[cfg(test)]
 mod tests {
@@ -256,8 +256,8 @@ mod tests {
     fn no_rules_allow_only_public_addresses() {
         let all = Allowed::default();
         let public: IpAddr = "1.1.1.1".parse().unwrap();
-        assert_eq!(all.address(Scheme::Http, None, public), Ok(()));
-        assert_eq!(all.host(Scheme::Https, "anything"), Ok(()));
+        assert_eq!(all.check_address(Scheme::Http, None, public), Ok(()));
+        assert_eq!(all.check_host(Scheme::Https, "anything"), Ok(()));
         for address in [
             "127.0.0.1",
             "::1",
@@ -270,9 +270,9 @@ mod tests {
             "::ffff:127.0.0.1",
         ] {
             let refused =
-                all.address(Scheme::Http, Some("a"), address.parse().unwrap()).unwrap_err().to_string();
+                all.check_address(Scheme::Http, Some("a"), address.parse().unwrap()).unwrap_err().to_string();
             assert!(
-                refused.starts_with(&format!("a leads to {}", address.parse::<IpAddr>().unwrap())),
+                refused.starts_with(&format!("a resolves to {}", address.parse::<IpAddr>().unwrap())),
                 "{refused}"
             );
         }
@@ -282,24 +282,33 @@ mod tests {
     fn rules_allow_only_the_targets_they_name() {
         let rules = allowed(&["https://*.example.com", "hooks.internal", "10.1.0.0/16"]);
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert!(rules.address(Scheme::Https, Some("a.EXAMPLE.com."), address("1.1.1.1")).is_ok());
+        assert!(rules.check_address(Scheme::Https, Some("a.EXAMPLE.com."), address("1.1.1.1")).is_ok());
         assert!(
-            rules.address(Scheme::Http, Some("a.example.com"), address("1.1.1.1")).is_err(),
-            "another scheme"
+            rules.check_address(Scheme::Http, Some("a.example.com"), address("1.1.1.1")).is_err(),
+            "the rule allows https only"
         );
-        assert!(rules.address(Scheme::Https, Some("example.com"), address("1.1.1.1")).is_err(), "not below");
-        assert!(rules.address(Scheme::Https, Some("aexample.com"), address("1.1.1.1")).is_err());
-        assert!(rules.address(Scheme::Http, Some("hooks.internal"), address("1.1.1.1")).is_ok());
         assert!(
-            rules.address(Scheme::Http, Some("hooks.internal"), address("10.2.0.1")).is_err(),
+            rules.check_address(Scheme::Https, Some("example.com"), address("1.1.1.1")).is_err(),
+            "not a subdomain"
+        );
+        assert!(rules.check_address(Scheme::Https, Some("aexample.com"), address("1.1.1.1")).is_err());
+        assert!(rules.check_address(Scheme::Http, Some("hooks.internal"), address("1.1.1.1")).is_ok());
+        assert!(
+            rules.check_address(Scheme::Http, Some("hooks.internal"), address("10.2.0.1")).is_err(),
             "not public"
         );
-        assert!(rules.address(Scheme::Http, Some("any"), address("10.1.2.3")).is_ok(), "by its network");
-        assert!(rules.address(Scheme::Http, None, address("::ffff:10.1.2.3")).is_ok(), "the same address");
-        assert!(rules.address(Scheme::Http, None, address("1.1.1.1")).is_err());
+        assert!(
+            rules.check_address(Scheme::Http, Some("any"), address("10.1.2.3")).is_ok(),
+            "allowed by its network"
+        );
+        assert!(
+            rules.check_address(Scheme::Http, None, address("::ffff:10.1.2.3")).is_ok(),
+            "the IPv4-mapped form of an allowed address"
+        );
+        assert!(rules.check_address(Scheme::Http, None, address("1.1.1.1")).is_err());
         let only_hosts = allowed(&["*.example.com"]);
-        assert_eq!(only_hosts.host(Scheme::Http, "a.b.example.com"), Ok(()));
-        let refused = only_hosts.host(Scheme::Http, "Other.com").unwrap_err().to_string();
-        assert_eq!(refused, "other.com is called only if --callback-allow names it");
+        assert_eq!(only_hosts.check_host(Scheme::Http, "a.b.example.com"), Ok(()));
+        let refused = only_hosts.check_host(Scheme::Http, "Other.com").unwrap_err().to_string();
+        assert_eq!(refused, "other.com is not allowed by --callback-allow");
     }
 }

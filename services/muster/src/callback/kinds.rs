@@ -4,31 +4,32 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Returns the effective address: the embedded IPv4 address of an IPv6 address, if it has one.
-pub(crate) fn meant(address: IpAddr) -> IpAddr {
+pub(crate) fn effective_address(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let bytes = v6.octets();
     let last = || Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]);
     match v6.segments() {
         [0, 0, 0, 0, 0, 0xffff, ..] => last().into(),
-        // Translated to IPv4 by the network (RFC 6052).
+        // IPv6 address that the network translates to IPv4 (RFC 6052).
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => last().into(),
         // 6to4: the IPv4 address follows the prefix.
         [0x2002, ..] => Ipv4Addr::new(bytes[2], bytes[3], bytes[4], bytes[5]).into(),
-        // IPv4-compatible addresses, which are deprecated; :: and ::1 are addresses of their own.
+        // IPv4-compatible addresses, which are deprecated. `::` and `::1` have the same prefix, but contain
+        // no IPv4 address.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => last().into(),
         _ => address,
     }
 }
 
 /// Returns the kind of an address. `None` if it is public.
-pub(crate) fn kind(address: IpAddr) -> Option<&'static str> {
-    match meant(address) {
-        IpAddr::V4(address) => of_v4(address),
-        IpAddr::V6(address) => of_v6(address),
+pub(crate) fn special_kind(address: IpAddr) -> Option<&'static str> {
+    match effective_address(address) {
+        IpAddr::V4(address) => special_kind_v4(address),
+        IpAddr::V6(address) => special_kind_v6(address),
     }
 }
 
-fn of_v4(address: Ipv4Addr) -> Option<&'static str> {
+fn special_kind_v4(address: Ipv4Addr) -> Option<&'static str> {
     match address.octets() {
         [0, ..] => Some("unspecified"),
         [127, ..] => Some("loopback"),
@@ -45,7 +46,7 @@ fn of_v4(address: Ipv4Addr) -> Option<&'static str> {
     }
 }
 
-fn of_v6(address: Ipv6Addr) -> Option<&'static str> {
+fn special_kind_v6(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Some("unspecified"),
         [0, 0, 0, 0, 0, 0, 0, 1] => Some("loopback"),
@@ -101,7 +102,7 @@ mod tests {
             ),
         ] {
             for address in addresses {
-                assert_eq!(kind(address.parse().unwrap()), Some(kind_of), "{address}");
+                assert_eq!(special_kind(address.parse().unwrap()), Some(kind_of), "{address}");
             }
         }
         for public in [
@@ -113,7 +114,7 @@ mod tests {
             "::ffff:1.1.1.1",
             "2002:101:101::",
         ] {
-            assert_eq!(kind(public.parse().unwrap()), None, "{public}");
+            assert_eq!(special_kind(public.parse().unwrap()), None, "{public}");
         }
     }
 }

@@ -15,26 +15,26 @@ pub(crate) mod kinds;
 
 use std::time::Duration;
 
-use outbound::{Clients, Judge, Unreached, refusal};
+use outbound::{Clients, TargetPolicy, UrlError, refusal};
 use reqwest::{Client, Url};
 use schemas::limits::CALLBACKS_IN_FLIGHT;
-use schemas::task::Called;
+use schemas::task::CallbackResult;
 use tokio::sync::Semaphore;
 
 use crate::error::chain;
 
-use allow::{Allowed, Refused};
+use allow::{Allowed, NotAllowed};
 
 /// Timeout of a whole call.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of name resolution and connection setup.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Caller of task callbacks, with at most [`CALLBACKS_IN_FLIGHT`] concurrent calls. Each call uses a file
 /// descriptor.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    clients: Clients<Refused>,
+    clients: Clients<NotAllowed>,
     room: Semaphore,
 }
 
@@ -44,39 +44,41 @@ impl Caller {
     /// # Errors
     /// The certificates of the system cannot be used.
     pub(crate) fn new(allowed: Allowed) -> Result<Self, reqwest::Error> {
-        let judge = Judge::new(move |target| allowed.judge(&target));
-        let clients = Clients::new(judge, |client| client.timeout(CALL).connect_timeout(CONNECT))?;
+        let judge = TargetPolicy::new(move |target| allowed.check(&target));
+        let clients =
+            Clients::new(judge, |client| client.timeout(CALL_TIMEOUT).connect_timeout(CONNECT_TIMEOUT))?;
         Ok(Self { clients, room: Semaphore::new(CALLBACKS_IN_FLIGHT) })
     }
 
     /// Posts JSON to a URL. If the URL is secret, the result reveals nothing of it.
-    pub(crate) async fn call(&self, url: &str, is_secret: bool, body: String) -> Called {
-        let refused = |why: &Refused| Called::Refused(if is_secret { why.kind() } else { why.to_string() });
-        let (client, url) = match self.judged(url) {
+    pub(crate) async fn call(&self, url: &str, is_secret: bool, body: String) -> CallbackResult {
+        let refused =
+            |why: &NotAllowed| CallbackResult::Refused(if is_secret { why.kind() } else { why.to_string() });
+        let (client, url) = match self.checked_url(url) {
             Ok(judged) => judged,
             Err(why) => return refused(&why),
         };
         let Ok(_room) = self.room.acquire().await else {
-            return Called::Failed("the BBS is stopping".to_owned());
+            return CallbackResult::Failed("the BBS is stopping".to_owned());
         };
         let request = client.post(url).header("content-type", "application/json").body(body);
         match request.send().await {
-            Ok(answer) => Called::Answered(answer.status().as_u16()),
-            Err(error) => match refusal::<Refused>(&error) {
+            Ok(answer) => CallbackResult::Answered(answer.status().as_u16()),
+            Err(error) => match refusal::<NotAllowed>(&error) {
                 Some(why) => refused(why),
                 // The causes of an error may contain the host.
-                None if is_secret => Called::Failed(error.without_url().to_string()),
-                None => Called::Failed(chain(&error.without_url()).trim_end().to_owned()),
+                None if is_secret => CallbackResult::Failed(error.without_url().to_string()),
+                None => CallbackResult::Failed(chain(&error.without_url()).trim_end().to_owned()),
             },
         }
     }
 
     /// Returns the parsed URL and the client for it, after the checks that need no name resolution.
-    fn judged(&self, text: &str) -> Result<(&Client, Url), Refused> {
-        let url: Url = text.parse().map_err(|_| Refused::NoUrl)?;
+    fn checked_url(&self, text: &str) -> Result<(&Client, Url), NotAllowed> {
+        let url: Url = text.parse().map_err(|_| NotAllowed::InvalidUrl)?;
         let client = self.clients.for_url(&url).map_err(|why| match why {
-            Unreached::NoUrl => Refused::NoUrl,
-            Unreached::Refused(why) => why,
+            UrlError::NotHttp => NotAllowed::InvalidUrl,
+            UrlError::Refused(why) => why,
         })?;
         Ok((client, url))
     }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     /// Answers one request on a local port. The thread returns the request.
-    fn owner(answer: &'static str) -> (u16, std::thread::JoinHandle<String>) {
+    fn serve_once(answer: &'static str) -> (u16, std::thread::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let served = std::thread::spawn(move || {
@@ -107,10 +109,10 @@ mod tests {
         (port, served)
     }
 
-    fn refused(called: Called) -> String {
+    fn refused(called: CallbackResult) -> String {
         match called {
-            Called::Refused(why) => why,
-            other @ (Called::Answered(_) | Called::Failed(_)) => panic!("{other:?}"),
+            CallbackResult::Refused(why) => why,
+            other @ (CallbackResult::Answered(_) | CallbackResult::Failed(_)) => panic!("{other:?}"),
         }
     }
 
@@ -140,7 +142,7 @@ mod tests {
             "https://localhost/",
         ] {
             let why = refused(caller.call(url, false, String::new()).await);
-            assert!(why.contains("is called only if"), "{url}: {why}");
+            assert!(why.contains("not allowed by --callback-allow"), "{url}: {why}");
         }
         for url in ["file:///etc/passwd", "ftp://a/", "gopher://a/", "nonsense", "http://"] {
             let why = refused(caller.call(url, false, String::new()).await);
@@ -151,12 +153,13 @@ mod tests {
     #[tokio::test]
     async fn allowed_target_is_called_without_following_redirects() {
         for host in ["127.0.0.1", "localhost"] {
-            let (port, served) =
-                owner("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n");
+            let (port, served) = serve_once(
+                "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+            );
             let called = caller(&["127.0.0.0/8"])
                 .call(&format!("http://{host}:{port}/done"), false, "{}".into())
                 .await;
-            assert_eq!(called, Called::Answered(302));
+            assert_eq!(called, CallbackResult::Answered(302));
             assert!(served.join().unwrap().starts_with("POST /done HTTP/1.1\r\n"));
         }
     }
@@ -165,10 +168,10 @@ mod tests {
     async fn allowed_name_with_disallowed_address_is_refused() {
         let why =
             refused(caller(&["localhost", "*"]).call("http://localhost:1/", false, String::new()).await);
-        assert!(why.contains("localhost leads to") && why.contains("loopback"), "{why}");
+        assert!(why.contains("localhost resolves to") && why.contains("loopback"), "{why}");
         let why =
             refused(caller(&["https://127.0.0.0/8"]).call("http://localhost:1/", false, String::new()).await);
-        assert!(why.contains("is called only if"), "{why}");
+        assert!(why.contains("not allowed by --callback-allow"), "{why}");
     }
 
     #[tokio::test]
@@ -177,10 +180,10 @@ mod tests {
             let why = refused(caller(&[]).call(url, true, String::new()).await);
             assert!(!why.contains("127") && !why.contains("localhost") && !why.contains("secret"), "{why}");
         }
-        let Called::Failed(why) =
+        let CallbackResult::Failed(why) =
             caller(&["127.0.0.0/8"]).call("http://127.0.0.1:1/secret", true, String::new()).await
         else {
-            panic!("nobody listens there")
+            panic!("expected a failed call: no server listens there")
         };
         assert!(!why.contains("127") && !why.contains("secret"), "{why}");
     }

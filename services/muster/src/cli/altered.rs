@@ -1,5 +1,5 @@
-//! Changes that each decision of a history made to the row of its target, as the state before and after. The
-//! decisions are folded by the projections, so this module contains no knowledge of events.
+//! Changes that each decision in a history made to the row of the history's target: the values before and
+//! after the decision. The projections apply the decisions, so this module contains no knowledge of events.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use projections::World;
 use projections::queries::{self, Observed};
 use projections::reader::nothing;
 use schemas::names::ServiceId;
-use schemas::query::{MalformedEntries, One, Services, Show};
+use schemas::query::{MalformedEntries, Services, Show, ShowAnswer};
 use schemas::{Entry, Position, Refusal, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Change, Noun, Rows, changes};
-use super::events::Decided;
+use super::events::PositionedDecision;
 
 /// Target of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Thing {
+pub(super) struct HistoryTarget {
     pub(super) noun: Noun,
     /// Name, in the form that queries accept.
     pub(super) id: String,
@@ -25,12 +25,12 @@ pub(super) struct Thing {
 
 /// Returns the changes that each decision made to the target, in the order of the decisions. `decided` must
 /// be the complete history.
-pub(super) fn altered(decided: &[Decided], thing: &Thing) -> Vec<Vec<Change>> {
+pub(super) fn decision_changes(decided: &[PositionedDecision], thing: &HistoryTarget) -> Vec<Vec<Change>> {
     let mut world = World::new();
     let mut before = Rows::new();
     let each = (1..).zip(decided).map(|(nth, one)| {
-        // Several decisions can share a position. Each is folded on its own, so that each has its own
-        // changes.
+        // Several decisions can share a position. Each decision is folded separately, to determine the
+        // changes that it made itself.
         let entry = Entry { decisions: vec![one.decision.clone()], ..nothing() };
         world.fold(Position(nth), &entry);
         let after = rows(&world, thing, one.decision.at);
@@ -40,7 +40,7 @@ pub(super) fn altered(decided: &[Decided], thing: &Thing) -> Vec<Vec<Change>> {
 }
 
 /// Returns the row of a target, or no rows if the target does not exist.
-fn rows(world: &World, thing: &Thing, now: Timestamp) -> Rows {
+fn rows(world: &World, thing: &HistoryTarget, now: Timestamp) -> Rows {
     let show = Show { id: thing.id.clone(), at_least: None, as_of: None };
     let row = match thing.noun {
         Noun::Lrp => row(queries::lrp(world, &show)),
@@ -51,24 +51,24 @@ fn rows(world: &World, thing: &Thing, now: Timestamp) -> Rows {
         Noun::Task => row(queries::task(world, &show)),
         Noun::Periodic => row(queries::periodic(world, &show)),
         Noun::Parameterised => row(queries::parameterised_one(world, &show)),
-        Noun::Cell => row(queries::cell(world, &show, &unobserved(now))),
+        Noun::Cell => row(queries::cell(world, &show, &empty_observation(now))),
         // The CLI never requests the history of a domain.
         Noun::Domain => None,
     };
     row.into_iter().map(|row| ((thing.noun, thing.id.clone()), row)).collect()
 }
 
-fn row<T: Serialize>(shown: Result<One<T>, Refusal>) -> Option<Value> {
+fn row<T: Serialize>(shown: Result<ShowAnswer<T>, Refusal>) -> Option<Value> {
     shown.ok().and_then(|one| serde_json::to_value(one.row).ok())
 }
 
 /// Returns an empty observation for the values that only a BBS knows.
-fn unobserved(now: Timestamp) -> Observed {
+fn empty_observation(now: Timestamp) -> Observed {
     Observed {
-        bbs: ServiceId::new("nobody").expect("it is a name"),
+        bbs: ServiceId::new("nobody").expect("constant id is valid"),
         now,
         durability: String::new(),
-        set_aside: MalformedEntries::default(),
+        malformed_entries: MalformedEntries::default(),
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
@@ -95,13 +95,13 @@ mod tests {
         let scaled = Event::Desired(desired::Event::Updated(scale));
         let removed = Event::Desired(desired::Event::Removed {});
         let all = [(1, vec![desire, created]), (2, vec![scaled]), (3, vec![removed])];
-        let at = |(second, events): (u64, Vec<Event>)| Decided {
+        let at = |(second, events): (u64, Vec<Event>)| PositionedDecision {
             position: Position(7),
             decision: decision(second, client(), events),
         };
-        let thing = Thing { noun: Noun::Lrp, id: "web".into() };
-        let altered = altered(&all.map(at), &thing);
-        let told: Vec<String> = altered.iter().flatten().map(Change::in_short).collect();
+        let thing = HistoryTarget { noun: Noun::Lrp, id: "web".into() };
+        let altered = decision_changes(&all.map(at), &thing);
+        let told: Vec<String> = altered.iter().flatten().map(Change::summary).collect();
         assert_eq!(told[0], "appeared, 2 instances");
         assert!(told[1].ends_with("instances 2 → 3"), "{told:?}");
         assert!(told[2].contains("desired true → false"), "{told:?}");

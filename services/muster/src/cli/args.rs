@@ -8,7 +8,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use runtime::telemetry;
 use schemas::Position;
-use schemas::limits::{GREATEST_PRIORITY, INSTANCES, LEAST_PRIORITY};
+use schemas::limits::{INSTANCES, MAX_PRIORITY, MIN_PRIORITY};
 use schemas::names::{
     CellId, ClientName, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid,
     ProcessGuid, RequestId, TaskGuid,
@@ -22,14 +22,14 @@ use super::dead_letters::DeadLettersVerb;
 use super::decide::DecideArgs;
 use super::doctor::DoctorArgs;
 use super::install::InstallArgs;
-use super::moment::{self, At, Shown};
+use super::moment::{self, AsOfOption, PastView};
 use super::probe::ProbeArgs;
-use super::projection::{OfDatabase, ProjectionVerb};
+use super::projection::{DatabaseOption, ProjectionVerb};
 use super::reconcile::ReconcileArgs;
 use super::replay::ReplayArgs;
-use super::trace::Sought;
+use super::trace::IdQuery;
 use super::what_if::WhatIfArgs;
-use super::words::{Invalid, number, parse_duration};
+use super::words::{InvalidValue, number, parse_duration};
 use crate::founding::FoundArgs;
 use crate::otlp::Collector;
 use crate::serve::parse_replicas;
@@ -52,16 +52,16 @@ pub(crate) struct Global {
     /// Unix socket of a local cluster [default: muster.sock in the data folder]
     #[arg(long, global = true, env = "MUSTER_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Source of each value above.
+    /// Sources of the values of `nats`, `data`, `socket` and `domain`.
     #[arg(skip)]
-    pub(crate) named: Named,
+    pub(crate) named: OptionSources,
     /// Past moment to show. `None` shows the present.
     #[arg(skip)]
-    pub(crate) past: Option<Shown>,
+    pub(crate) past: Option<PastView>,
     /// Output format
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Domain to show; with a file, the default domain of entries that name none
+    /// Domain to show; for commands that read a file, the domain of entries in the file that name no domain
     #[arg(long, global = true, env = "MUSTER_DOMAIN")]
     pub(crate) domain: Option<Domain>,
     /// Maximum time to wait, such as 30s or 5m
@@ -70,7 +70,7 @@ pub(crate) struct Global {
     /// Reason for the change, kept in the log
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Id of this request: a request repeated with the same id is carried out once
+    /// Id of this request: if the request is repeated with the same id, it is carried out only once
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) request_id: Option<RequestId>,
     /// Client name that the log records [default: the user's name]
@@ -80,7 +80,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: Color,
     #[arg(
-        help = "TOML file with options by their long names; flags and the environment go before it [env: MUSTER_CONFIG]",
+        help = "TOML file with options by their long names; flags and the environment override it [env: MUSTER_CONFIG]",
         long,
         global = true,
         value_name = "FILE"
@@ -96,7 +96,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) raw: bool,
     #[arg(
-        help = "Log filter of the program itself, as debug or bus=debug [env: RUST_LOG]",
+        help = "Log filter of the program itself, such as debug or bus=debug [env: RUST_LOG]",
         long,
         global = true,
         value_name = "FILTER"
@@ -150,14 +150,14 @@ pub(crate) struct TlsArgs {
 impl TlsArgs {
     /// Returns the TLS settings of the NATS connection. TLS is required if an authority or a certificate is
     /// configured.
-    pub(crate) fn of_nats(&self) -> client::Tls {
+    pub(crate) fn nats_tls(&self) -> client::Tls {
         let certificate = self.tls_cert.clone().zip(self.tls_key.clone());
         let required = self.tls_ca.is_some() || certificate.is_some();
         client::Tls { required, first: false, roots: self.tls_ca.clone(), certificate }
     }
 
     /// Returns `true` if a certificate is set without its key, or a key without its certificate.
-    pub(crate) const fn is_half(&self) -> bool {
+    pub(crate) const fn is_incomplete(&self) -> bool {
         self.tls_cert.is_some() != self.tls_key.is_some()
     }
 }
@@ -165,7 +165,7 @@ impl TlsArgs {
 /// Source of an option's value, in ascending precedence: a flag overrides the environment, which overrides
 /// the configuration file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Strength {
+pub(crate) enum OptionSource {
     /// The configuration file, or no value at all.
     #[default]
     File,
@@ -175,20 +175,20 @@ pub(crate) enum Strength {
 
 /// Sources of the options that locate a cluster, and of the domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
-    pub(crate) nats: Strength,
-    pub(crate) data: Strength,
-    pub(crate) socket: Strength,
-    pub(crate) domain: Strength,
+pub(crate) struct OptionSources {
+    pub(crate) nats: OptionSource,
+    pub(crate) data: OptionSource,
+    pub(crate) socket: OptionSource,
+    pub(crate) domain: OptionSource,
 }
 
-impl Named {
+impl OptionSources {
     /// Reads the sources from parsed command-line arguments.
-    pub(crate) fn of(matches: &ArgMatches) -> Self {
+    pub(crate) fn from_matches(matches: &ArgMatches) -> Self {
         let strength = |name: &str| match matches.value_source(name) {
-            Some(ValueSource::CommandLine) => Strength::Flag,
-            Some(ValueSource::EnvVariable) => Strength::Environment,
-            Some(_) | None => Strength::File,
+            Some(ValueSource::CommandLine) => OptionSource::Flag,
+            Some(ValueSource::EnvVariable) => OptionSource::Environment,
+            Some(_) | None => OptionSource::File,
         };
         Self {
             nats: strength("nats"),
@@ -257,7 +257,7 @@ pub(crate) enum Command {
     /// unhealthy
     Status {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Diagnose the cluster and suggest fixes: checks the connection, the stream, clocks, permissions, the
     /// database, cells and this host. Changes nothing; exits 0 if no check failed, 9 if one did, 5 if the
@@ -290,13 +290,13 @@ pub(crate) enum Command {
     Watch,
     /// Show the cluster on a terminal, live: cells, processes, rollouts and rates; keys open details
     Top,
-    /// Explain why an instance or a task is where it is, or why no cell accepts it: from its state back to
-    /// the first command
+    /// Explain why an instance or a task is where it is, or why no cell accepts it. The explanation starts at
+    /// the current state and goes back to the first command
     Why {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, a prefix or suffix of an instance guid, or a task
         id: String,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show changes between two moments, object by object: exits 0 if there are none, else 13
     Diff {
@@ -327,9 +327,9 @@ pub(crate) enum Command {
         /// SQL query, such as "SELECT count(*) FROM events"
         question: String,
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Verify and rebuild the tables of a database
     #[command(subcommand)]
@@ -341,8 +341,8 @@ pub(crate) enum Command {
     Trace {
         /// Decision, correlation or evaluation id, instance guid (whole, or a prefix or suffix of at least 8
         /// characters), or request id
-        #[arg(value_parser = Sought::parse)]
-        id: Sought,
+        #[arg(value_parser = IdQuery::parse)]
+        id: IdQuery,
         /// Also send the trace as OpenTelemetry spans (OTLP over HTTP, JSON) to this collector; a URL without
         /// a path gets /v1/traces
         #[arg(long, value_parser = Collector::parse, value_name = "URL")]
@@ -378,14 +378,14 @@ pub(crate) enum Command {
     /// Sign the log, and verify that it is unchanged
     #[command(subcommand)]
     Audit(AuditVerb),
-    /// Pack an incident into a folder: the log until some time after a moment, reports on the cluster, and
-    /// replay instructions
+    /// Pack an incident into a folder: the log from its start until --minutes after the incident, reports on
+    /// the cluster, and replay instructions
     Bundle {
         /// Moment of the incident: a log position, a time, or a time ago such as -10m
         #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
         around: AsOf,
         /// Minutes to include before and after the moment
-        #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(0..=MOST_MINUTES), allow_negative_numbers = true)]
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(0..=MAX_MINUTES), allow_negative_numbers = true)]
         minutes: u64,
         /// Folder to create
         folder: PathBuf,
@@ -413,9 +413,9 @@ pub(crate) enum SchemaVerb {
     },
 }
 
-/// Option that makes a command return before it has taken effect.
+/// Option that makes a command return before the command has taken effect.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Wait {
+pub(crate) struct WaitArgs {
     /// Return as soon as the command is in the log
     #[arg(long, short, visible_alias = "no-wait")]
     pub(crate) detach: bool,
@@ -423,9 +423,9 @@ pub(crate) struct Wait {
 
 /// Option that ties a command to a plan.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Planned {
-    /// Refuse the command if anything was decided about the objects in the file after this position, which a
-    /// plan prints
+pub(crate) struct PlanArgs {
+    /// Refuse the command if a decision about an object in the file was recorded after this position; a plan
+    /// prints the position to pass
     #[arg(long, value_name = "POSITION", value_parser = parse_position)]
     pub(crate) if_position: Option<Position>,
 }
@@ -438,16 +438,16 @@ pub(crate) enum LrpVerb {
         /// TOML or JSON file; - is standard input
         file: PathBuf,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Make processes match a file: create or change them; applying the same file again changes nothing
     Apply {
         /// TOML or JSON file; - is standard input
         file: PathBuf,
         #[command(flatten)]
-        planned: Planned,
+        planned: PlanArgs,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Compare the processes of a file with those of the cluster: exits 0 if they are the same, else 13
     Diff {
@@ -464,32 +464,32 @@ pub(crate) enum LrpVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show a process, its definition and its instances
     Show {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Change the number of instances: GUID=N..., or GUID N
     Scale {
-        /// GUID=N..., or GUID N
+        /// One or more GUID=N, or GUID N for a single process
         #[arg(required = true, value_name = "GUID=N")]
         what: Vec<String>,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
-    /// Change a process: instances, priority, routes and annotation at once, the definition in a file by a
-    /// rollout
+    /// Change a process. Instances, priority, routes and annotation change at once; a new definition from a
+    /// file is applied by a rollout
     Update {
         /// Guid of the process
         guid: ProcessGuid,
         /// TOML or JSON file that describes the process; - is standard input
         #[arg(value_name = "FILE", conflicts_with = "file")]
         positional: Option<PathBuf>,
-        /// Same file, as an option
+        /// File that describes the process, as an option instead of an argument
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Number of instances
@@ -498,14 +498,14 @@ pub(crate) enum LrpVerb {
         /// Priority, 1 to 100: a higher priority is placed first
         #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
         priority: Option<Priority>,
-        /// File with routing data, TOML or JSON: any value for each router
+        /// TOML or JSON file with routing data: an arbitrary value for each router
         #[arg(long, value_name = "FILE")]
         routes: Option<PathBuf>,
         /// Annotation, any text
         #[arg(long, value_name = "TEXT")]
         annotation: Option<String>,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Make every instance run a definition that the process already has
     Activate {
@@ -514,14 +514,14 @@ pub(crate) enum LrpVerb {
         /// Id of the definition, as listed by muster lrp show GUID
         definition: DefinitionId,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Replace every instance with one of the same definition, by a rollout
     Restart {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Spread the instances evenly over the cells, by a rollout that replaces all of them one after the
     /// other; does nothing if that would not improve the spread
@@ -529,20 +529,20 @@ pub(crate) enum LrpVerb {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Return to a definition that the process ran before, by a rollout. Other changes stay
     Rollback {
         /// Guid of the process
         guid: ProcessGuid,
-        /// Definition, or a moment at which it was the active one: a log position, a time, or a time ago such
-        /// as -10m [default: the last other definition that was not rolled back]
+        /// Definition to return to, or a moment at which that definition was active: a log position, a time,
+        /// or a time ago such as -10m [default: the most recent other definition that was not rolled back]
         #[arg(long, value_name = "DEFINITION|MOMENT", allow_hyphen_values = true)]
         to: Option<String>,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
-    /// Manage rollouts, which replace instances with those of another definition
+    /// Manage rollouts, which replace the instances of one definition with instances of another
     #[command(subcommand)]
     Rollout(RolloutVerb),
     /// Remove a process and stop its instances
@@ -551,7 +551,7 @@ pub(crate) enum LrpVerb {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
 }
 
@@ -563,7 +563,7 @@ pub(crate) enum RolloutVerb {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Follow the rollout until it ends
     Watch {
@@ -580,17 +580,17 @@ pub(crate) enum RolloutVerb {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
     /// Roll back to the definition that was healthy when the rollout started
     Rollback {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
-        wait: Wait,
+        wait: WaitArgs,
     },
-    /// List the newest rollouts of a process: those since it was created or, if it was removed, all in the
-    /// log
+    /// List the newest rollouts of a process since it was created. For a removed process, list all of its
+    /// rollouts in the log
     History {
         /// Guid of the process
         guid: ProcessGuid,
@@ -598,7 +598,7 @@ pub(crate) enum RolloutVerb {
         #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = number(1..=INSTANCES), allow_negative_numbers = true)]
         limit: u32,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
 }
 
@@ -614,7 +614,7 @@ pub(crate) enum InstanceVerb {
         /// Only instances on this cell
         #[arg(long, value_name = "ID")]
         cell: Option<CellId>,
-        /// Ended instances: the newest of each index, with its reason
+        /// List ended instances instead: the newest ones of each index, with the reason for their end
         #[arg(long, conflicts_with_all = ["state", "all"])]
         ended: bool,
         /// With --ended and --lrp: only this index of the process
@@ -627,14 +627,14 @@ pub(crate) enum InstanceVerb {
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show an instance
     Show {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show the output of an instance
     Logs {
@@ -661,7 +661,7 @@ pub(crate) enum InstanceVerb {
     },
     /// Run an additional program in an instance's container, and exit with its status
     Exec(ExecArgs),
-    /// Stop an instance; if it is still desired it starts again
+    /// Stop an instance; if it is still desired, a replacement starts
     Stop {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
@@ -705,10 +705,11 @@ pub(crate) enum TaskVerb {
         #[arg(short, long)]
         wait: bool,
         #[command(flatten)]
-        planned: Planned,
+        planned: PlanArgs,
     },
-    /// Preview running the tasks of a file: the cell of each task, or what keeps it from running, and whether
-    /// it would wait or fail. Changes nothing; exits 13 if all of them would run, 6 if not
+    /// Preview running the tasks of a file. Shows for each task the cell that would run it, or what keeps the
+    /// task from running and whether it would then wait or fail. Changes nothing; exits 13 if all tasks would
+    /// run, 6 if not
     Plan {
         /// TOML or JSON file; - is standard input
         file: PathBuf,
@@ -716,21 +717,21 @@ pub(crate) enum TaskVerb {
     /// List tasks
     #[command(alias = "ls")]
     List {
-        /// Completed tasks that are deleted: the newest of each domain
+        /// List completed tasks that were deleted: the newest ones of each domain
         #[arg(long)]
         ended: bool,
         /// Only tasks on this cell
         #[arg(long, value_name = "ID")]
         cell: Option<CellId>,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show a task, its definition and its result
     Show {
         /// Guid of the task
         guid: TaskGuid,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Cancel a task
     Cancel {
@@ -765,21 +766,21 @@ pub(crate) enum PeriodicVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show a periodic task, its last launch and its task definition
     Show {
         /// Guid of the periodic task
         guid: PeriodicGuid,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Pause a periodic task: it launches nothing until it is resumed
     Pause {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
-    /// Resume a periodic task, from the next due time
+    /// Resume a periodic task: its next launch is at the next due time
     Resume {
         /// Guid of the periodic task
         guid: PeriodicGuid,
@@ -811,16 +812,16 @@ pub(crate) enum ParameterisedVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show a parameterised task, its waiting dispatches and its task definition
     Show {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
-    /// Run a task from a parameterised task, with a payload and parameters of its own
+    /// Run a task from a parameterised task, with its own payload and parameters
     Dispatch {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
@@ -830,10 +831,10 @@ pub(crate) enum ParameterisedVerb {
         /// Parameter; may be repeated
         #[arg(long = "param", value_parser = parse_parameter, value_name = "NAME=VALUE")]
         parameters: Vec<(String, String)>,
-        /// Idempotency key: another dispatch with the same key runs nothing
+        /// Idempotency key: a repeated dispatch with the same key creates no second task
         #[arg(long)]
         key: Option<DispatchKey>,
-        /// Priority of the task, 1 to 100 [default: that of its template]
+        /// Priority of the task, 1 to 100 [default: the priority in the template]
         #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
         priority: Option<Priority>,
         /// Wait until the task ends, and show its result
@@ -862,7 +863,7 @@ pub(crate) enum DomainVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show usage and quotas of a domain
     Show {
@@ -870,7 +871,7 @@ pub(crate) enum DomainVerb {
         #[arg(value_name = "DOMAIN")]
         name: Domain,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Change quotas of a domain, as an operator; omitted quotas keep their values
     Limit {
@@ -890,12 +891,13 @@ pub(crate) enum DomainVerb {
         #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
         exec_sessions: Option<u32>,
     },
-    /// Declare the desired state of a domain up to date: instances that are no longer desired are stopped
+    /// Declare that the desired state of a domain is up to date: instances that are no longer desired are
+    /// then stopped
     Refresh {
         /// Name of the domain
         #[arg(value_name = "DOMAIN")]
         name: Domain,
-        /// Time until that expires, such as 1h [default: never]
+        /// Time for which the domain counts as up to date, such as 1h [default: without limit]
         #[arg(long, value_parser = parse_duration, value_name = "TIME")]
         ttl: Option<Duration>,
     },
@@ -908,20 +910,20 @@ pub(crate) enum CellVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show a cell, with its instances and tasks
     Show {
         /// Id of the cell
         id: CellId,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Move everything off a cell; it accepts no new work, and its rep exits when it is empty
     Evacuate {
         /// Id of the cell
         id: CellId,
-        /// Wait until the containers of the cell are gone and its rep has left
+        /// Wait until the containers of the cell are gone and its rep has left the cluster
         #[arg(long)]
         wait: bool,
     },
@@ -935,12 +937,13 @@ pub(crate) enum CellVerb {
         /// Id of the cell
         id: CellId,
     },
-    /// Forget an ABSENT cell: it is no longer listed
+    /// Forget an ABSENT cell, so that it is no longer listed
     Forget {
         /// Id of the cell
         id: CellId,
     },
-    /// Let a cell continue with a restored log although its rep knows a later term of the lost log
+    /// Let a cell continue with a restored log. Without this command its rep accepts no leader, because the
+    /// rep knows a later term from the lost log
     AcceptLog {
         /// Id of the cell
         id: CellId,
@@ -953,21 +956,21 @@ pub(crate) enum ClusterVerb {
     /// Show live services and leaders, and count cells, processes, instances and tasks
     Show {
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Found a cluster on a NATS server that has none: creates the stream and writes its first entry
     Found(FoundArgs),
-    /// Switch preemption on or off: it lets waiting work stop running work whose priority is lower by 10 or
-    /// more
+    /// Switch preemption on or off. With preemption, waiting work can stop running work whose priority is
+    /// lower by 10 or more
     Preemption {
         /// New setting
         #[arg(value_enum)]
         switch: Switch,
     },
-    /// Change the number of shards of the log: how many entries of processes, and of tasks, are written
-    /// concurrently
+    /// Change the number of shards of the log. Shards are written concurrently; the number applies to the
+    /// entries of processes and to those of tasks
     Shards {
-        /// 1 to 1024; more shards mean more, smaller entries
+        /// Number of shards, 1 to 1024; with more shards the log has more but smaller entries
         #[arg(value_name = "N", value_parser = number(1..=MAX_SHARDS), allow_negative_numbers = true)]
         number: u16,
     },
@@ -998,21 +1001,21 @@ pub(crate) enum EvaluationVerb {
         #[arg(long)]
         open: bool,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Show an evaluation: its cause, its chain and its placements
     Show {
         /// Id of the evaluation, or a prefix or suffix of it
         id: String,
         #[command(flatten)]
-        at: At,
+        at: AsOfOption,
     },
     /// Follow an evaluation until it ends, or follow all evaluations
     Watch {
         /// Id of the evaluation, or a prefix or suffix of it [default: all evaluations]
         id: Option<String>,
     },
-    /// Retry an evaluation now: one that is delayed, blocked or failed
+    /// Retry a delayed, blocked or failed evaluation now
     Retry {
         /// Id of the evaluation, or a prefix or suffix of it
         id: String,
@@ -1022,22 +1025,23 @@ pub(crate) enum EvaluationVerb {
 /// Subcommands of `muster journal`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum JournalVerb {
-    /// Quarantine a position: record that it holds no entry. For an entry of a later program, which stops
-    /// every BBS. If no BBS answers, the record is written into the journal directly
+    /// Quarantine a position, so that every service skips the entry there. Use it for an entry that a newer
+    /// version wrote, because every BBS stops at such an entry. If no BBS answers, the command writes the
+    /// quarantine record directly to the journal
     SetAside {
         /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
         position: Position,
     },
-    /// Turn off compression of the stream that holds the journal, which an earlier version turned on. Needs
-    /// the credentials of an admin of the NATS server. No entry changes, and services may keep running
+    /// Turn off compression of the journal's stream, if an earlier version turned it on. The command needs
+    /// the credentials of an admin of the NATS server. It changes no entry, and services may keep running
     Migrate,
 }
 
 /// Path of a key file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeyFile {
-    /// Key file [default: that of muster dev, in its data folder]
+    /// Key file [default: the key file in the data folder of muster dev]
     #[arg(value_name = "FILE", env = "MUSTER_SECRETS")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -1050,12 +1054,13 @@ pub(crate) enum SecretsVerb {
         #[command(flatten)]
         keys: KeyFile,
     },
-    /// Add a key to a file. At first it only opens: copy the file to every rep and BBS, then pass --seal
+    /// Add a key to a file. The new key seals nothing yet: copy the file to every rep and BBS, then run the
+    /// command again with --seal
     Rotate {
         #[command(flatten)]
         keys: KeyFile,
-        /// Seal with this key from now on; every rep and BBS must have it already. The other keys still open
-        /// values that they sealed
+        /// Seal with this key from now on; every rep and BBS must already have it. The other keys still open
+        /// the values that they sealed
         #[arg(long, value_name = "KEY")]
         seal: Option<String>,
     },
@@ -1085,12 +1090,12 @@ pub(crate) enum ExportFormat {
     Jsonl,
     /// Events as CloudEvents 1.0, one per line
     Cloudevents,
-    /// Events as columns, those of the table events, in a file of Apache Parquet
+    /// Events as columns, like the table events, in an Apache Parquet file
     Parquet,
 }
 
-/// Maximum distance from a moment, in minutes: one year.
-const MOST_MINUTES: u64 = 366 * 24 * 60;
+/// Maximum value of `muster bundle --minutes`: 366 days.
+const MAX_MINUTES: u64 = 366 * 24 * 60;
 
 /// Subcommands of `muster audit`.
 #[derive(Clone, Debug, Subcommand)]
@@ -1114,7 +1119,7 @@ pub(crate) enum AuditVerb {
         /// Checkpoint file, or an export of the same log; may be repeated
         #[arg(long, value_name = "FILE")]
         against: Vec<PathBuf>,
-        /// Public key of the checkpoints to trust [default: that of the first checkpoint]
+        /// Public key of the trusted checkpoints [default: the key of the first checkpoint]
         #[arg(long, value_name = "KEY", value_parser = parse_key)]
         key: Option<PublicKey>,
         /// Verify this export instead of the cluster's journal
@@ -1164,8 +1169,8 @@ pub(crate) enum History {
         /// Guid of the process
         guid: ProcessGuid,
     },
-    /// History of an index of a process, of one definition at that index, or of one container, even if it is
-    /// gone
+    /// History of an index of a process, of one definition at that index, or of one container, even if the
+    /// container is gone
     #[command(alias = "actual-lrp")]
     Instance {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
@@ -1194,30 +1199,31 @@ pub(crate) enum History {
     },
 }
 
-fn parse_key(text: &str) -> Result<PublicKey, Invalid> {
-    let expected = "64 hexadecimal digits, as muster audit keygen says";
-    text.parse().map_err(|_| Invalid::new("public key", text, expected))
+fn parse_key(text: &str) -> Result<PublicKey, InvalidValue> {
+    let expected = "64 hexadecimal digits, as printed by muster audit keygen";
+    text.parse().map_err(|_| InvalidValue::new("public key", text, expected))
 }
 
-fn parse_priority(text: &str) -> Result<Priority, Invalid> {
-    let (least, greatest) = (LEAST_PRIORITY, GREATEST_PRIORITY);
+fn parse_priority(text: &str) -> Result<Priority, InvalidValue> {
+    let (least, greatest) = (MIN_PRIORITY, MAX_PRIORITY);
     let expected = || format!("{least} to {greatest}");
     let read = text.parse().ok().and_then(Priority::new);
-    read.ok_or_else(|| Invalid::new("priority", text, expected()))
+    read.ok_or_else(|| InvalidValue::new("priority", text, expected()))
 }
 
-fn parse_parameter(text: &str) -> Result<(String, String), Invalid> {
-    let (name, value) = text.split_once('=').ok_or_else(|| Invalid::new("parameter", text, "NAME=VALUE"))?;
+fn parse_parameter(text: &str) -> Result<(String, String), InvalidValue> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| InvalidValue::new("parameter", text, "NAME=VALUE"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-pub(super) fn parse_position(text: &str) -> Result<Position, Invalid> {
+pub(super) fn parse_position(text: &str) -> Result<Position, InvalidValue> {
     let digits = text.strip_prefix('#').unwrap_or(text);
-    digits.parse().map(Position).map_err(|_| Invalid::new("position", text, "a number, as 41"))
+    digits.parse().map(Position).map_err(|_| InvalidValue::new("position", text, "a number such as 41"))
 }
 
-fn parse_about(text: &str) -> Result<String, Invalid> {
-    // The names of all these kinds have the same syntax.
+fn parse_about(text: &str) -> Result<String, InvalidValue> {
+    // The names of all these kinds have the same syntax, so one parser checks them.
     let known = match text.split_once(':') {
         Some(("lrp" | "task" | "periodic" | "parameterised" | "cell" | "domain", name)) => {
             ProcessGuid::new(name).is_ok()
@@ -1226,10 +1232,10 @@ fn parse_about(text: &str) -> Result<String, Invalid> {
         Some(_) => false,
     };
     let expected = "lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster, with a name of 1 to 128 of A-Z a-z 0-9 _ -";
-    if known { Ok(text.to_owned()) } else { Err(Invalid::new("filter", text, expected)) }
+    if known { Ok(text.to_owned()) } else { Err(InvalidValue::new("filter", text, expected)) }
 }
 
 /// Parses a whole evaluation id. Returns `None` for any other text.
-pub(crate) fn whole_id(text: &str) -> Option<EvaluationId> {
+pub(crate) fn parse_full_id(text: &str) -> Option<EvaluationId> {
     (text.len() == 36).then(|| text.parse().ok()).flatten()
 }

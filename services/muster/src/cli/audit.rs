@@ -9,65 +9,68 @@ use std::path::{Path, PathBuf};
 
 use audit::Finding;
 use audit::checkpoint::{Checkpoint, LINE_BYTES, PublicKey};
-use audit::export::Head;
+use audit::export::Header;
 
-use self::judging::{Judged, judge};
+use self::judging::{VerificationResult, verify_log};
 use super::args::{AuditVerb, Global};
 use super::direct::inspect_journal;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::table::{Cell, Table};
 use super::words::count;
-use crate::archive::{file_failure, unless_cancelled};
+use crate::archive::{file_failure, until_interrupted};
 
 /// Maximum number of findings that are shown. The total counts all of them.
-const SHOWN: usize = 1_000;
+const MAX_SHOWN: usize = 1_000;
 
 pub(super) async fn run(verb: AuditVerb, global: &Global) -> Result<(), Failure> {
     match verb {
         AuditVerb::Keygen { file } => {
-            checkpoints::keygen(&file, global).map_err(|failure| failure.doing("make a key"))
+            checkpoints::keygen(&file, global).map_err(|failure| failure.while_doing("create a key"))
         }
         AuditVerb::Checkpoint { file, key } => {
             let work = checkpoints::sign(&file, &key, global);
-            unless_cancelled(Box::pin(work)).await.map_err(|failure| failure.doing("sign a checkpoint"))
+            until_interrupted(Box::pin(work))
+                .await
+                .map_err(|failure| failure.while_doing("sign a checkpoint"))
         }
         AuditVerb::Verify { against, key, export } => {
             let work = verify(&against, key, export.as_deref(), global);
-            unless_cancelled(Box::pin(work)).await.map_err(|failure| failure.doing("verify the log"))
+            until_interrupted(Box::pin(work)).await.map_err(|failure| failure.while_doing("verify the log"))
         }
     }
 }
 
 /// Kind of a file to verify against.
-enum Against {
+enum ReferenceKind {
     Checkpoints,
     Export,
 }
 
-fn against(path: &Path) -> Result<Against, Failure> {
+fn reference_kind(path: &Path) -> Result<ReferenceKind, Failure> {
     let file = File::open(path).map_err(|error| file_failure(&error, path))?;
     let mut lines = BoundedLines::new(file);
     while let Some(line) = lines.next().map_err(|error| file_failure(&error, path))? {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        if serde_json::from_slice::<Head>(&line).is_ok() {
-            return Ok(Against::Export);
+        if serde_json::from_slice::<Header>(&line).is_ok() {
+            return Ok(ReferenceKind::Export);
         }
         return match Checkpoint::read(&line) {
-            Ok(_) => Ok(Against::Checkpoints),
+            Ok(_) => Ok(ReferenceKind::Checkpoints),
             Err(error) => {
-                let why = format!("{} is no export, and no file of checkpoints: {error}", path.display());
-                Err(Failure::usage(why).advise("name what muster audit checkpoint or muster export wrote"))
+                let why = format!("{} is neither a checkpoint file nor an export: {error}", path.display());
+                Err(Failure::usage(why)
+                    .advise("pass a file written by muster audit checkpoint or muster export"))
             }
         };
     }
     // An empty file counts as a checkpoint file: the verification then reports that it holds no checkpoints.
-    Ok(Against::Checkpoints)
+    Ok(ReferenceKind::Checkpoints)
 }
 
-/// Bounded reader of a file's lines. A line longer than `LINE_BYTES` is cut to one byte more than that.
+/// Bounded reader of a file's lines. A line longer than `LINE_BYTES` is cut to `LINE_BYTES` + 1 bytes.
 struct BoundedLines(BufReader<File>);
 
 impl BoundedLines {
@@ -95,31 +98,29 @@ async fn verify(
 ) -> Result<(), Failure> {
     let (mut checkpoints, mut exports) = (vec![], vec![]);
     for path in files {
-        match against(path)? {
-            Against::Checkpoints => checkpoints.push(path.clone()),
-            Against::Export => exports.push(path.clone()),
+        match reference_kind(path)? {
+            ReferenceKind::Checkpoints => checkpoints.push(path.clone()),
+            ReferenceKind::Export => exports.push(path.clone()),
         }
     }
     if checkpoints.is_empty() && key.is_some() {
-        return Err(Failure::usage(
-            "a key without checkpoints verifies nothing: give them with --against FILE",
-        ));
+        return Err(Failure::usage("--key needs a checkpoint file to verify: add --against FILE"));
     }
     let journal = match export {
         Some(_) => None,
         None => Some(inspect_journal(global).await?),
     };
-    let judged = judge(journal.as_ref(), export, (&checkpoints, key), &exports).await;
+    let judged = verify_log(journal.as_ref(), export, (&checkpoints, key), &exports).await;
     if let Some(journal) = journal {
         journal.close().await;
     }
-    tell(&judged?, Output::new(global))
+    print_result(&judged?, Output::new(global))
 }
 
 /// Prints the findings and a summary.
-fn tell(judged: &Judged, output: Output) -> Result<(), Failure> {
-    let shown = &judged.findings[..judged.findings.len().min(SHOWN)];
-    if !shown.is_empty() || !output.is_for_people() {
+fn print_result(judged: &VerificationResult, output: Output) -> Result<(), Failure> {
+    let shown = &judged.findings[..judged.findings.len().min(MAX_SHOWN)];
+    if !shown.is_empty() || !output.is_human_readable() {
         output.rows(shown, |findings, _| table(findings))?;
     }
     let summary = judged.summary();
@@ -127,7 +128,7 @@ fn tell(judged: &Judged, output: Output) -> Result<(), Failure> {
         note(&notes);
     }
     if judged.found == 0 {
-        if output.is_for_people() {
+        if output.is_human_readable() {
             return super::output::line(&summary);
         }
         note(&summary);
@@ -142,13 +143,13 @@ fn tell(judged: &Judged, output: Output) -> Result<(), Failure> {
 }
 
 fn table(findings: &[Finding]) -> Table {
-    let mut table = Table::new(&["POSITION", "KIND", "ABOUT", "FOUND"]);
+    let mut table = Table::new(&["POSITION", "KIND", "TARGET", "FINDING"]);
     for finding in findings {
         let about = Some(&finding.about).filter(|about| !about.is_empty());
         table.row(vec![
             Cell::text(finding.place()),
             Cell::text(finding.kind),
-            Cell::maybe(about),
+            Cell::optional(about),
             Cell::text(&finding.what),
         ]);
     }

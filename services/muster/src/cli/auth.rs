@@ -1,11 +1,12 @@
-//! `muster auth`: users of a NATS server with the permissions of their roles, their keys and certificates,
-//! and the server's configuration. The commands change a folder and make a local server reload it. They
-//! contact no cluster.
+//! `muster auth`: manages the users of a NATS server. It creates their keys and certificates, and generates
+//! the configuration of the server with the permissions of each user's role.
+//!
+//! The commands change a folder and make a local server reload it. They contact no cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use access::store::{CONFIGURATION, New, Renewed, Store, StoreError};
+use access::store::{CONFIGURATION_FILE, RenewedCertificate, Store, StoreError, StoreOptions};
 use access::{Role, User, server};
 use clap::Subcommand;
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,13 +41,16 @@ pub(crate) enum AuthVerb {
         /// Address of the monitoring endpoint; everyone who can reach it sees all connections
         #[arg(long, default_value = "127.0.0.1:8222", value_name = "ADDRESS")]
         monitoring: String,
-        /// Path of the folder as the server and its users see it, if different, as in containers
+        /// Path at which the server and its users find the folder, if they run in containers or on other
+        /// hosts [default: the path of the folder on this host]
         #[arg(long, value_name = "DIR")]
         seen_at: Option<PathBuf>,
-        /// Folder of the server's streams, as the server sees it [default: streams in the folder]
+        /// Folder in which the server stores its streams, as a path that is valid for the server [default: a
+        /// subfolder "streams" of the users' folder]
         #[arg(long, value_name = "DIR")]
         streams: Option<PathBuf>,
-        /// Configure a cluster of three or five servers, one on each --host: nats-1.conf is for the first one
+        /// Configure a cluster of three or five servers, one on each --host; nats-1.conf is the configuration
+        /// of the first one
         #[arg(long)]
         cluster: bool,
     },
@@ -58,7 +62,7 @@ pub(crate) enum AuthVerb {
         /// NAME, operator NAME, gateway NAME, admin NAME or system
         #[arg(num_args = 1..=3, required = true, value_names = ["ROLE", "NAME"])]
         role: Vec<String>,
-        /// Name of the user [default: the words of its role, as rep-c1]
+        /// Name of the user [default: the words of its role, such as rep-c1]
         #[arg(long)]
         name: Option<ClientName>,
         /// File with the process id of the server [default: nats.pid in the folder]
@@ -76,8 +80,8 @@ pub(crate) enum AuthVerb {
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Renew the certificates of the named users; without names, those of the server and of all users. Nkeys
-    /// stay
+    /// Renew the certificates of the named users. Without names, renew the certificates of the server and of
+    /// all users. Nkeys stay
     Renew {
         /// Folder of the users
         folder: PathBuf,
@@ -86,19 +90,19 @@ pub(crate) enum AuthVerb {
         /// Additional name or address for the server's certificate; may be repeated
         #[arg(long = "host", value_name = "HOST", conflicts_with = "names")]
         hosts: Vec<String>,
-        /// Create a new authority, which signs all certificates; the old one is trusted until
-        /// --forget-authority
+        /// Create a new authority, which signs all certificates; the old authority stays trusted until muster
+        /// auth renew --forget-authority
         #[arg(long, conflicts_with = "names")]
         authority: bool,
-        /// Renew nothing, and stop trusting all authorities before the newest one
+        /// Stop trusting all authorities except the newest one; renews no certificates
         #[arg(long, conflicts_with_all = ["names", "hosts", "authority"])]
         forget_authority: bool,
         /// File with the process id of the server [default: nats.pid in the folder]
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Give a user a new nkey and certificate, and make the server reload its users: it refuses the old nkey
-    /// from then on
+    /// Give a user a new nkey and certificate, and make the server reload its users. The server then refuses
+    /// the old nkey
     Rotate {
         /// Folder of the users
         folder: PathBuf,
@@ -108,8 +112,8 @@ pub(crate) enum AuthVerb {
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Write the server's users from the list with the permissions of this version, for example after an
-    /// upgrade, and make the server reload them
+    /// Generate the server's users again, from the list of users in the folder and the permissions of this
+    /// muster version, and make the server reload them. Use it after an upgrade
     Refresh {
         /// Folder of the users
         folder: PathBuf,
@@ -127,7 +131,7 @@ pub(crate) enum AuthVerb {
 
 /// Output row of a user.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct UserRow<'a> {
     name: &'a str,
     role: String,
     nkey: &'a str,
@@ -137,10 +141,10 @@ struct Shown<'a> {
 
 /// Answer to a change of a user.
 #[derive(Serialize)]
-struct Changed<'a> {
+struct UserChange<'a> {
     did: &'a str,
     #[serde(flatten)]
-    user: Shown<'a>,
+    user: UserRow<'a>,
     /// `true` if a running server was signalled to reload.
     server_told: bool,
 }
@@ -153,7 +157,7 @@ impl From<StoreError> for Failure {
             StoreError::Absent { .. } | StoreError::Unknown { .. } => {
                 Self::new(Exit::NotFound, "NotFound", why)
             }
-            StoreError::Servers(_) => Self::usage(why),
+            StoreError::ClusterSize(_) => Self::usage(why),
             StoreError::Busy { .. }
             | StoreError::Unreadable { .. }
             | StoreError::Unwritable { .. }
@@ -167,16 +171,16 @@ impl From<StoreError> for Failure {
 pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
     match verb {
         AuthVerb::Init { folder, hosts, listen, monitoring, seen_at, streams, cluster } => {
-            let usual = if hosts.is_empty() { "127.0.0.1:4222" } else { "0.0.0.0:4222" };
-            let listen = listen.as_deref().unwrap_or(usual);
+            let default_listen = if hosts.is_empty() { "127.0.0.1:4222" } else { "0.0.0.0:4222" };
+            let listen = listen.as_deref().unwrap_or(default_listen);
             for address in [listen, &monitoring] {
                 check_address(address)?;
             }
-            let new = New {
+            let new = StoreOptions {
                 hosts: &hosts,
                 listen,
                 monitoring: &monitoring,
-                seen_at: seen_at.as_deref(),
+                visible_path: seen_at.as_deref(),
                 streams: streams.as_deref(),
                 cluster,
             };
@@ -186,34 +190,34 @@ pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
             let role = role
                 .join(" ")
                 .parse()
-                .map_err(|error: access::roles::NoRole| Failure::usage(error.to_string()))?;
+                .map_err(|error: access::roles::InvalidRole| Failure::usage(error.to_string()))?;
             let mut store = open(&folder, pid_file.as_deref())?;
-            let user = store.add(role, name, random()?, clock::now())?.clone();
-            told("added", &user, &store, pid_file.as_deref(), global)
+            let user = store.add(role, name, random_seed()?, clock::now())?.clone();
+            print_change("added", &user, &store, pid_file.as_deref(), global)
         }
         AuthVerb::Revoke { folder, name, pid_file } => {
             let mut store = open(&folder, pid_file.as_deref())?;
             let user = store.revoke(&name)?;
-            told("revoked", &user, &store, pid_file.as_deref(), global)
+            print_change("revoked", &user, &store, pid_file.as_deref(), global)
         }
         AuthVerb::Renew { folder, names, hosts, authority, forget_authority, pid_file } => {
             let mut store = open(&folder, pid_file.as_deref())?;
             if forget_authority {
                 store.forget_authority()?;
-                tell_server(&store, pid_file.as_deref())?;
+                reload_server(&store, pid_file.as_deref())?;
                 return Ok(());
             }
             if authority {
                 store.renew_authority(clock::now())?;
             }
             let renewed = renew(&mut store, names, &hosts)?;
-            tell_server(&store, pid_file.as_deref())?;
+            reload_server(&store, pid_file.as_deref())?;
             show_renewed(&renewed, global)
         }
         AuthVerb::Rotate { folder, name, pid_file } => {
             let mut store = open(&folder, pid_file.as_deref())?;
-            let user = store.rotate(&name, random()?, clock::now())?.clone();
-            told("rotated", &user, &store, pid_file.as_deref(), global)
+            let user = store.rotate(&name, random_seed()?, clock::now())?.clone();
+            print_change("rotated", &user, &store, pid_file.as_deref(), global)
         }
         AuthVerb::Refresh { folder, pid_file } => {
             let store = open(&folder, pid_file.as_deref())?;
@@ -223,8 +227,13 @@ pub(crate) fn run(verb: AuthVerb, global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// Renews the certificates of the named users; without names, those of the server and of all users.
-fn renew(store: &mut Store, names: Vec<String>, hosts: &[String]) -> Result<Vec<Renewed>, Failure> {
+/// Renews the certificates of the named users. Without names, renews the certificates of the server and of
+/// all users.
+fn renew(
+    store: &mut Store,
+    names: Vec<String>,
+    hosts: &[String],
+) -> Result<Vec<RenewedCertificate>, Failure> {
     let (mut renewed, mut names) = (Vec::new(), names);
     if names.is_empty() {
         renewed.push(store.renew_server(hosts, clock::now())?);
@@ -243,8 +252,9 @@ struct RenewedRow {
     expires_at: Timestamp,
 }
 
-fn show_renewed(renewed: &[Renewed], global: &Global) -> Result<(), Failure> {
-    let row = |one: &Renewed| RenewedRow { certificate: one.file.clone(), expires_at: one.expires_at };
+fn show_renewed(renewed: &[RenewedCertificate], global: &Global) -> Result<(), Failure> {
+    let row =
+        |one: &RenewedCertificate| RenewedRow { certificate: one.file.clone(), expires_at: one.expires_at };
     let rows: Vec<RenewedRow> = renewed.iter().map(row).collect();
     Output::new(global).rows(&rows, |rows, _| {
         let mut table = Table::new(&["CERTIFICATE", "EXPIRES"]);
@@ -262,119 +272,127 @@ fn check_address(text: &str) -> Result<(), Failure> {
     if valid && !text.contains(['"', '\\']) && !text.contains(char::is_whitespace) {
         return Ok(());
     }
-    Err(Failure::usage(format!("{text:?} is no address to listen on: use HOST:PORT, as 127.0.0.1:4222")))
+    Err(Failure::usage(format!(
+        "invalid listen address {text:?}: expected HOST:PORT, such as 127.0.0.1:4222"
+    )))
 }
 
-fn random() -> Result<[u8; 32], Failure> {
+fn random_seed() -> Result<[u8; 32], Failure> {
     clock::key().map_err(|error| Failure::from(ServiceError::Randomness(error)))
 }
 
 /// Returns the initial users of a new folder: one of each role.
 fn first_users() -> [Role; 9] {
-    let named = |name| ClientName::new(name).expect("it is a name");
-    let domain = Domain::new("default").expect("it is a name");
+    let named = |name| ClientName::new(name).expect("constant name is valid");
+    let domain = Domain::new("default").expect("constant name is valid");
     [
         Role::System,
-        // Precedes the BBS, whose environment file names this user's file.
+        // The BBS writer is created before the BBS, because the environment file of the BBS contains the path
+        // of the writer's seed file.
         Role::BbsWriter,
         Role::Bbs,
         Role::Auctioneer,
         Role::Projector,
-        Role::Rep(CellId::new("c1").expect("it is a name")),
+        Role::Rep(CellId::new("c1").expect("constant name is valid")),
         Role::Client(domain, named("client")),
         Role::Operator(named("ops")),
         Role::Auditor(named("audit")),
     ]
 }
 
-fn init(folder: &Path, new: &New<'_>, global: &Global) -> Result<(), Failure> {
+fn init(folder: &Path, new: &StoreOptions<'_>, global: &Global) -> Result<(), Failure> {
     let mut store = Store::create(folder, new, clock::now())?;
     for role in first_users() {
-        store.add(role, None, random()?, clock::now())?;
+        store.add(role, None, random_seed()?, clock::now())?;
     }
     list(&store, global)?;
-    let (shown, operator) = (store.folder().display(), store.file_of("operator-ops", "env"));
+    let (shown, operator) = (store.folder().display(), store.user_file("operator-ops", "env"));
     note(&format!(
-        "{shown} is made: ca.key and users/*.nk and *.key are secret, bring each user's files to where it runs"
+        "created {shown}: ca.key, users/*.nk and users/*.key are secret; copy each user's files to its host"
     ));
-    let file = if new.cluster { server::member_file(1) } else { CONFIGURATION.to_owned() };
-    let rest = if new.cluster { ", and each other one with the file of its number" } else { "" };
+    let file = if new.cluster { server::member_file(1) } else { CONFIGURATION_FILE.to_owned() };
+    let rest = if new.cluster { ", and every other server with the file of its number" } else { "" };
     note(&format!("start the server: nats-server -c {shown}/{file}{rest}"));
-    note(&format!("be its operator: set -a; . {}; muster cluster show", operator.display()));
+    note(&format!("connect as operator: set -a; . {}; muster cluster show", operator.display()));
     Ok(())
 }
 
-/// Opens a folder to change it. First completes a command that was killed before it was done.
+/// Opens a folder to change it. If a killed command or an earlier program version left outdated users there,
+/// first writes them again and makes the server reload them.
 fn open(folder: &Path, pid_file: Option<&Path>) -> Result<Store, Failure> {
     let store = Store::open(folder)?;
-    if store.is_behind()? {
+    if store.is_outdated()? {
         store.write()?;
-        note("the server's users were not as the list and this version have them: they are written anew");
-        tell_server(&store, pid_file)?;
+        note("rewrote the server's users: they did not match the list and this version");
+        reload_server(&store, pid_file)?;
     }
     Ok(store)
 }
 
-fn shown<'a>(user: &'a User, store: &Store) -> Shown<'a> {
+fn user_row<'a>(user: &'a User, store: &Store) -> UserRow<'a> {
     let User { name, nkey, role } = user;
-    Shown { name, role: role.to_string(), nkey, environment: store.file_of(name, "env") }
+    UserRow { name, role: role.to_string(), nkey, environment: store.user_file(name, "env") }
 }
 
 fn list(store: &Store, global: &Global) -> Result<(), Failure> {
-    let rows: Vec<Shown<'_>> = store.users().iter().map(|user| shown(user, store)).collect();
+    let rows: Vec<UserRow<'_>> = store.users().iter().map(|user| user_row(user, store)).collect();
     Output::new(global).rows(&rows, |rows, _| {
         let mut table = Table::new(&["USER", "ROLE", "NKEY"]);
-        for Shown { name, role, nkey, .. } in rows {
+        for UserRow { name, role, nkey, .. } in rows {
             table.row(vec![Cell::text(name), Cell::text(role), Cell::text(nkey)]);
         }
         table
     })
 }
 
-fn told(
+fn print_change(
     did: &'static str,
     user: &User,
     store: &Store,
     pid_file: Option<&Path>,
     global: &Global,
 ) -> Result<(), Failure> {
-    let server_told = tell_server(store, pid_file)?;
-    let changed = Changed { did, user: shown(user, store), server_told };
+    let server_told = reload_server(store, pid_file)?;
+    let changed = UserChange { did, user: user_row(user, store), server_told };
     let added = did == "added";
     Output::new(global).one(&changed, |changed, _| {
-        let Shown { name, role, environment, .. } = &changed.user;
-        let what = format!("{name} is {did}: {role}");
-        if added { format!("{what}\nhow to connect as it: {}", environment.display()) } else { what }
+        let UserRow { name, role, environment, .. } = &changed.user;
+        let what = format!("user {name} {did}: {role}");
+        if added { format!("{what}\nenvironment of this user: {}", environment.display()) } else { what }
     })
 }
 
 /// Makes the server reload its configuration if it runs on this host, else prints how to do it. Returns
 /// `true` if the server was signalled.
-fn tell_server(store: &Store, pid_file: Option<&Path>) -> Result<bool, Failure> {
-    let usual = store.folder().join(server::PID);
-    let file = pid_file.unwrap_or(&usual);
-    if let Some(pid) = running(file) {
+fn reload_server(store: &Store, pid_file: Option<&Path>) -> Result<bool, Failure> {
+    let default_file = store.folder().join(server::PID_FILE);
+    let file = pid_file.unwrap_or(&default_file);
+    if let Some(pid) = running_server(file) {
         let failed = |error| {
             let why = format!(
-                "{SERVER} with process id {} can't be told to read its users again: {error}",
+                "can't signal {SERVER} with process id {} to reload its users: {error}",
                 pid.as_raw_nonzero()
             );
-            Failure::new(Exit::Failed, "Reload", why).advise(by_hand(file))
+            Failure::new(Exit::Failed, "Reload", why).advise(manual_reload_hint(file))
         };
         kill_process(pid, Signal::HUP).map_err(failed)?;
         return Ok(true);
     }
-    note(&format!("no {SERVER} runs here by {}: {}", file.display(), by_hand(file)));
+    note(&format!(
+        "{SERVER} does not run on this host (pid file {}): {}",
+        file.display(),
+        manual_reload_hint(file)
+    ));
     Ok(false)
 }
 
-fn by_hand(file: &Path) -> String {
-    format!("where it runs, have it read its users again: {SERVER} --signal reload={}", file.display())
+fn manual_reload_hint(file: &Path) -> String {
+    format!("make it reload its users on its own host: {SERVER} --signal reload={}", file.display())
 }
 
 /// Returns the server process that a pid file names, if it runs on this host. `None` if the pid belongs to
 /// another program, or to a process in a container.
-fn running(file: &Path) -> Option<Pid> {
+fn running_server(file: &Path) -> Option<Pid> {
     let pid = Pid::from_raw(fs::read_to_string(file).ok()?.trim().parse().ok()?)?;
     let program = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
     (program.trim() == SERVER).then_some(pid)

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::journal::{Journal, Recorded};
+use ::journal::{Journal, StoredEntry};
 use audit::export::Manifest;
 use projections::Reader;
 use schemas::Position;
@@ -18,12 +18,12 @@ use super::direct::inspect_journal;
 use super::events;
 use super::failure::{Exit, Failure};
 use super::moment;
-use super::output::{Look, Output, note};
+use super::output::{Output, RenderOptions, note};
 use super::words::count;
 use crate::archive::file::Sink;
 use crate::archive::range::{self, Range};
 use crate::archive::source::Pages;
-use crate::archive::{cluster_of, export, failed, unless_cancelled, unreadable};
+use crate::archive::{cluster_of, export, failed, unreadable, until_interrupted};
 
 /// File with the log.
 const LOG: &str = "log.jsonl";
@@ -37,33 +37,33 @@ const REPORTS: [(&str, &[&str]); 4] = [
     ("instances.txt", &["instance", "list"]),
 ];
 /// Timeout of each report from the cluster.
-const PATIENCE: &str = "10s";
+const REPORT_TIMEOUT: &str = "10s";
 
 pub(super) async fn run(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.doing("pack a bundle");
-    unless_cancelled(Box::pin(pack(around, minutes, folder, global))).await.map_err(doing)
+    let doing = |failure: Failure| failure.while_doing("pack a bundle");
+    until_interrupted(Box::pin(pack(around, minutes, folder, global))).await.map_err(doing)
 }
 
 async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Result<(), Failure> {
     let journal = inspect_journal(global).await?;
     let cluster = cluster_of(&journal).await?;
-    let (window, whole) = window(&journal, moment::settled(around)?, minutes).await?;
-    let part = Part::make(folder)?;
+    let (window, whole) = window(&journal, moment::resolve(around)?, minutes).await?;
+    let part = PartialFolder::create(folder)?;
     let mut sink = Sink::create(&part.path.join(LOG))?;
-    let manifest = export::lines(&journal, cluster, whole, &mut sink).await?;
+    let manifest = export::export_lines(&journal, cluster, whole, &mut sink).await?;
     sink.finish()?;
     let mut sink = Sink::create(&part.path.join(EVENTS))?;
-    events_of(&journal, window, &mut sink).await?;
+    write_events(&journal, window, &mut sink).await?;
     sink.finish()?;
     journal.close().await;
     for (file, words) in REPORTS {
-        write(&part.path.join(file), &asked(words, global).await?)?;
+        write(&part.path.join(file), &run_report(words, global).await?)?;
     }
     write(&part.path.join("README.md"), &readme(window, &manifest))?;
-    part.name(folder)?;
+    part.commit(folder)?;
     Output::new(global).one(&manifest, |manifest, _| {
         format!(
-            "{}: {} up to position {}, of which {}-{} are around it",
+            "{}: {} up to position {}; positions {}-{} cover the incident",
             folder.display(),
             count(manifest.count, "message"),
             manifest.to,
@@ -73,9 +73,9 @@ async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Res
     })
 }
 
-/// Returns the range around a moment, and the range of the log up to its end. Only a log that starts at
-/// position 1 can be replayed. If nothing happened around the moment, the first range is the last entry
-/// before it.
+/// Returns two ranges. The first contains the entries around the moment. The second starts at the start of
+/// the log and has the same end, because only a log that starts at position 1 can be replayed. If no entry
+/// was decided around the moment, the first range contains only the last entry before it.
 async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Range, Range), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     let time = match around {
@@ -83,50 +83,55 @@ async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Rang
         Moment::Position(position) => {
             let whole = range::find(journal, None, Some(Moment::Position(position))).await?;
             let at = range::time_at(journal, whole.to).await?;
-            at.ok_or_else(|| failed(format!("position {position} holds no entry: name a time")))?
+            at.ok_or_else(|| failed(format!("no entry at position {position}: pass a time instead")))?
         }
     };
     let length = Duration::from_secs(minutes * 60);
     let whole = range::find(journal, None, Some(Moment::Time(time + length))).await?;
-    let from = range::first_at(journal, time - length, end).await?.unwrap_or(whole.to);
+    let from = range::first_at_or_after(journal, time - length, end).await?.unwrap_or(whole.to);
     Ok((Range { from: from.min(whole.to), to: whole.to }, whole))
 }
 
 /// Temporary folder that is deleted unless it is completed and renamed.
-struct Part {
+struct PartialFolder {
     path: PathBuf,
     named: bool,
 }
 
-impl Part {
+impl PartialFolder {
     /// Creates the temporary folder next to its destination, accessible to this user only.
-    fn make(folder: &Path) -> Result<Self, Failure> {
+    fn create(folder: &Path) -> Result<Self, Failure> {
         let name = folder.file_name();
-        let name = name.ok_or_else(|| Failure::usage(format!("{} names no folder", folder.display())))?;
+        let name = name.ok_or_else(|| {
+            Failure::usage(format!(
+                "invalid folder {}: expected a path that ends with a name",
+                folder.display()
+            ))
+        })?;
         if fs::symlink_metadata(folder).is_ok() {
-            return Err(exists(folder));
+            return Err(already_exists(folder));
         }
         let path = folder.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|error| failed(format!("can't make {}: {error}", path.display())))?;
+        made.map_err(|error| failed(format!("can't create {}: {error}", path.display())))?;
         Ok(Self { path, named: false })
     }
 
     /// Renames the complete folder to its destination.
-    fn name(mut self, folder: &Path) -> Result<(), Failure> {
+    fn commit(mut self, folder: &Path) -> Result<(), Failure> {
         fs::rename(&self.path, folder).map_err(|error| {
             let taken = [ErrorKind::AlreadyExists, ErrorKind::DirectoryNotEmpty, ErrorKind::NotADirectory];
             if taken.contains(&error.kind()) {
-                return exists(folder);
+                return already_exists(folder);
             }
-            failed(format!("can't make {}: {error}", folder.display()))
+            failed(format!("can't create {}: {error}", folder.display()))
         })?;
         self.named = true;
         Ok(())
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFolder {
     fn drop(&mut self) {
         if !self.named {
             // A folder that cannot be deleted keeps its `.part` name, which shows that it is incomplete.
@@ -135,25 +140,25 @@ impl Drop for Part {
     }
 }
 
-fn exists(folder: &Path) -> Failure {
-    let why = format!("{} exists already: name a folder that doesn't", folder.display());
+fn already_exists(folder: &Path) -> Failure {
+    let why = format!("{} already exists: choose a new folder", folder.display());
     Failure::new(Exit::Conflict, "ResourceExists", why)
 }
 
 /// Writes the events of a range like `muster events`, including entries that cannot be read.
-async fn events_of(journal: &Journal, range: Range, sink: &mut Sink) -> Result<(), Failure> {
-    let look = Look { now: clock::now(), full_ids: false, colour: false };
+async fn write_events(journal: &Journal, range: Range, sink: &mut Sink) -> Result<(), Failure> {
+    let look = RenderOptions { now: clock::now(), full_ids: false, colour: false };
     let reader = Reader::default();
     let mut pages = Pages::new(journal.clone(), Position(range.from.0.saturating_sub(1)), range.to);
     while let Some(next) = pages.next().await? {
-        let mut lines = events::lines(&shown(&reader, next), look);
+        let mut lines = events::lines(&checked_entry(&reader, next), look);
         lines.push('\n');
         sink.write(lines.as_bytes())?;
     }
     Ok(())
 }
 
-fn shown(reader: &Reader, recorded: Recorded) -> RecordedEntry {
+fn checked_entry(reader: &Reader, recorded: StoredEntry) -> RecordedEntry {
     let entry = match reader.check(recorded.position, &recorded.subject, &recorded.bytes) {
         Ok(entry) => ReadEntry::Known(entry),
         Err(why) => ReadEntry::unknown(why.to_string(), &recorded.bytes),
@@ -168,11 +173,11 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Runs a command of this program and returns its output, including errors such as an unreachable cluster.
-async fn asked(words: &[&str], global: &Global) -> Result<String, Failure> {
-    let program =
-        std::env::current_exe().map_err(|error| failed(format!("can't find this program: {error}")))?;
+async fn run_report(words: &[&str], global: &Global) -> Result<String, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| failed(format!("can't find the executable of this program: {error}")))?;
     let mut command = Command::new(program);
-    command.kill_on_drop(true).args(words).args(["--color", "never", "--timeout", PATIENCE]);
+    command.kill_on_drop(true).args(words).args(["--color", "never", "--timeout", REPORT_TIMEOUT]);
     for (flag, value) in [
         ("--nats", global.nats.as_ref().map(Into::into)),
         ("--creds", global.creds.as_ref().map(|path| path.clone().into_os_string())),
@@ -186,9 +191,10 @@ async fn asked(words: &[&str], global: &Global) -> Result<String, Failure> {
             command.arg(flag).arg::<std::ffi::OsString>(value);
         }
     }
-    let done = command.output().await.map_err(|error| failed(format!("can't ask the cluster: {error}")))?;
+    let done = command.output().await;
+    let done = done.map_err(|error| failed(format!("can't run muster {}: {error}", words.join(" "))))?;
     if !done.status.success() && done.stdout.is_empty() {
-        note(&format!("muster {} had no answer: the bundle says so", words.join(" ")));
+        note(&format!("muster {} failed: the bundle contains its error message", words.join(" ")));
     }
     let texts = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     Ok(format!("$ muster {}\n{}", words.join(" "), texts.concat()))
@@ -198,16 +204,16 @@ fn readme(window: Range, manifest: &Manifest) -> String {
     let Manifest { cluster, program, to, count: number, sha256, .. } = manifest;
     let Range { from, to: until } = window;
     format!(
-        "# An incident of cluster {cluster}
+        "# Incident of cluster {cluster}
 
 Packed by {program}. {LOG} is the whole log up to position {to} ({number} messages, SHA-256 of all lines but the last
 {sha256}); the incident is in positions {from} to {until}.
 
-Replay it, with nothing decided and nothing run:
+Replay it read-only, so that no command is accepted and no program runs:
 
     muster dev --from-export {LOG} --paused
 
-and ask it in another terminal:
+Query it in another terminal:
 
     muster status
     muster instance list
@@ -216,9 +222,10 @@ and ask it in another terminal:
     muster why GUID/INDEX
     muster sql \"SELECT * FROM events WHERE position >= {from}\"
 
-{EVENTS} has the events of the incident. status.txt, cluster.txt, cells.txt and instances.txt say what the cluster itself
-answered when this was packed. Values that are marked secret are sealed here, as in the log. Everything else that somebody
-desired or reported stands here as it is, environment values and results of tasks among it: treat this folder accordingly.
+{EVENTS} has the events of the incident. status.txt, cluster.txt, cells.txt and instances.txt are reports of
+the running cluster at the time of packing. Values that are marked secret are sealed, as in the log. All other
+desired and reported data is in plain text, including environment values and results of tasks: protect this
+folder accordingly.
 ",
         after = from.0.saturating_sub(1),
     )

@@ -1,9 +1,9 @@
-//! `muster diff`: changes between two moments, computed from the rows of both. The rows determine which
-//! fields are compared.
+//! `muster diff`: prints the changes between two moments. It compares the output rows of each object at both
+//! moments, so the fields of these rows are the fields that are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use client::{Client, key_of};
+use client::{Client, instance_key};
 use schemas::names::Domain;
 use schemas::query::{AsOf, InstancePresence, InstanceRow};
 use schemas::{Position, Timestamp};
@@ -16,19 +16,20 @@ use super::diff::{Difference, differences};
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
 use super::find;
-use super::moment::Shown;
-use super::output::{Look, Output};
+use super::moment::PastView;
+use super::output::{Output, RenderOptions};
 use super::words::one_line;
 
 /// Fields that change with every decision and carry no other information. The text output omits them.
-const BOOKKEEPING: [&str; 5] = ["version", "last_decision", "changed_at", "since", "modification_tag.index"];
+const BOOKKEEPING_FIELDS: [&str; 5] =
+    ["version", "last_decision", "changed_at", "since", "modification_tag.index"];
 /// Maximum number of fields shown per object in text output, and the maximum length of a value in characters.
-const FIELDS: usize = 12;
-const LONGEST: usize = 60;
+const MAX_FIELDS: usize = 12;
+const MAX_VALUE_CHARS: usize = 60;
 
 /// Changes between two moments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Between {
+struct Changes {
     from: Position,
     to: Position,
     changes: Vec<Change>,
@@ -74,7 +75,7 @@ pub(super) enum Noun {
     Cell,
 }
 
-/// Every row of a moment as JSON, by kind and id.
+/// All rows at one moment as JSON, by kind and id of the object.
 pub(super) type Rows = BTreeMap<(Noun, String), Value>;
 
 pub(crate) async fn run(
@@ -83,43 +84,43 @@ pub(crate) async fn run(
     about: Option<String>,
     global: &Global,
 ) -> Result<(), Failure> {
-    // The default end is a position, not the current time: a decision made with a clock that runs ahead would
-    // seem to lie in the future.
+    // The default end is a position, not the current time. If a clock runs ahead, the newest decisions have
+    // times in the future, and an end at the current time would exclude them.
     let to = match to {
         Some(to) => to,
         None => AsOf::Position(end_of_log(&connect(global).await?).await?),
     };
     let (before, from) = rows(from, about.as_deref(), global).await?;
     let (after, to) = rows(to, about.as_deref(), global).await?;
-    let between = Between { from, to, changes: changes(&before, &after) };
+    let between = Changes { from, to, changes: changes(&before, &after) };
     Output::new(global).one(&between, text)?;
     if between.changes.is_empty() { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 
-/// Returns the rows as of a moment, and its position.
+/// Returns the rows as of a moment, and the position of that moment.
 async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows, Position), Failure> {
-    let shown = Shown::as_of(as_of, global).await?;
+    let shown = PastView::as_of(as_of, global).await?;
     let client = &shown.client;
     let only = find::only(global.domain.as_ref());
     let mut rows = Rows::new();
-    // The first answer fixes the position for all later queries. Domains come first because their freshness
-    // depends on the time, too.
+    // The first answer fixes the position for all later queries. Domains are queried first because their
+    // freshness depends on the time as well as on the position.
     domains(&mut rows, client, global.domain.as_ref()).await?;
     let lrps = client.lrps_with_definitions(&only).await?.rows;
-    take(&mut rows, Noun::Lrp, lrps, |row| row.process_guid.to_string());
-    take(&mut rows, Noun::Instance, client.instances(&only).await?.rows, instance);
+    insert_rows(&mut rows, Noun::Lrp, lrps, |row| row.process_guid.to_string());
+    insert_rows(&mut rows, Noun::Instance, client.instances(&only).await?.rows, instance);
     let tasks = client.tasks_with_definitions(&only).await?.rows;
-    take(&mut rows, Noun::Task, tasks, |row| row.task_guid.to_string());
+    insert_rows(&mut rows, Noun::Task, tasks, |row| row.task_guid.to_string());
     let periodics = client.periodics(&only).await?.rows;
-    take(&mut rows, Noun::Periodic, periodics, |row| row.periodic_guid.to_string());
+    insert_rows(&mut rows, Noun::Periodic, periodics, |row| row.periodic_guid.to_string());
     let parameterised = client.parameterised(&only).await?.rows;
-    take(&mut rows, Noun::Parameterised, parameterised, |row| row.parameterised_guid.to_string());
+    insert_rows(&mut rows, Noun::Parameterised, parameterised, |row| row.parameterised_guid.to_string());
     // Cells belong to no domain.
     if global.domain.is_none() {
-        take(&mut rows, Noun::Cell, client.cells().await?.rows, |row| row.cell_id.to_string());
+        insert_rows(&mut rows, Noun::Cell, client.cells().await?.rows, |row| row.cell_id.to_string());
     }
     if let Some(about) = about {
-        rows.retain(|(noun, id), _| noun.is_of(id, about));
+        rows.retain(|(noun, id), _| noun.matches(id, about));
     }
     let position = shown.position().ok_or_else(|| Failure::not_found("the moment"))?;
     Ok((rows, position))
@@ -128,22 +129,23 @@ async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows
 async fn domains(rows: &mut Rows, client: &Client, only: Option<&Domain>) -> Result<(), Failure> {
     let mut domains = client.domains().await?.rows;
     domains.retain(|row| only.is_none_or(|only| *only == row.domain));
-    take(rows, Noun::Domain, domains, |row| row.domain.to_string());
+    insert_rows(rows, Noun::Domain, domains, |row| row.domain.to_string());
     Ok(())
 }
 
-fn take<T: Serialize>(rows: &mut Rows, noun: Noun, listed: Vec<T>, id: impl Fn(&T) -> String) {
+fn insert_rows<T: Serialize>(rows: &mut Rows, noun: Noun, listed: Vec<T>, id: impl Fn(&T) -> String) {
     for row in listed {
         // Rows are plain data, so the conversion to JSON does not fail.
         rows.insert((noun, id(&row)), serde_json::to_value(&row).unwrap_or_default());
     }
 }
 
-/// Returns the name of an instance. It includes the definition unless that has the name of the process.
+/// Returns the name of an instance. The name includes the definition id unless this id equals the guid of the
+/// process.
 fn instance(row: &InstanceRow) -> String {
-    let key = key_of(row);
+    let key = instance_key(row);
     let first = row.definition_id.as_str() == row.process_guid.as_str();
-    let name = if first { key.to_string() } else { key.in_full() };
+    let name = if first { key.to_string() } else { key.with_definition() };
     match row.presence {
         InstancePresence::Ordinary => name,
         InstancePresence::Evacuating => format!("{name} evacuating"),
@@ -175,19 +177,19 @@ pub(super) fn changes(before: &Rows, after: &Rows) -> Vec<Change> {
 }
 
 impl Noun {
-    /// Returns `true` if an object matches a filter such as `lrp:web`. The filter of a process includes its
-    /// instances.
-    fn is_of(self, id: &str, about: &str) -> bool {
+    /// Returns `true` if an object matches a filter such as `lrp:web`. A filter for a process also matches
+    /// its instances.
+    fn matches(self, id: &str, about: &str) -> bool {
         let Some((kind, name)) = about.split_once(':') else { return false };
         let own = match self {
             Self::Instance => id.split('/').next().unwrap_or_default(),
             Self::Lrp | Self::Task | Self::Periodic | Self::Parameterised | Self::Domain | Self::Cell => id,
         };
-        kind == self.word() && own == name
+        kind == self.filter_kind() && own == name
     }
 
     /// Returns the kind that a filter names.
-    pub(super) const fn word(self) -> &'static str {
+    pub(super) const fn filter_kind(self) -> &'static str {
         match self {
             Self::Lrp | Self::Instance => "lrp",
             Self::Task => "task",
@@ -212,8 +214,8 @@ impl Noun {
 }
 
 /// Formats the changes as text: a line for each object, grouped by kind.
-fn text(between: &Between, _: Look) -> String {
-    let Between { from, to, changes } = between;
+fn text(between: &Changes, _: RenderOptions) -> String {
+    let Changes { from, to, changes } = between;
     if changes.is_empty() {
         return format!("nothing changed between positions {from} and {to}");
     }
@@ -233,27 +235,27 @@ impl Change {
     fn line(&self) -> String {
         let id = one_line(&self.id);
         match self.change {
-            Kind::Appeared => format!("+ {id}: {}", self.in_short()),
-            Kind::Gone => format!("- {id}: {}", self.in_short()),
-            Kind::Changed => format!("~ {id}: {}", self.in_short()),
+            Kind::Appeared => format!("+ {id}: {}", self.summary()),
+            Kind::Gone => format!("- {id}: {}", self.summary()),
+            Kind::Changed => format!("~ {id}: {}", self.summary()),
         }
     }
 
     /// Formats the change as text, without the name of the object.
-    pub(super) fn in_short(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         match self.change {
             Kind::Appeared => format!("appeared{}", self.brief(|field| field.after.as_ref())),
             Kind::Gone => format!("gone{}", self.brief(|field| field.before.as_ref())),
             Kind::Changed => {
-                let told = |field: &&Field| !BOOKKEEPING.contains(&field.field.as_str());
-                let fields: Vec<String> = self.fields.iter().filter(told).map(Field::told).collect();
-                let left = fields.len().saturating_sub(FIELDS);
-                let mut line = fields.into_iter().take(FIELDS).collect::<Vec<_>>().join(", ");
+                let told = |field: &&Field| !BOOKKEEPING_FIELDS.contains(&field.field.as_str());
+                let fields: Vec<String> = self.fields.iter().filter(told).map(Field::describe).collect();
+                let left = fields.len().saturating_sub(MAX_FIELDS);
+                let mut line = fields.into_iter().take(MAX_FIELDS).collect::<Vec<_>>().join(", ");
                 if left > 0 {
-                    line.push_str(&format!(", and {left} fields more"));
+                    line.push_str(&format!(", and {left} more fields"));
                 }
                 if line.is_empty() {
-                    line.push_str("decided about, and the same as before");
+                    line.push_str("no change");
                 }
                 line
             }
@@ -279,12 +281,12 @@ impl Change {
 }
 
 impl Field {
-    fn told(&self) -> String {
-        let shown = |value: &Option<Value>| self.shown(value.as_ref());
+    fn describe(&self) -> String {
+        let shown = |value: &Option<Value>| self.format_value(value.as_ref());
         format!("{} {} → {}", self.field, shown(&self.before), shown(&self.after))
     }
 
-    fn shown(&self, value: Option<&Value>) -> String {
+    fn format_value(&self, value: Option<&Value>) -> String {
         let name = self.field.rsplit('.').next().unwrap_or_default();
         let is_time = name.ends_with("_at") || matches!(name, "since" | "epoch");
         let text = match value {
@@ -295,10 +297,10 @@ impl Field {
             }
             Some(other) => one_line(&other.to_string()),
         };
-        if text.chars().count() <= LONGEST {
+        if text.chars().count() <= MAX_VALUE_CHARS {
             return text;
         }
-        let cut: String = text.chars().take(LONGEST - 1).collect();
+        let cut: String = text.chars().take(MAX_VALUE_CHARS - 1).collect();
         format!("{cut}…")
     }
 }
@@ -313,7 +315,7 @@ mod tests {
         all.iter().map(|(noun, id, row)| ((*noun, (*id).to_owned()), row.clone())).collect()
     }
 
-    fn between() -> Between {
+    fn between() -> Changes {
         let lrp = |instances: u32, version: u32| {
             json!({"process_guid": "web", "instances": instances, "version": version,
                    "definition": {"memory_mb": 64}, "changed_to_at": "2027-01-15T08:00:00.000000000Z"})
@@ -333,19 +335,19 @@ mod tests {
             (Noun::Instance, "web/2", json!({"state": "CLAIMED", "cell_id": "c1"})),
             (Noun::Cell, "c1", json!({"version": 2})),
         ]);
-        Between { from: Position(4), to: Position(9), changes: changes(&before, &after) }
+        Changes { from: Position(4), to: Position(9), changes: changes(&before, &after) }
     }
 
     #[test]
     fn text_has_one_line_per_changed_object() {
-        let look = Look { now: Timestamp(0), full_ids: false, colour: false };
+        let look = RenderOptions { now: Timestamp(0), full_ids: false, colour: false };
         assert_eq!(
             text(&between(), look),
             "between positions 4 and 9:\n\nprocesses\n  ~ web: changed_to_at 2027-01-15T08:00:00.000Z → 2027-01-15T08:00:01.000Z, \
              definition.memory_mb 64 → 128, instances 2 → 3\n\ninstances\n  - web/1: gone, RUNNING on c2\n  + web/2: \
-             appeared, CLAIMED on c1\n\ncells\n  ~ c1: decided about, and the same as before"
+             appeared, CLAIMED on c1\n\ncells\n  ~ c1: no change"
         );
-        let nothing = Between { changes: vec![], ..between() };
+        let nothing = Changes { changes: vec![], ..between() };
         assert_eq!(text(&nothing, look), "nothing changed between positions 4 and 9");
     }
 
@@ -361,8 +363,8 @@ mod tests {
 
     #[test]
     fn filter_matches_only_the_named_object() {
-        assert!(Noun::Lrp.is_of("web", "lrp:web") && Noun::Instance.is_of("web/0@v2", "lrp:web"));
-        assert!(!Noun::Instance.is_of("web2/0", "lrp:web") && !Noun::Task.is_of("web", "lrp:web"));
-        assert!(Noun::Cell.is_of("c1", "cell:c1") && !Noun::Domain.is_of("c1", "cell:c1"));
+        assert!(Noun::Lrp.matches("web", "lrp:web") && Noun::Instance.matches("web/0@v2", "lrp:web"));
+        assert!(!Noun::Instance.matches("web2/0", "lrp:web") && !Noun::Task.matches("web", "lrp:web"));
+        assert!(Noun::Cell.matches("c1", "cell:c1") && !Noun::Domain.matches("c1", "cell:c1"));
     }
 }

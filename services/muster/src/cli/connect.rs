@@ -6,29 +6,29 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use access::Role;
-use access::store::identity;
-use client::target::{SOCKET, is_ours};
+use access::store::seed_file_role;
+use client::target::{SOCKET_FILE, is_own_socket};
 use client::{Client, Inbox, Target, default_domain, default_socket};
 use schemas::names::{ClientName, Domain};
 
-use super::args::{Global, Named, Strength};
+use super::args::{Global, OptionSource, OptionSources};
 use super::failure::{Exit, Failure};
 
 /// Default of `--timeout` for commands of the command line.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time to wait for a server to come up, and the interval between attempts.
-const SERVER: Duration = Duration::from_secs(2);
-const SERVER_AGAIN: Duration = Duration::from_millis(50);
+const SERVER_WAIT: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Location of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     Nats(String),
     /// A socket that the user named.
     Socket(PathBuf),
     /// The default socket of a local cluster.
-    Usual(PathBuf),
+    DefaultSocket(PathBuf),
 }
 
 /// Connects to the cluster that the options select.
@@ -36,52 +36,56 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     if let Some(past) = &global.past {
         return Ok(past.client.clone());
     }
-    let place = place(global);
+    let place = location(global);
     let target = match &place {
-        Place::Nats(url) => match &global.creds {
+        Location::Nats(url) => match &global.creds {
             Some(file) => Target::nats_with_credentials(url, file),
             None => Target::nats(url),
         }
-        .encrypted(global.tls.of_nats()),
-        Place::Socket(path) => Target::Socket(path.clone()),
-        Place::Usual(path) if is_ours(path) => Target::Socket(path.clone()),
-        Place::Usual(path) => return Err(no_cluster(path)),
+        .with_tls(global.tls.nats_tls()),
+        Location::Socket(path) => Target::Socket(path.clone()),
+        Location::DefaultSocket(path) if is_own_socket(path) => Target::Socket(path.clone()),
+        Location::DefaultSocket(path) => return Err(no_cluster(path)),
     };
-    let who = Who::of(global);
-    let client = reach(target, &who, global.timeout).await.map_err(|error| {
-        let failure = Failure::from(error).doing("reach the cluster");
+    let who = Identity::from_options(global);
+    let client = connect_with_retry(target, &who, global.timeout).await.map_err(|error| {
+        let failure = Failure::from(error).while_doing("reach the cluster");
         match &place {
-            Place::Nats(url) => {
+            Location::Nats(url) => {
                 let advice = format!("is a NATS server running at {}?", without_password(url));
                 let local = "for a local cluster (muster dev) unset MUSTER_NATS_URL";
-                let is_variable = global.named.nats == Strength::Environment;
-                let failure = failure.advise_on(Exit::Unreachable, advice);
+                let is_variable = global.named.nats == OptionSource::Environment;
+                let failure = failure.advise_if_exit(Exit::Unreachable, advice);
                 failure.advise_some(is_variable.then(|| local.to_owned()))
             }
-            Place::Socket(path) => {
+            Location::Socket(path) => {
                 let denied = failure.message.to_lowercase().contains("permission denied");
                 let path = path.display();
                 let advice = if denied {
-                    format!("the socket {path} belongs to another user: run muster as that user, or name another --data")
+                    format!("the socket {path} belongs to another user: run muster as that user, or pass another --data")
                 } else {
                     format!("is muster dev running with its socket at {path}?")
                 };
-                failure.advise_on(Exit::Unreachable, advice)
+                failure.advise_if_exit(Exit::Unreachable, advice)
             }
-            Place::Usual(_) => failure.advise("or name a NATS server: --nats nats://127.0.0.1:4222"),
+            Location::DefaultSocket(_) => failure.advise("or use a NATS server: --nats nats://127.0.0.1:4222"),
         }
     })?;
-    Ok(with_terms(client, global))
+    Ok(with_global_options(client, global))
 }
 
 /// Connects, and retries for a short time so that a command right after the start of a server succeeds.
-async fn reach(target: Target, who: &Who, limit: Option<Duration>) -> Result<Client, client::Error> {
-    let until = Instant::now() + limit.unwrap_or(SERVER).min(SERVER);
+async fn connect_with_retry(
+    target: Target,
+    who: &Identity,
+    limit: Option<Duration>,
+) -> Result<Client, client::Error> {
+    let until = Instant::now() + limit.unwrap_or(SERVER_WAIT).min(SERVER_WAIT);
     loop {
         let connect = Client::connect(target.clone()).domain(who.domain.clone()).name(who.name.clone());
         match connect.inbox(who.inbox.clone()).await {
-            Err(client::Error::Unreachable(_)) if Instant::now() + SERVER_AGAIN < until => {
-                tokio::time::sleep(SERVER_AGAIN).await;
+            Err(client::Error::Unreachable(_)) if Instant::now() + RETRY_INTERVAL < until => {
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             done => return done,
         }
@@ -89,8 +93,8 @@ async fn reach(target: Target, who: &Who, limit: Option<Duration>) -> Result<Cli
 }
 
 /// Applies the options of every command to a client: timeout, reason and request id.
-fn with_terms(client: Client, global: &Global) -> Client {
-    let mut client = client.patience(global.timeout.unwrap_or(PATIENCE));
+fn with_global_options(client: Client, global: &Global) -> Client {
+    let mut client = client.patience(global.timeout.unwrap_or(DEFAULT_TIMEOUT));
     if let Some(reason) = &global.reason {
         client = client.because(reason.clone());
     }
@@ -102,46 +106,46 @@ fn with_terms(client: Client, global: &Global) -> Client {
 
 /// Selects the location whose option has the highest precedence. Among equals, NATS precedes a socket, and a
 /// socket precedes a folder.
-fn place(global: &Global) -> Place {
-    let Named { nats, data, socket, domain: _ } = global.named;
-    let by_nats = global.nats.clone().map(|url| (nats, Place::Nats(url)));
-    let by_socket = global.socket.clone().map(|path| (socket, Place::Socket(path)));
-    let by_data = global.data.as_ref().map(|folder| (data, Place::Socket(folder.join(SOCKET))));
+fn location(global: &Global) -> Location {
+    let OptionSources { nats, data, socket, domain: _ } = global.named;
+    let by_nats = global.nats.clone().map(|url| (nats, Location::Nats(url)));
+    let by_socket = global.socket.clone().map(|path| (socket, Location::Socket(path)));
+    let by_data = global.data.as_ref().map(|folder| (data, Location::Socket(folder.join(SOCKET_FILE))));
     let places = [by_data, by_socket, by_nats].into_iter().flatten();
     // `max_by_key` returns the last of several equal elements.
     let strongest = places.max_by_key(|(strength, _)| *strength);
-    strongest.map_or_else(|| Place::Usual(default_socket()), |(_, place)| place)
+    strongest.map_or_else(|| Location::DefaultSocket(default_socket()), |(_, place)| place)
 }
 
 /// Returns the data folder of the local cluster that the options select. `None` if they select a NATS server.
 pub(crate) fn data_folder(global: &Global) -> Option<PathBuf> {
-    match place(global) {
-        Place::Nats(_) => None,
-        Place::Socket(path) | Place::Usual(path) => path.parent().map(Path::to_owned),
+    match location(global) {
+        Location::Nats(_) => None,
+        Location::Socket(path) | Location::DefaultSocket(path) => path.parent().map(Path::to_owned),
     }
 }
 
 /// Location of the journal, for commands that write it without a BBS: a NATS server or a data folder that the
 /// user named.
-pub(crate) enum JournalPlace {
+pub(crate) enum JournalLocation {
     Nats,
     /// The data folder of a local cluster.
     Data(PathBuf),
 }
 
 /// Returns the location of the journal if the user named it.
-pub(crate) fn journal_place(global: &Global) -> Option<JournalPlace> {
-    match (place(global), &global.data) {
-        (Place::Nats(_), _) => Some(JournalPlace::Nats),
-        (Place::Socket(path), Some(folder)) if path == folder.join(SOCKET) => {
-            Some(JournalPlace::Data(folder.clone()))
+pub(crate) fn journal_location(global: &Global) -> Option<JournalLocation> {
+    match (location(global), &global.data) {
+        (Location::Nats(_), _) => Some(JournalLocation::Nats),
+        (Location::Socket(path), Some(folder)) if path == folder.join(SOCKET_FILE) => {
+            Some(JournalLocation::Data(folder.clone()))
         }
-        (Place::Socket(_) | Place::Usual(_), _) => None,
+        (Location::Socket(_) | Location::DefaultSocket(_), _) => None,
     }
 }
 
 /// Identity of the command line on a cluster.
-struct Who {
+struct Identity {
     /// Domain of the processes and tasks that commands refer to.
     domain: Domain,
     /// Client name that the log records.
@@ -149,15 +153,15 @@ struct Who {
     inbox: Inbox,
 }
 
-impl Who {
+impl Identity {
     /// Derives the identity from the options, else from the role in the credentials file.
-    fn of(global: &Global) -> Self {
+    fn from_options(global: &Global) -> Self {
         let role = role(global);
         let domain = global.domain.clone().or_else(|| match &role {
             Some(Role::Client(domain, _)) => Some(domain.clone()),
             Some(_) | None => None,
         });
-        let (domain, name) = (domain.unwrap_or_else(default_domain), name(global));
+        let (domain, name) = (domain.unwrap_or_else(default_domain), client_name(global));
         let inbox = match role {
             Some(Role::Client(domain, name)) => Inbox::Client(domain, name),
             Some(Role::Operator(name)) => Inbox::Operator(name),
@@ -179,42 +183,42 @@ impl Who {
 }
 
 /// Returns the domain that commands refer to, and the client name that the log records.
-pub(crate) fn who(global: &Global) -> (Domain, ClientName) {
-    let Who { domain, name, inbox: _ } = Who::of(global);
+pub(crate) fn identity_of(global: &Global) -> (Domain, ClientName) {
+    let Identity { domain, name, inbox: _ } = Identity::from_options(global);
     (domain, name)
 }
 
 /// Returns the role named in the credentials file, if the command line logs in to a NATS server.
 pub(crate) fn role(global: &Global) -> Option<Role> {
-    let Place::Nats(_) = place(global) else { return None };
+    let Location::Nats(_) = location(global) else { return None };
     // An unreadable file is reported by the login itself.
-    identity(&fs::read_to_string(global.creds.as_ref()?).ok()?)
+    seed_file_role(&fs::read_to_string(global.creds.as_ref()?).ok()?)
 }
 
 /// Returns the client name that the log records.
-pub(crate) fn name(global: &Global) -> ClientName {
+pub(crate) fn client_name(global: &Global) -> ClientName {
     match (&global.client, role(global)) {
         (Some(name), _) => name.clone(),
         (
             None,
             Some(Role::Client(_, name) | Role::Operator(name) | Role::Auditor(name) | Role::Gateway(name)),
         ) => name,
-        (None, Some(_) | None) => user_name(text("USER").or_else(|| text("LOGNAME"))),
+        (None, Some(_) | None) => user_name(environment("USER").or_else(|| environment("LOGNAME"))),
     }
 }
 
 fn no_cluster(path: &Path) -> Failure {
     let why = format!(
-        "no cluster found: neither --nats nor MUSTER_NATS_URL is given, and nobody serves the socket {}",
+        "no cluster found: neither --nats nor MUSTER_NATS_URL is set, and no process serves the socket {}",
         path.display()
     );
     Failure::new(Exit::Unreachable, "Unreachable", why)
         .advise("start a local cluster: muster dev")
-        .advise("or name a NATS server: --nats nats://127.0.0.1:4222")
+        .advise("or use a NATS server: --nats nats://127.0.0.1:4222")
 }
 
 /// Returns an environment variable if it is set and not empty.
-fn text(name: &str) -> Option<String> {
+fn environment(name: &str) -> Option<String> {
     std::env::var_os(name).map(OsString::into_string).and_then(Result::ok).filter(|text| !text.is_empty())
 }
 
@@ -222,7 +226,7 @@ fn text(name: &str) -> Option<String> {
 fn user_name(user: Option<String>) -> ClientName {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let name: String = user.unwrap_or_default().chars().map(legal).take(64).collect();
-    ClientName::new(&name).unwrap_or_else(|_| ClientName::new("cli").expect("it is a name"))
+    ClientName::new(&name).unwrap_or_else(|_| ClientName::new("cli").expect("constant name is valid"))
 }
 
 /// Returns a URL without its user name and password, for output.
@@ -237,12 +241,13 @@ pub(crate) fn without_password(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::Strength;
+    use crate::cli::args::OptionSource;
 
     #[test]
     fn location_with_highest_precedence_is_selected() {
-        use Strength::{Environment, File, Flag};
-        // Precedence of NATS, the socket and the data folder, and the location that is selected.
+        use OptionSource::{Environment, File, Flag};
+        // Each case contains the sources of the options for NATS, the socket and the data folder, and the
+        // location that must be selected.
         let cases = [
             ([None, None, None], "usual"),
             ([Some(File), Some(File), Some(File)], "nats"),
@@ -262,21 +267,21 @@ mod tests {
                 nats: nats.map(|_| "nats://a".into()),
                 socket: socket.map(|_| "/s".into()),
                 data: data.map(|_| "/d".into()),
-                named: Named {
+                named: OptionSources {
                     nats: nats.unwrap_or_default(),
                     socket: socket.unwrap_or_default(),
                     data: data.unwrap_or_default(),
-                    ..Named::default()
+                    ..OptionSources::default()
                 },
                 ..Global::default()
             };
             let wanted = match counts {
-                "nats" => Place::Nats("nats://a".into()),
-                "socket" => Place::Socket("/s".into()),
-                "data" => Place::Socket("/d/muster.sock".into()),
-                _ => Place::Usual(default_socket()),
+                "nats" => Location::Nats("nats://a".into()),
+                "socket" => Location::Socket("/s".into()),
+                "data" => Location::Socket("/d/muster.sock".into()),
+                _ => Location::DefaultSocket(default_socket()),
             };
-            assert_eq!(place(&global), wanted, "{nats:?} {socket:?} {data:?}");
+            assert_eq!(location(&global), wanted, "{nats:?} {socket:?} {data:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! `muster dead-letters`: journal entries that projections skipped, and the entry that a projector cannot
 //! process.
 
-use ::projector::ask::Reading;
+use ::projector::ask::QuerySession;
 use ::projector::{Error, Url};
 use clap::Subcommand;
 use schemas::Position;
@@ -12,14 +12,14 @@ use super::args::{Global, JournalVerb, parse_position};
 use super::direct::read_journal;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
-use super::projection::OfDatabase;
+use super::projection::DatabaseOption;
 use super::sql::database_of;
 use super::table::{Cell, Table};
 use super::{journal, words};
 use crate::wire::setting_aside;
 
 /// Maximum number of listed dead letters. A damaged journal can contain many more.
-const LISTED: usize = 10_000;
+const MAX_LISTED: usize = 10_000;
 
 /// Subcommands of `muster dead-letters`.
 #[derive(Clone, Debug, Subcommand)]
@@ -28,14 +28,14 @@ pub(crate) enum DeadLettersVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
     },
-    /// Make a waiting projector read the entry again that it cannot process
+    /// Make a waiting projector retry the entry that it cannot process
     Retry {
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
     },
-    /// Make every service skip the entry at a position: the same as journal set-aside
+    /// Make every service skip the entry at a position, like muster journal set-aside
     Skip {
         /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
@@ -43,9 +43,9 @@ pub(crate) enum DeadLettersVerb {
     },
 }
 
-/// Entry that is in no table.
+/// Journal entry that is in no table of the database.
 #[derive(Serialize)]
-struct Letter {
+struct DeadLetter {
     position: Position,
     /// `true` if the projector waits at this entry. `false` if the entry is quarantined and the projector
     /// continued.
@@ -63,40 +63,40 @@ pub(crate) async fn run(verb: DeadLettersVerb, global: &Global) -> Result<(), Fa
 }
 
 async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
-    let (mut reading, standing) = Reading::open(url).await?;
+    let (mut reading, standing) = QuerySession::open(url).await?;
     let asked =
-        format!("SELECT position, subject, why FROM set_aside ORDER BY position LIMIT {}", LISTED + 1);
+        format!("SELECT position, subject, why FROM set_aside ORDER BY position LIMIT {}", MAX_LISTED + 1);
     let answer = reading.ask(&asked).await?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let mut letters: Vec<Letter> = answer
+    let mut letters: Vec<DeadLetter> = answer
         .rows
         .iter()
-        .take(LISTED)
+        .take(MAX_LISTED)
         .filter_map(|row| match row.as_slice() {
             [position, subject, why] => {
                 let position = Position(position.as_u64()?);
-                Some(Letter { position, stops: false, subject: text(subject), why: text(why) })
+                Some(DeadLetter { position, stops: false, subject: text(subject), why: text(why) })
             }
             _ => None,
         })
         .collect();
-    letters.extend(stop(standing.end.position, global).await?);
+    letters.extend(blocking_letter(standing.end.position, global).await?);
     let output = Output::new(global);
-    if output.is_for_people() {
-        note(&format!("the tables stand at position {}", standing.end.position));
+    if output.is_human_readable() {
+        note(&format!("the tables contain the log up to position {}", standing.end.position));
     }
-    if answer.rows.len() > LISTED {
+    if answer.rows.len() > MAX_LISTED {
         note(&format!(
-            "only the first {LISTED} of what was set aside are listed; all of them: \
+            "only the first {MAX_LISTED} quarantined entries are listed; list all of them: \
              muster sql \"SELECT * FROM set_aside ORDER BY position\" -o csv"
         ));
     }
     output.rows(&letters, |letters, _| {
-        let mut table = Table::new(&["position", "is", "subject", "why"]);
+        let mut table = Table::new(&["position", "state", "subject", "reason"]);
         for letter in letters {
             table.row(vec![
                 Cell::number(letter.position),
-                Cell::text(if letter.stops { "stops" } else { "set aside" }),
+                Cell::text(if letter.stops { "blocking" } else { "quarantined" }),
                 Cell::text(&letter.subject),
                 Cell::text(words::one_line(&letter.why)),
             ]);
@@ -105,26 +105,27 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     })
 }
 
-/// Returns the entry after the position of the tables, if it cannot be read.
-async fn stop(stand: Position, global: &Global) -> Result<Option<Letter>, Failure> {
+/// Returns the next entry after the position of the tables, if this program cannot read it.
+async fn blocking_letter(stand: Position, global: &Global) -> Result<Option<DeadLetter>, Failure> {
     let journal = read_journal(global).await?;
     let known = setting_aside::known(&journal, &CancellationToken::new()).await.map_err(Error::from)?;
-    let stop = setting_aside::stop_behind(&journal, stand, &known.unwrap_or_default()).await;
+    let stop = setting_aside::unreadable_entry_after(&journal, stand, &known.unwrap_or_default()).await;
     let stop = stop.map_err(Error::from)?;
-    Ok(stop.map(|(position, subject, why)| Letter { position, stops: true, subject, why }))
+    Ok(stop.map(|(position, subject, why)| DeadLetter { position, stops: true, subject, why }))
 }
 
 async fn retry(url: &Url, global: &Global) -> Result<(), Failure> {
-    let (_, standing) = Reading::open(url).await?;
+    let (_, standing) = QuerySession::open(url).await?;
     let stand = standing.end.position;
-    if stop(stand, global).await?.is_none() {
-        let why = format!("nothing stops a projector behind position {stand}, where the tables stand");
+    if blocking_letter(stand, global).await?.is_none() {
+        let why = format!("no entry blocks the projector after position {stand}, where its tables end");
         let failure = Failure::new(Exit::Conflict, "NothingStops", why);
         return Err(failure.advise(
-            "a projector of an older version may stop at what this one can read: start it again with this one",
+            "a projector of an older version may stop at an entry that this version can read: \
+             restart it with this version",
         ));
     }
-    ::projector::ask_again(url).await?;
-    note(&format!("the projector reads again what stands behind position {stand}"));
+    ::projector::request_retry(url).await?;
+    note(&format!("the projector reads the entry after position {stand} again"));
     Ok(())
 }

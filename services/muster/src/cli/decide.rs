@@ -1,11 +1,11 @@
-//! `muster decide`: prints the decision of a BBS with the given log on one command, as JSON. It sends nothing
-//! to a cluster and writes nothing.
+//! `muster decide`: prints, as JSON, the decision that a BBS with the given log would make on one command. It
+//! sends nothing to a cluster and writes nothing.
 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::Args;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::spec::client_command;
 use schemas::subject::Subject;
 use schemas::{Position, Refusal};
@@ -20,8 +20,8 @@ use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::file;
 use super::output::Output;
-use super::secrets::KeysHere;
-use super::words::Invalid;
+use super::secrets::LocalKeys;
+use super::words::InvalidValue;
 use super::{moment, recorded};
 use schemas::query::AsOf;
 
@@ -29,7 +29,7 @@ use schemas::query::AsOf;
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("asked").required(true))]
 pub(crate) struct DecideArgs {
-    /// Command in words, as a change of muster what-if: "scale web=5"
+    /// Command in words, such as "scale web=5": one of the changes of muster what-if
     #[arg(group = "asked", value_name = "CHANGE")]
     change: Option<String>,
     /// Noun and verb of a client command, such as lrp.update; its message is read from --file
@@ -46,7 +46,7 @@ pub(crate) struct DecideArgs {
     #[arg(long, conflicts_with = "as_of")]
     empty: bool,
     #[command(flatten)]
-    keys: KeysHere,
+    keys: LocalKeys,
 }
 
 /// Noun and verb of a command's subject.
@@ -56,9 +56,9 @@ pub(crate) struct Verb {
     verb: String,
 }
 
-fn parse_verb(text: &str) -> Result<Verb, Invalid> {
+fn parse_verb(text: &str) -> Result<Verb, InvalidValue> {
     let (noun, verb) = text.split_once('.').ok_or_else(|| {
-        Invalid::new("command", text, "a noun and a verb, as lrp.desire, lrp.update or task.cancel")
+        InvalidValue::new("command", text, "NOUN.VERB, such as lrp.desire, lrp.update or task.cancel")
     })?;
     Ok(Verb { noun: noun.to_owned(), verb: verb.to_owned() })
 }
@@ -66,9 +66,9 @@ fn parse_verb(text: &str) -> Result<Verb, Invalid> {
 /// Outcome of a decision, as printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
-enum Shown {
-    /// The entries would be appended.
-    Decided { position: Position, entries: Vec<Stored> },
+enum Outcome {
+    /// These entries would be appended.
+    Decided { position: Position, entries: Vec<StoredEntry> },
     /// The command would change nothing, so nothing would be appended.
     Unchanged { position: Position, version: Option<u64> },
     /// The command would be refused. If it has several parts, `entries` are those of the parts before the
@@ -77,44 +77,45 @@ enum Shown {
         position: Position,
         refusal: Refusal,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        entries: Vec<Stored>,
+        entries: Vec<StoredEntry>,
     },
 }
 
 /// Entry in its stored form.
 #[derive(Debug, Serialize)]
-struct Stored {
+struct StoredEntry {
     subject: String,
     entry: Value,
 }
 
 pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failure> {
-    let asked = asked(args, global)?;
+    let asked = command_of(args, global)?;
     let messages: Vec<Message> = if args.empty { vec![] } else { recorded::read(global).await? };
     let recording = recorded::recording(messages, args.as_of, MASS_LOSS_WAIT)?;
     let Decided { answer, entries } = recording.decide(&asked)?;
-    let shown = shown(recording.position(), answer, entries)?;
+    let shown = outcome(recording.position(), answer, entries)?;
     let exit = match &shown {
-        Shown::Refused { refusal, .. } => Some(super::failure::exit_of(refusal.code)),
-        Shown::Decided { .. } | Shown::Unchanged { .. } => None,
+        Outcome::Refused { refusal, .. } => Some(super::failure::exit_for(refusal.code)),
+        Outcome::Decided { .. } | Outcome::Unchanged { .. } => None,
     };
     Output::new(global).json(&shown)?;
     exit.map_or(Ok(()), |exit| Err(Failure::silent(exit)))
 }
 
-fn asked(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
+fn command_of(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
     let keys = args.keys.open(global)?;
     if let Some(Verb { noun, verb }) = &args.verb {
         let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
-        let text = file::read(path)?;
-        let domain = global.domain.clone().ok_or_else(|| {
-            Failure::usage("a client's command is of a domain, which its subject proves: give --domain")
-        })?;
+        let text = file::read_text(path)?;
+        let domain = global
+            .domain
+            .clone()
+            .ok_or_else(|| Failure::usage("a client command needs a domain: pass --domain DOMAIN"))?;
         let read = client_command(noun, verb, &domain, text.as_bytes());
         let sealed =
-            read.and_then(|(envelope, command)| Ok((envelope, command.sealed(&domain, &keys.hand())?)));
+            read.and_then(|(envelope, command)| Ok((envelope, command.sealed(&domain, &keys.sealer())?)));
         let (envelope, command) = sealed.map_err(|refusal| {
-            Failure::from(refusal).doing(format!("read {noun}.{verb} from {}", path.display()))
+            Failure::from(refusal).while_doing(format!("read {noun}.{verb} from {}", path.display()))
         })?;
         return Ok(Asked::Command(domain, Box::new(envelope), Box::new(command)));
     }
@@ -122,34 +123,34 @@ fn asked(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
     let mut items = |path: &str| file::sealed_items(Path::new(path), global.domain.as_ref(), &keys);
     match Change::read(text, &mut items) {
         Ok(Some(change)) => Asked::change(change).map_err(Failure::usage),
-        Ok(None) => Err(Failure::usage("the change says nothing")),
+        Ok(None) => Err(Failure::usage("the change is empty: pass a change such as \"scale web=5\"")),
         Err(Unread::Words(why)) => Err(Failure::usage(why)),
         Err(Unread::File(failure)) => Err(failure),
     }
 }
 
-fn shown(
+fn outcome(
     position: Position,
-    answer: Result<Option<Done>, Refusal>,
+    answer: Result<Option<Ack>, Refusal>,
     entries: Vec<(Subject, Bytes)>,
-) -> Result<Shown, Failure> {
+) -> Result<Outcome, Failure> {
     let stored = |(subject, bytes): (Subject, Bytes)| {
         let entry = serde_json::from_slice(&bytes).map_err(|error| {
-            Failure::new(Exit::Failed, "Output", format!("the entry is no JSON: {error}"))
+            Failure::new(Exit::Failed, "Output", format!("the entry is not valid JSON: {error}"))
         })?;
-        Ok::<_, Failure>(Stored { subject: subject.to_string(), entry })
+        Ok::<_, Failure>(StoredEntry { subject: subject.to_string(), entry })
     };
     Ok(match answer {
         Err(refusal) => {
             let entries = entries.into_iter().map(stored).collect::<Result<_, _>>()?;
-            Shown::Refused { position, refusal, entries }
+            Outcome::Refused { position, refusal, entries }
         }
         Ok(done) if entries.is_empty() => {
-            Shown::Unchanged { position, version: done.map(|done| done.version) }
+            Outcome::Unchanged { position, version: done.map(|done| done.version) }
         }
         Ok(_) => {
             let entries = entries.into_iter().map(stored).collect::<Result<_, _>>()?;
-            Shown::Decided { position, entries }
+            Outcome::Decided { position, entries }
         }
     })
 }

@@ -1,6 +1,6 @@
 //! Descriptions of decisions and their events as sentences.
 
-use schemas::actual::{self, Ended, Unclaimed};
+use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::cell;
 use schemas::cluster::{self, Role};
 use schemas::container::{Instance, NetInfo};
@@ -9,21 +9,21 @@ use schemas::definition::{DesiredPeriodic, Mode};
 use schemas::desired;
 use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::evacuating::{self, Gone};
-use schemas::evaluation::{self, Begin, Canceled, Trigger};
+use schemas::evacuating::{self, RemovalReason};
+use schemas::evaluation::{self, CancelReason, InitialStatus, Trigger};
 use schemas::exec::Exec;
 use schemas::isolation::{Isolation, Level};
 use schemas::names::{DecisionId, DefinitionId};
 use schemas::parameterised::{self, WithdrawReason};
 use schemas::periodic::{self, LaunchReason};
-use schemas::rollout::{self, Kind, Pause};
+use schemas::rollout::{self, Kind, PauseReason};
 use schemas::task::{self, Outcome};
 use schemas::{Decision, Indices, Places, Timestamp};
 
-use super::words::{count, mebibytes, one_line, short, time_of_day};
+use super::words::{count, mebibytes, one_line, short_id, time_of_day};
 
 /// Returns the target of a decision as text.
-pub(crate) fn about(aggregate: &Aggregate) -> String {
+pub(crate) fn target(aggregate: &Aggregate) -> String {
     match aggregate {
         Aggregate::Process { guid, .. } => guid.to_string(),
         Aggregate::Task { guid, .. } => format!("task {guid}"),
@@ -36,7 +36,7 @@ pub(crate) fn about(aggregate: &Aggregate) -> String {
 }
 
 /// Returns the actor of a decision as text.
-pub(crate) fn who(actor: &Actor) -> String {
+pub(crate) fn actor(actor: &Actor) -> String {
     match actor {
         Actor::Client { domain, name } => format!("client {domain}/{name}"),
         Actor::Operator(name) => format!("operator {name}"),
@@ -48,33 +48,33 @@ pub(crate) fn who(actor: &Actor) -> String {
 /// Describes a decision, with one sentence for each event. `full` shows ids in full.
 pub(crate) fn sentences(decision: &Decision, full: bool) -> Vec<String> {
     if decision.events.is_empty() {
-        return vec![format!("{}: asked again; it was so already", about(&decision.aggregate))];
+        return vec![format!("{}: duplicate request, no change", target(&decision.aggregate))];
     }
     decision.events.iter().map(|event| sentence(decision, event, full)).collect()
 }
 
 /// Describes an event together with its target.
 pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String {
-    let what = about(&decision.aggregate);
+    let what = target(&decision.aggregate);
     match event {
-        Event::Desired(event) => format!("{what}: {}", of_desired(event)),
-        Event::Actual(event) => of_actual(&what, event, full),
-        Event::Evacuating(event) => of_evacuating(&what, event, full),
-        Event::Rollout(event) => of_rollout(&what, decision, event),
-        Event::Evaluation(event) => format!("{what}: {}", of_evaluation(event, decision.id, full)),
-        Event::Task(event) => format!("{what}: {}", of_task(event, full)),
-        Event::Periodic(event) => format!("{what}: {}", of_periodic(event)),
-        Event::Parameterised(event) => format!("{what}: {}", of_parameterised(event)),
+        Event::Desired(event) => format!("{what}: {}", describe_desired(event)),
+        Event::Actual(event) => describe_actual(&what, event, full),
+        Event::Evacuating(event) => describe_evacuating(&what, event, full),
+        Event::Rollout(event) => describe_rollout(&what, decision, event),
+        Event::Evaluation(event) => format!("{what}: {}", describe_evaluation(event, decision.id, full)),
+        Event::Task(event) => format!("{what}: {}", describe_task(event, full)),
+        Event::Periodic(event) => format!("{what}: {}", describe_periodic(event)),
+        Event::Parameterised(event) => format!("{what}: {}", describe_parameterised(event)),
         Event::Domain(domain::Event::Refreshed { expires_at }) => match expires_at {
             Some(at) => format!("{what}: fresh until {at}"),
-            None => format!("{what}: fresh for ever"),
+            None => format!("{what}: fresh, never expires"),
         },
         Event::Domain(domain::Event::Limited { quotas }) => format!(
             "{what}: quotas set to {} instances, {} processes and tasks, {} commands per second, {} exec sessions per cell",
             quotas.instances, quotas.processes_and_tasks, quotas.commands_per_second, quotas.exec_sessions
         ),
-        Event::Cell(event) => format!("{what}: {}", of_cell(event)),
-        Event::Cluster(event) => format!("{what}: {}", of_cluster(event)),
+        Event::Cell(event) => format!("{what}: {}", describe_cell(event)),
+        Event::Cluster(event) => format!("{what}: {}", describe_cluster(event)),
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn indices(indices: &Indices) -> String {
 
 /// Formats slots such as `web/0` or `web/0-2,5`, and `web/0@v2` if the definition is not named after the
 /// process.
-fn at(process: &str, places: &Places) -> String {
+fn format_slots(process: &str, places: &Places) -> String {
     let indices = indices(&places.indices);
     let definition = places.definition_id.as_str();
     let of = if definition == process { String::new() } else { format!("@{definition}") };
@@ -97,8 +97,8 @@ fn at(process: &str, places: &Places) -> String {
 }
 
 /// Formats the cell and the guid of a container.
-fn on(by: &Instance, full: bool) -> String {
-    format!("{} (container {})", by.cell_id, short(&by.instance_guid, full))
+fn format_container(by: &Instance, full: bool) -> String {
+    format!("{} (container {})", by.cell_id, short_id(&by.instance_guid, full))
 }
 
 /// Formats network addresses such as `127.0.0.1:60001`.
@@ -107,11 +107,11 @@ pub(crate) fn addresses(net: &NetInfo) -> String {
     net.ports.iter().map(address).collect::<Vec<_>>().join(" ")
 }
 
-fn of_desired(event: &desired::Event) -> String {
+fn describe_desired(event: &desired::Event) -> String {
     match event {
         desired::Event::Desired(lrp) => match lrp.mode {
             Mode::Replicated => format!("desired with {}", count(lrp.instances.into(), "instance")),
-            Mode::Global => "desired on each cell that fits".to_owned(),
+            Mode::Global => "desired on every compatible cell".to_owned(),
         },
         desired::Event::Updated(update) => {
             let mut parts = vec![];
@@ -126,16 +126,16 @@ fn of_desired(event: &desired::Event) -> String {
         }
         desired::Event::DefinitionAdded { definition_id, .. } => format!("definition {definition_id} added"),
         desired::Event::Activated { definition_id } => {
-            format!("definition {definition_id} is active: every instance shall run it")
+            format!("definition {definition_id} is active")
         }
         desired::Event::HealthyChanged { definition_id } => {
-            format!("definition {definition_id} is known to work: instances restart with it")
+            format!("definition {definition_id} is healthy")
         }
         desired::Event::CellsChanged { cells, left } => cells_changed(cells, left),
         desired::Event::Pruned { definition_ids } => {
             let ids: Vec<&str> = definition_ids.iter().map(|id| id.as_str()).collect();
-            let (what, it) = if ids.len() == 1 { ("definition", "it") } else { ("definitions", "them") };
-            format!("{what} {} dropped: nothing uses {it} any more", ids.join(", "))
+            let what = if ids.len() == 1 { "definition" } else { "definitions" };
+            format!("{what} {} removed: no longer in use", ids.join(", "))
         }
         desired::Event::Removed {} => "no longer desired".to_owned(),
     }
@@ -149,31 +149,35 @@ fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String
     };
     let mut parts: Vec<String> = cells.iter().map(on).collect();
     if !left.is_empty() {
-        parts.push(format!("index {} has no cell any more", indices(left)));
+        parts.push(format!("index {} no longer has a cell", indices(left)));
     }
     parts.join(", ")
 }
 
 /// Formats the isolation of a container; empty if it has none.
-fn kept_apart(isolation: Isolation) -> String {
+fn format_isolation(isolation: Isolation) -> String {
     match isolation.level() {
         Level::None => String::new(),
         Level::Degraded | Level::Full => format!(", isolation {isolation}"),
     }
 }
 
-fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
-    let at = at(process, &event.places());
+fn describe_actual(process: &str, event: &actual::Event, full: bool) -> String {
+    let at = format_slots(process, &event.places());
     match event {
-        actual::Event::Created { .. } => format!("{at}: created, to be placed"),
-        actual::Event::Claimed { by, .. } => format!("{at}: claimed by {}", on(by, full)),
+        actual::Event::Created { .. } => format!("{at}: created, waiting for placement"),
+        actual::Event::Claimed { by, .. } => format!("{at}: claimed by {}", format_container(by, full)),
         actual::Event::Started { by, net, isolation, .. } => {
             let addresses = addresses(net);
             let reached = if addresses.is_empty() { String::new() } else { format!(" at {addresses}") };
-            format!("{at}: running on {}{reached}{}", on(by, full), kept_apart(*isolation))
+            format!(
+                "{at}: running on {}{reached}{}",
+                format_container(by, full),
+                format_isolation(*isolation)
+            )
         }
         actual::Event::Entered { by, exec, .. } => {
-            format!("{at}: runs {} on {}", command_line(exec), on(by, full))
+            format!("{at}: runs {} on {}", command_line(exec), format_container(by, full))
         }
         actual::Event::Crashed { by, reason, crash_count, restart, .. } => {
             let next = match restart {
@@ -181,12 +185,20 @@ fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
                 Restart::At(due) => format!("; restarts at {} UTC", time_of_day(*due)),
                 Restart::Never(why) => format!("; not restarted: {why}"),
             };
-            format!("{at}: crashed on {} ({crash_count}): {}{next}", on(by, full), one_line(reason))
+            format!(
+                "{at}: crashed on {}: {} (crash {crash_count}, container {}){next}",
+                by.cell_id,
+                one_line(reason),
+                short_id(&by.instance_guid, full)
+            )
         }
         actual::Event::PlacementFailed { error, .. } => format!("{at}: not placed: {}", one_line(error)),
-        actual::Event::Unclaimed { cause, .. } => format!("{at}: to be placed again: {}", unclaimed(*cause)),
-        actual::Event::StopRequested { cause, .. } => format!("{at}: asked to stop: {}", ended(*cause)),
-        actual::Event::Removed { cause, .. } => format!("{at}: gone: {}", ended(*cause)),
+        actual::Event::Unclaimed { cause, .. } => {
+            format!("{at}: waiting for placement ({})", unclaimed_reason(*cause))
+        }
+        actual::Event::StopRequested { cause, .. } => format!("{at}: stop requested: {}", end_reason(*cause)),
+        actual::Event::Removed { cause: StopReason::Stopped, .. } => format!("{at}: ended"),
+        actual::Event::Removed { cause, .. } => format!("{at}: ended: {}", end_reason(*cause)),
     }
 }
 
@@ -207,47 +219,47 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-const fn unclaimed(cause: Unclaimed) -> &'static str {
+const fn unclaimed_reason(cause: UnclaimReason) -> &'static str {
     match cause {
-        Unclaimed::Crash => "it crashed and restarts at once",
-        Unclaimed::Restart => "its wait after a crash is over",
-        Unclaimed::CellLost => "its cell disappeared",
-        Unclaimed::Evacuation => "its cell is evacuated",
+        UnclaimReason::Crash => "immediate restart after crash",
+        UnclaimReason::Restart => "restart delay is over",
+        UnclaimReason::CellLost => "its cell disappeared",
+        UnclaimReason::Evacuation => "its cell is being evacuated",
     }
 }
 
 /// Returns the reason for the end of an instance.
-pub(crate) const fn ended(cause: Ended) -> &'static str {
+pub(crate) const fn end_reason(cause: StopReason) -> &'static str {
     match cause {
-        Ended::Removed => "the process was removed",
-        Ended::Scale => "fewer instances are desired",
-        Ended::CellUnfit => "its cell doesn't fit the definition any more",
-        Ended::Retired => "somebody stopped this instance",
-        Ended::Superseded => "the process was desired anew",
-        Ended::Undesired => "nobody desires it",
-        Ended::Stopped => "it was stopped, or there is no container for it",
-        Ended::Crashed => "it crashed while it was being stopped",
-        Ended::CellLost => "its cell disappeared",
-        Ended::Evacuated => "its cell was evacuated",
-        Ended::Replaced => "another definition takes its place",
-        Ended::RolloutFailed => "its rollout gave it up",
-        Ended::Preempted => "something more urgent gets its room",
+        StopReason::Removed => "the process was removed",
+        StopReason::Scale => "fewer instances are desired",
+        StopReason::CellUnfit => "its cell no longer fits the definition",
+        StopReason::Retired => "a client stopped this instance",
+        StopReason::Superseded => "the process was desired again",
+        StopReason::Undesired => "no longer desired, and its domain is fresh",
+        StopReason::Stopped => "its rep stopped it, or has no container for it",
+        StopReason::Crashed => "crashed while it was being stopped",
+        StopReason::CellLost => "its cell disappeared",
+        StopReason::Evacuated => "its cell was evacuated",
+        StopReason::Replaced => "replaced by another definition",
+        StopReason::RolloutFailed => "its rollout gave up on it",
+        StopReason::Preempted => "preempted by work of higher priority",
     }
 }
 
-fn of_evacuating(process: &str, event: &evacuating::Event, full: bool) -> String {
+fn describe_evacuating(process: &str, event: &evacuating::Event, full: bool) -> String {
     let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
-    let at = at(process, &place.clone().into());
+    let at = format_slots(process, &place.clone().into());
     match event {
         evacuating::Event::Set { by, expires_at, .. } => {
-            format!("{at}: evacuating from {} until {expires_at}", on(by, full))
+            format!("{at}: evacuating from {} until {expires_at}", format_container(by, full))
         }
         evacuating::Event::Removed { cause, .. } => {
             let why = match cause {
-                Gone::Replaced => "a replacement runs",
-                Gone::Removed => "its container is gone",
-                Gone::Expired => "its time is over",
-                Gone::CellLost => "its cell disappeared",
+                RemovalReason::Replaced => "a replacement runs",
+                RemovalReason::Removed => "its container has ended",
+                RemovalReason::Expired => "the evacuation timed out",
+                RemovalReason::CellLost => "its cell disappeared",
             };
             format!("{at}: no longer evacuating: {why}")
         }
@@ -262,67 +274,69 @@ pub(crate) fn rollout_name(kind: Kind, target: &DefinitionId) -> String {
     }
 }
 
-fn of_rollout(process: &str, decision: &Decision, event: &rollout::Event) -> String {
+fn describe_rollout(process: &str, decision: &Decision, event: &rollout::Event) -> String {
     let at = event.indices().map(|of| format!("{process}/{}", indices(&of))).unwrap_or_default();
     match event {
         rollout::Event::Started { kind, target, total, reason, .. } => {
             let what = rollout_name(*kind, target);
             let why = if reason.is_empty() { String::new() } else { format!(": {}", one_line(reason)) };
-            format!("{process}: {what} begins, {} to be replaced{why}", count((*total).into(), "instance"))
+            format!("{process}: {what} started, {} to replace{why}", count((*total).into(), "instance"))
         }
-        rollout::Event::Begun { .. } => format!("{at}: takes its turn in the rollout"),
+        rollout::Event::Begun { .. } => format!("{at}: replacement started"),
         rollout::Event::FellBack { .. } => {
-            format!("{at}: there is no room for both instances: the old one goes first")
+            format!("{at}: no room for both instances: the old one stops first")
         }
         rollout::Event::TookOver { .. } => format!("{at}: the new instance runs and takes over"),
         rollout::Event::Replaced { rests_until, .. } if *rests_until > decision.at => {
-            format!("{at}: replaced; the next one waits until {}", time_of_day(*rests_until))
+            format!("{at}: replaced; the next index waits until {}", time_of_day(*rests_until))
         }
         rollout::Event::Replaced { .. } => format!("{at}: replaced"),
         rollout::Event::Failed { reason, .. } => {
             format!("{at}: the new instance failed: {}", one_line(reason))
         }
         rollout::Event::Stalled { retry_at, reason, .. } => format!(
-            "{at}: given up for now, to be tried again not before {}: {}",
+            "{at}: stalled, next attempt at {} or later: {}",
             time_of_day(*retry_at),
             one_line(reason)
         ),
         rollout::Event::Paused { cause, reason } => match cause {
             // These reasons already contain the word "paused".
-            Pause::Asked | Pause::Canary => format!("{process}: the rollout is {}", one_line(reason)),
-            Pause::Failures => format!("{process}: the rollout is paused: {}", one_line(reason)),
+            PauseReason::Asked | PauseReason::Canary => {
+                format!("{process}: the rollout is {}", one_line(reason))
+            }
+            PauseReason::Failures => format!("{process}: the rollout is paused: {}", one_line(reason)),
         },
         rollout::Event::Resumed {} => format!("{process}: the rollout is resumed"),
         rollout::Event::Completed {} => format!("{process}: the rollout is complete"),
     }
 }
 
-fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) -> String {
-    let name = short(&event.evaluation(decision), full);
+fn describe_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) -> String {
+    let name = short_id(&event.evaluation(decision), full);
     match event {
         evaluation::Event::Created { trigger, begin, .. } => {
             let what = trigger_name(*trigger);
             match begin {
-                Begin::Pending => format!("evaluation {name} begins: {what}"),
-                Begin::Delayed { until } => format!("evaluation {name} waits until {until}: {what}"),
-                Begin::Blocked { reason, .. } => {
-                    format!("evaluation {name} is blocked: {what}: {}", one_line(reason))
+                InitialStatus::Pending => format!("evaluation {name} started ({what})"),
+                InitialStatus::Delayed { until } => format!("evaluation {name} waits until {until} ({what})"),
+                InitialStatus::Blocked { reason, .. } => {
+                    format!("evaluation {name} is blocked ({what}): {}", one_line(reason))
                 }
-                Begin::Complete { stopped } => {
+                InitialStatus::Complete { stopped } => {
                     format!(
-                        "evaluation {name} is complete: {what}, {} to stop",
+                        "evaluation {name} is complete ({what}), {} to stop",
                         count(u64::from(*stopped), "instance")
                     )
                 }
             }
         }
         evaluation::Event::Joined { trigger, .. } => {
-            format!("evaluation {name} has a further cause: {}", trigger_name(*trigger))
+            format!("evaluation {name} has another cause: {}", trigger_name(*trigger))
         }
-        evaluation::Event::Waits { until, .. } => format!("evaluation {name} waits until {until}"),
+        evaluation::Event::DelayChanged { until, .. } => format!("evaluation {name} waits until {until}"),
         evaluation::Event::Due { .. } => format!("evaluation {name} is due"),
         evaluation::Event::Redelivered { delivery, until, .. } => {
-            format!("evaluation {name} was not answered: delivered for the {delivery}. time at {until}")
+            format!("evaluation {name} was not answered: delivery {delivery} at {until}")
         }
         evaluation::Event::Blocked { reason, .. } => {
             format!("evaluation {name} is still blocked: {}", one_line(reason))
@@ -334,30 +348,26 @@ fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) ->
             format!("evaluation {name} failed: {}", one_line(reason))
         }
         evaluation::Event::Canceled { why, .. } => {
-            format!("evaluation {name} is canceled: {}", canceled(*why))
+            format!("evaluation {name} is canceled: {}", cancel_reason(*why))
         }
-        evaluation::Event::Retried { .. } => format!("evaluation {name} is tried again"),
+        evaluation::Event::Retried { .. } => format!("evaluation {name} is retried"),
     }
 }
 
 /// Formats the numbers of instances that an evaluation placed, queued, rejected and stopped.
 pub(crate) fn placement(placed: u32, queued: u32, rejected: u32, stopped: u32) -> String {
-    let parts = [
-        (placed, "placed"),
-        (queued, "left waiting for room"),
-        (rejected, "without a place"),
-        (stopped, "asked to stop"),
-    ];
+    let parts =
+        [(placed, "placed"), (queued, "waiting for room"), (rejected, "not placed"), (stopped, "stopping")];
     let some = parts.into_iter().filter(|(number, _)| *number > 0);
     let text = some.map(|(number, what)| format!("{number} {what}")).collect::<Vec<_>>().join(", ");
     if text.is_empty() { "nothing placed".to_owned() } else { text }
 }
 
 /// Returns the reason for the cancellation of an evaluation.
-pub(crate) const fn canceled(why: Canceled) -> &'static str {
+pub(crate) const fn cancel_reason(why: CancelReason) -> &'static str {
     match why {
-        Canceled::NothingLeft => "nothing is left to place",
-        Canceled::Superseded => "another one took its work over",
+        CancelReason::NothingLeft => "nothing is left to place",
+        CancelReason::Superseded => "superseded by another evaluation",
     }
 }
 
@@ -387,27 +397,27 @@ pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "desired",
         Trigger::Remove => "no longer desired",
-        Trigger::Scale => "another number of instances desired",
-        Trigger::Stop => "an instance was stopped and is still desired",
-        Trigger::Crash => "a crash",
-        Trigger::Restart => "the wait after a crash is over",
-        Trigger::CellLost => "a cell disappeared",
-        Trigger::Evacuation => "a cell is evacuated",
+        Trigger::Scale => "instance count changed",
+        Trigger::Stop => "stopped instance is still desired",
+        Trigger::Crash => "crash",
+        Trigger::Restart => "restart delay is over",
+        Trigger::CellLost => "cell disappeared",
+        Trigger::Evacuation => "cell evacuation",
         Trigger::CellsChanged => "its cells changed",
-        Trigger::Rollout => "a rollout replaces an instance",
-        Trigger::RollingUpdate => "a rollout goes on to the next cell",
-        Trigger::Periodic => "a periodic task launched it",
-        Trigger::Preemption => "something more urgent got its room",
-        Trigger::Queued => "something found no place",
-        Trigger::Attempts => "reps refused it too often",
-        Trigger::FollowUp => "one that failed is followed up",
+        Trigger::Rollout => "rollout replaces an instance",
+        Trigger::RollingUpdate => "rollout continues on the next cell",
+        Trigger::Periodic => "launched by a periodic task",
+        Trigger::Preemption => "preempted by work of higher priority",
+        Trigger::Queued => "work could not be placed",
+        Trigger::Attempts => "rejected by reps too often",
+        Trigger::FollowUp => "follow-up of a failed evaluation",
         Trigger::Convergence => "found by convergence",
     }
 }
 
-fn of_periodic(event: &periodic::Event) -> String {
+fn describe_periodic(event: &periodic::Event) -> String {
     let goes_on = |next: &Option<Timestamp>| {
-        next.map_or_else(|| "not due any more".to_owned(), |next| format!("next due {next}"))
+        next.map_or_else(|| "no longer due".to_owned(), |next| format!("next due {next}"))
     };
     let of = |desired: &DesiredPeriodic, next: &Option<Timestamp>| {
         let (cron, zone) = (desired.schedule.cron(), desired.schedule.time_zone());
@@ -419,15 +429,15 @@ fn of_periodic(event: &periodic::Event) -> String {
         periodic::Event::Launched { due, task_guid, reason, .. } => match reason {
             LaunchReason::Due => format!("launched {task_guid}, due {due}"),
             LaunchReason::CatchUp => format!("launched {task_guid} to catch up, due {due}"),
-            LaunchReason::Queued => format!("launched {task_guid}, which had waited since {due}"),
-            LaunchReason::Asked => format!("launched {task_guid}, as somebody asked"),
+            LaunchReason::Queued => format!("launched {task_guid}, waiting since {due}"),
+            LaunchReason::Asked => format!("launched {task_guid} on request"),
         },
         periodic::Event::Skipped { from, until, count, reason, .. } => match count {
-            1 => format!("skipped what was due {from}: {}", reason.words()),
-            _ => format!("skipped {count} launches, due {from} to {until}: {}", reason.words()),
+            1 => format!("skipped the launch due {from}: {}", reason.description()),
+            _ => format!("skipped {count} launches, due {from} to {until}: {}", reason.description()),
         },
         periodic::Event::Queued { due, .. } => {
-            format!("what was due {due} waits until an earlier launch has ended")
+            format!("the launch due {due} waits for an earlier one to end")
         }
         periodic::Event::Paused {} => "paused".to_owned(),
         periodic::Event::Resumed { next } => format!("resumed, {}", goes_on(next)),
@@ -435,16 +445,16 @@ fn of_periodic(event: &periodic::Event) -> String {
     }
 }
 
-fn of_parameterised(event: &parameterised::Event) -> String {
+fn describe_parameterised(event: &parameterised::Event) -> String {
     match event {
         parameterised::Event::Desired { .. } => "desired".to_owned(),
-        parameterised::Event::Updated { .. } => "updated, from the next dispatch on".to_owned(),
+        parameterised::Event::Updated { .. } => "updated, effective from the next dispatch".to_owned(),
         parameterised::Event::Dispatched { number, dispatch, .. } => {
             let key = dispatch.key.as_ref().map(|key| format!(" with key {key}")).unwrap_or_default();
             format!("dispatch {number}{key}")
         }
         parameterised::Event::Repeated { number } => {
-            format!("dispatch {number} asked for again by its key: nothing is made")
+            format!("dispatch {number} repeated with the same key, no change")
         }
         parameterised::Event::Launched { number, task_guid } => {
             format!("dispatch {number} launched {task_guid}")
@@ -455,20 +465,20 @@ fn of_parameterised(event: &parameterised::Event) -> String {
                 several => format!("{} dispatches", several.len()),
             };
             let why = match reason {
-                WithdrawReason::Asked => "somebody withdrew it while it waited",
-                WithdrawReason::Removed => "it waited, and there is nothing any more to run it of",
+                WithdrawReason::Asked => "requested by a client",
+                WithdrawReason::Removed => "the parameterised task was removed",
             };
-            format!("{which} given up: {why}")
+            format!("{which} withdrawn: {why}")
         }
         parameterised::Event::Removed {} => "no longer desired".to_owned(),
     }
 }
 
-fn of_task(event: &task::Event, full: bool) -> String {
+fn describe_task(event: &task::Event, full: bool) -> String {
     match event {
         task::Event::Desired(_) => "desired".to_owned(),
         task::Event::Started { by, isolation, .. } => {
-            format!("running on {}{}", on(by, full), kept_apart(*isolation))
+            format!("running on {}{}", format_container(by, full), format_isolation(*isolation))
         }
         task::Event::PlacementFailed { error, .. } => format!("not placed yet: {}", one_line(error)),
         task::Event::Completed { outcome, .. } => match outcome {
@@ -478,16 +488,16 @@ fn of_task(event: &task::Event, full: bool) -> String {
             }
             Outcome::Failed { reason } => format!("failed: {}", one_line(reason)),
         },
-        task::Event::Resolving {} => "being resolved".to_owned(),
+        task::Event::Resolving {} => "resolving".to_owned(),
         task::Event::CallbackTried { attempt, called } => {
-            format!("its owner was called, attempt {attempt}: {}", one_line(&called.to_string()))
+            format!("completion callback, attempt {attempt}: {}", one_line(&called.to_string()))
         }
-        task::Event::Demoted {} => "not resolved in time; waits again".to_owned(),
+        task::Event::Demoted {} => "not resolved in time, COMPLETED again".to_owned(),
         task::Event::Deleted {} => "deleted".to_owned(),
     }
 }
 
-fn of_cell(event: &cell::Event) -> String {
+fn describe_cell(event: &cell::Event) -> String {
     match event {
         cell::Event::Appeared(presence) => format!(
             "appeared in zone {}, stack {}, {} memory, {} disk, {}, {}",
@@ -498,12 +508,12 @@ fn of_cell(event: &cell::Event) -> String {
             count(presence.total.containers.into(), "container"),
             count(presence.total.ports.into(), "port"),
         ),
-        cell::Event::EvacuationRequested {} => "to be evacuated".to_owned(),
-        cell::Event::EvacuationWithdrawn {} => "not to be evacuated any more".to_owned(),
-        cell::Event::Cordoned {} => "takes no new work".to_owned(),
-        cell::Event::Uncordoned {} => "takes work again".to_owned(),
-        cell::Event::Evacuating {} => "evacuating: it takes no new work".to_owned(),
-        cell::Event::Resumed {} => "takes work again".to_owned(),
+        cell::Event::EvacuationRequested {} => "evacuation requested".to_owned(),
+        cell::Event::EvacuationWithdrawn {} => "evacuation canceled".to_owned(),
+        cell::Event::Cordoned {} => "cordoned: accepts no new work".to_owned(),
+        cell::Event::Uncordoned {} => "uncordoned: accepts work again".to_owned(),
+        cell::Event::Evacuating {} => "evacuating: accepts no new work".to_owned(),
+        cell::Event::Resumed {} => "accepts work again".to_owned(),
         cell::Event::Healthy {} => "healthy again".to_owned(),
         cell::Event::Unhealthy { reason } => format!("unhealthy: {}", one_line(reason)),
         cell::Event::Left {} => "evacuated: its rep has left".to_owned(),
@@ -512,7 +522,7 @@ fn of_cell(event: &cell::Event) -> String {
     }
 }
 
-fn of_cluster(event: &cluster::Event) -> String {
+fn describe_cluster(event: &cluster::Event) -> String {
     match event {
         cluster::Event::Founded { id, shards, format } => {
             format!("founded as {id} with {shards} shards at format {format}")
@@ -534,8 +544,8 @@ fn of_cluster(event: &cluster::Event) -> String {
         cluster::Event::PreemptionSwitched { on: true } => "preemption switched on".to_owned(),
         cluster::Event::PreemptionSwitched { on: false } => "preemption switched off".to_owned(),
         cluster::Event::Resharded { shards } => format!("number of shards changed to {shards}"),
-        cluster::Event::PositionSetAside { position, reason } => {
-            format!("position {position} set aside: {}", one_line(reason))
+        cluster::Event::EntryQuarantined { position, reason } => {
+            format!("position {position} quarantined: {}", one_line(reason))
         }
     }
 }
@@ -612,36 +622,36 @@ pub(crate) mod tests {
             }),
             Event::Actual(actual::Event::Removed {
                 places: of("v1", Indices::from(0)),
-                cause: Ended::Replaced,
+                cause: StopReason::Replaced,
             }),
             Event::Actual(actual::Event::Created { places: of("v2", Indices::below(3)) }),
             Event::Evacuating(evacuating::Event::Removed {
                 place: Place::new(4, DefinitionId::new("v1").unwrap()),
-                cause: Gone::Replaced,
+                cause: RemovalReason::Replaced,
             }),
             Event::Evaluation(evaluation::Event::Created {
                 number: 0,
                 trigger: Trigger::Crash,
-                begin: Begin::Pending,
+                begin: InitialStatus::Pending,
                 previous: None,
             }),
         ];
         assert_eq!(
             sentences(&decision(9, client(), events), false),
             [
-                "web/0-2,5: created, to be placed",
+                "web/0-2,5: created, waiting for placement",
                 "web/0: claimed by c1 (container 00000007)",
                 "web/0: running on c1 (container 00000007) at 10.0.0.1:60001, isolation full",
-                "web/0: crashed on c1 (container 00000007) (2): exit status 3",
-                "web/0@v1: gone: another definition takes its place",
-                "web/0-2@v2: created, to be placed",
+                "web/0: crashed on c1: exit status 3 (crash 2, container 00000007)",
+                "web/0@v1: ended: replaced by another definition",
+                "web/0-2@v2: created, waiting for placement",
                 "web/4@v1: no longer evacuating: a replacement runs",
-                "web: evaluation 00000009 begins: a crash",
+                "web: evaluation 00000009 started (crash)",
             ]
         );
-        assert_eq!(who(&client()), "client shop/ada");
+        assert_eq!(actor(&client()), "client shop/ada");
         let again = decision(10, client(), vec![]);
-        assert_eq!(sentences(&again, false), ["web: asked again; it was so already"]);
+        assert_eq!(sentences(&again, false), ["web: duplicate request, no change"]);
     }
 
     #[test]
@@ -652,7 +662,7 @@ pub(crate) mod tests {
             target: id(target),
             rollback_to: None,
             total: 3,
-            policy: Box::new(UpdatePolicy::of_update()),
+            policy: Box::new(UpdatePolicy::default_update()),
             reason: reason.to_owned(),
         };
         let paused = |cause, reason: &str| rollout::Event::Paused { cause, reason: reason.to_owned() };
@@ -671,8 +681,8 @@ pub(crate) mod tests {
                 retry_at: Timestamp::from_millis(39_000),
                 reason: format!("failed: {failure}"),
             },
-            paused(Pause::Asked, "paused by a client"),
-            paused(Pause::Failures, "1 of 3 failed"),
+            paused(PauseReason::Asked, "paused by a client"),
+            paused(PauseReason::Failures, "1 of 3 failed"),
             rollout::Event::Resumed {},
             started(Kind::Rollback, "web", "1 of 3 failed"),
             rollout::Event::Completed {},
@@ -692,21 +702,21 @@ pub(crate) mod tests {
             sentences(&decision(9, client(), events), false),
             [
                 "web: definition v2 added",
-                "web: definition v2 is active: every instance shall run it",
-                "web: definition v2 is known to work: instances restart with it",
-                "web: definitions web, v1 dropped: nothing uses them any more",
-                "web: rollout to v2 begins, 3 instances to be replaced",
-                "web/0-1: takes its turn in the rollout",
-                "web/0: there is no room for both instances: the old one goes first",
+                "web: definition v2 is active",
+                "web: definition v2 is healthy",
+                "web: definitions web, v1 removed: no longer in use",
+                "web: rollout to v2 started, 3 instances to replace",
+                "web/0-1: replacement started",
+                "web/0: no room for both instances: the old one stops first",
                 "web/0: the new instance runs and takes over",
                 "web/1: replaced",
-                "web/1: replaced; the next one waits until 00:00:19",
+                "web/1: replaced; the next index waits until 00:00:19",
                 "web/2: the new instance failed: Exited with status 1",
-                "web/2: given up for now, to be tried again not before 00:00:39: failed: Exited with status 1",
+                "web/2: stalled, next attempt at 00:00:39 or later: failed: Exited with status 1",
                 "web: the rollout is paused by a client",
                 "web: the rollout is paused: 1 of 3 failed",
                 "web: the rollout is resumed",
-                "web: rollback to web begins, 3 instances to be replaced: 1 of 3 failed",
+                "web: rollback to web started, 3 instances to replace: 1 of 3 failed",
                 "web: the rollout is complete",
             ]
         );

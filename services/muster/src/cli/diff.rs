@@ -16,11 +16,12 @@ use super::words::one_line;
 
 /// Comparison of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Compared {
+pub(crate) struct Comparison {
     pub(crate) process_guid: ProcessGuid,
     /// `true` if the process exists in the cluster.
     pub(crate) desired: bool,
-    /// Definition of the file, if it differs. A rollout to it would replace the instances.
+    /// Definition in the file, if it differs from the definition in the cluster. Applying the file would
+    /// replace the instances by a rollout to this definition.
     rollout_to: Option<DefinitionId>,
     /// Differences, in the order of the fields.
     pub(crate) differences: Vec<Difference>,
@@ -54,8 +55,8 @@ pub(crate) async fn run(
     if same { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 
-/// Returns the processes of a file. It is an error if there are none. `done` is the verb of the note about
-/// other items.
+/// Returns the processes of a file. It is an error if the file contains no processes. `done` is the verb in
+/// the note about the other items of the file.
 pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredLrp>, Failure> {
     let (mut lrps, mut others) = (vec![], 0);
     for item in items {
@@ -65,19 +66,23 @@ pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec
         }
     }
     if lrps.is_empty() {
-        let why = format!("{} desires no process", path.display());
+        let why = format!("{} contains no process", path.display());
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why));
     }
     if others > 0 {
-        note(&format!("only the processes of the file are {done}"));
+        note(&format!("only the processes in the file are {done}"));
     }
     Ok(lrps)
 }
 
 /// Compares a process of a file with the process in the cluster. `is_named` is `true` if the file sets the
 /// definition id.
-pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp, is_named: bool) -> Result<Compared, Failure> {
-    let lrp = &client.sealed_lrp(lrp.clone()).await?;
+pub(crate) async fn compare(
+    client: &Client,
+    lrp: &DesiredLrp,
+    is_named: bool,
+) -> Result<Comparison, Failure> {
+    let lrp = &client.seal_lrp(lrp.clone()).await?;
     let guid = lrp.process_guid.clone();
     let known = match client.lrp(&guid).await {
         Ok(one) => one.row.to_desired(),
@@ -85,26 +90,28 @@ pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp, is_named: bool) -
         Err(error) => return Err(error.into()),
     };
     let Some(known) = known else {
-        return Ok(Compared::unknown(guid));
+        return Ok(Comparison::missing(guid));
     };
-    Ok(between(&known, lrp, is_named))
+    Ok(compare_lrps(&known, lrp, is_named))
 }
 
 /// Compares a process of the cluster with a process of a file. `is_named` is `true` if the file sets the
-/// definition id, which may equal the guid of the process. Otherwise this id counts as not set, and the id is
-/// derived from the content of the definition.
-pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp, is_named: bool) -> Compared {
+/// definition id.
+///
+/// The flag is necessary because an id that equals the guid of the process may be set by the file or may be
+/// the default. In the second case the id is derived from the content of the definition.
+pub(crate) fn compare_lrps(known: &DesiredLrp, lrp: &DesiredLrp, is_named: bool) -> Comparison {
     let rollout_to = (known.definition != lrp.definition).then(|| definition_id(lrp, is_named));
     // A definition with the same content replaces no instances, even if its id differs. An id that is derived
-    // from the content is not a difference of its own.
+    // from the content is not reported as a separate difference.
     let is_named = is_named || lrp.definition_id.as_str() != lrp.process_guid.as_str();
     let named = rollout_to.clone().filter(|_| is_named);
     let definition_id = named.unwrap_or_else(|| known.definition_id.clone());
     let file = DesiredLrp { definition_id, ..lrp.clone() };
     let mut differences = vec![];
-    let (cluster, file) = (spec::whole_to_json(known), spec::whole_to_json(&file));
+    let (cluster, file) = (spec::to_full_json(known), spec::to_full_json(&file));
     walk(String::new(), Some(&cluster), Some(&file), &mut differences);
-    Compared { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
+    Comparison { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
 }
 
 /// Returns the id that the definition of a file is published under.
@@ -151,12 +158,12 @@ fn key_of(value: &Value) -> Option<&str> {
 }
 
 /// Returns `true` if both values are sealed with the same key. Such values differ in their content.
-fn sealed_alike(cluster: Option<&Value>, file: Option<&Value>) -> bool {
+fn sealed_with_same_key(cluster: Option<&Value>, file: Option<&Value>) -> bool {
     let key = cluster.and_then(key_of);
     key.is_some() && key == file.and_then(key_of)
 }
 
-fn shown(value: Option<&Value>) -> String {
+fn format_value(value: Option<&Value>) -> String {
     match (value, value.and_then(key_of)) {
         (None, _) => "nothing".to_owned(),
         (Some(_), Some(key)) => format!("sealed with key {key}"),
@@ -164,9 +171,9 @@ fn shown(value: Option<&Value>) -> String {
     }
 }
 
-impl Compared {
+impl Comparison {
     /// Creates the comparison of a process that the cluster does not have.
-    pub(crate) const fn unknown(process_guid: ProcessGuid) -> Self {
+    pub(crate) const fn missing(process_guid: ProcessGuid) -> Self {
         Self { process_guid, desired: false, rollout_to: None, differences: vec![] }
     }
 
@@ -180,14 +187,14 @@ impl Compared {
             return format!("process {guid} is not desired");
         }
         if self.differences.is_empty() {
-            return format!("process {guid} is as the file says");
+            return format!("process {guid} matches the file");
         }
         let width = self.differences.iter().map(|one| one.field.len()).max().unwrap_or_default();
-        let mut text = format!("process {guid} differs, from the cluster to the file:");
+        let mut text = format!("process {guid} differs (cluster -> file):");
         for Difference { field, cluster, file } in &self.differences {
-            let is_other = sealed_alike(cluster.as_ref(), file.as_ref());
-            let file = if is_other { "another value".to_owned() } else { shown(file.as_ref()) };
-            text.push_str(&format!("\n  {field:width$}  {} -> {file}", shown(cluster.as_ref())));
+            let is_other = sealed_with_same_key(cluster.as_ref(), file.as_ref());
+            let file = if is_other { "another value".to_owned() } else { format_value(file.as_ref()) };
+            text.push_str(&format!("\n  {field:width$}  {} -> {file}", format_value(cluster.as_ref())));
         }
         let what = match &self.rollout_to {
             Some(id) => format!("a rollout to {id} would replace its instances"),
@@ -217,7 +224,7 @@ mod tests {
             json!({"instances": 3, "action": {"run": {"path": "a", "args": ["x", "y"]}}, "routes": {"r": 1}});
         let file =
             json!({"instances": 5, "action": {"run": {"path": "a", "args": ["x"]}}, "annotation": "new"});
-        let compared = Compared {
+        let compared = Comparison {
             process_guid: ProcessGuid::new("web").unwrap(),
             desired: true,
             rollout_to: Some(DefinitionId::new("v2").unwrap()),
@@ -226,7 +233,7 @@ mod tests {
         assert!(!compared.is_same());
         assert_eq!(
             compared.text(),
-            "process web differs, from the cluster to the file:\n  \
+            "process web differs (cluster -> file):\n  \
              action.run.args[1]  \"y\" -> nothing\n  \
              annotation          nothing -> \"new\"\n  \
              instances           3 -> 5\n  \
@@ -243,7 +250,7 @@ mod tests {
             let differences = differences(cluster, file);
             assert_eq!(differences.len(), 1, "{differences:?}");
             let process_guid = ProcessGuid::new("web").unwrap();
-            Compared { process_guid, desired: true, rollout_to: None, differences }.text()
+            Comparison { process_guid, desired: true, rollout_to: None, differences }.text()
         };
         let known = sealed("k1", "a");
         for (file, shown) in [
@@ -269,22 +276,23 @@ mod tests {
         let web = fixtures::lrp("web", "shop", 3);
         let named =
             |name: &str| DesiredLrp { definition_id: DefinitionId::new(name).unwrap(), ..web.clone() };
-        assert!(between(&named("0123456789abcdef"), &web, false).is_same());
+        assert!(compare_lrps(&named("0123456789abcdef"), &web, false).is_same());
         let mut other = web.clone();
         Arc::make_mut(&mut other.definition).memory_mb += 1;
-        let found = between(&web, &other, false);
+        let found = compare_lrps(&web, &other, false);
         assert_eq!(found.rollout_to, Some(own_definition_id(&other)));
-        let fields =
-            |found: Compared| -> Vec<String> { found.differences.into_iter().map(|one| one.field).collect() };
+        let fields = |found: Comparison| -> Vec<String> {
+            found.differences.into_iter().map(|one| one.field).collect()
+        };
         assert_eq!(fields(found), ["memory_mb"]);
         other.definition_id = DefinitionId::new("v2").unwrap();
-        assert_eq!(fields(between(&web, &other, false)), ["definition_id", "memory_mb"]);
+        assert_eq!(fields(compare_lrps(&web, &other, false)), ["definition_id", "memory_mb"]);
         let as_process = DesiredLrp { definition_id: web.definition_id.clone(), ..other.clone() };
-        let found = between(&named("v1"), &as_process, true);
+        let found = compare_lrps(&named("v1"), &as_process, true);
         assert_eq!(found.rollout_to.as_ref().map(DefinitionId::as_str), Some("web"));
         assert_eq!(fields(found), ["definition_id", "memory_mb"]);
         let scaled = DesiredLrp { instances: 4, ..web.clone() };
-        let found = between(&web, &scaled, false);
+        let found = compare_lrps(&web, &scaled, false);
         assert!(
             found.rollout_to.is_none()
                 && found.text().ends_with("instances  3 -> 4\nnothing would be restarted")

@@ -9,40 +9,40 @@ use schemas::bus::Inbox;
 use schemas::names::ServiceId;
 
 use super::args::Global;
-use super::connect::{JournalPlace, data_folder, role};
+use super::connect::{JournalLocation, data_folder, role};
 use super::failure::{Exit, Failure};
 use crate::error::chain;
 use crate::launch;
 use crate::serve::{Nats, identity};
 
 /// Maximum time to wait for the stream of a NATS server.
-const STREAM: Duration = Duration::from_secs(5);
+const STREAM_WAIT: Duration = Duration::from_secs(5);
 
 /// Opens the journal for reading, from the selected NATS server or the data folder of a local cluster, which
-/// may be running. Appends are rejected by the local journal or by the permissions of a projector on the
-/// server.
+/// may be running. A local journal is opened read-only. On a NATS server, the permissions of a projector
+/// exclude appends.
 ///
 /// # Errors
 /// The journal does not exist or cannot be read.
 pub(crate) async fn read_journal(global: &Global) -> Result<Journal, Failure> {
-    let Some(folder) = data_folder(global) else { return of_nats(global, Inbox::Projector).await };
-    check_there(&folder)?;
-    Ok(Journal::Sqlite(Sqlite::open_to_read(&folder).await.map_err(failed)?))
+    let Some(folder) = data_folder(global) else { return open_nats(global, Inbox::Projector).await };
+    check_exists(&folder)?;
+    Ok(Journal::Sqlite(Sqlite::open_read_only(&folder).await.map_err(failed)?))
 }
 
-/// Opens the journal for inspection like [`read_journal`], but accepts a lost or damaged journal that no BBS
-/// would continue.
+/// Opens the journal for inspection like [`read_journal`], but also opens a journal with lost or damaged
+/// entries, which no BBS would continue.
 ///
 /// # Errors
 /// The journal does not exist or cannot be read.
 pub(crate) async fn inspect_journal(global: &Global) -> Result<Journal, Failure> {
     let Some(folder) = data_folder(global) else { return inspect_nats(global).await };
-    check_there(&folder)?;
+    check_exists(&folder)?;
     Ok(Journal::Sqlite(Sqlite::inspect(&folder).await.map_err(failed)?))
 }
 
 async fn inspect_nats(global: &Global) -> Result<Journal, Failure> {
-    let (nats, name, inbox) = who(global, Inbox::Projector)?;
+    let (nats, name, inbox) = connection_identity(global, Inbox::Projector)?;
     let connection = nats.connect(&name, &inbox).await?;
     Ok(Journal::JetStream(JetStream::inspect(connection).await.map_err(failed)?))
 }
@@ -51,31 +51,35 @@ async fn inspect_nats(global: &Global) -> Result<Journal, Failure> {
 ///
 /// # Errors
 /// The journal does not exist, another process has it open, or it cannot be written.
-pub(super) async fn to_write(global: &Global, place: JournalPlace) -> Result<Journal, Failure> {
+pub(super) async fn open_for_writing(global: &Global, place: JournalLocation) -> Result<Journal, Failure> {
     match place {
-        JournalPlace::Data(folder) => {
-            check_there(&folder)?;
+        JournalLocation::Data(folder) => {
+            check_exists(&folder)?;
             Ok(Journal::Sqlite(Sqlite::open(&folder).await.map_err(failed)?))
         }
-        JournalPlace::Nats => of_nats(global, Inbox::BbsWriter).await,
+        JournalLocation::Nats => open_nats(global, Inbox::BbsWriter).await,
     }
 }
 
-async fn of_nats(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<Journal, Failure> {
-    let (nats, name, inbox) = who(global, inbox)?;
+async fn open_nats(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<Journal, Failure> {
+    let (nats, name, inbox) = connection_identity(global, inbox)?;
     let settings = StreamSettings { create: false, ..StreamSettings::default() };
     let opened = nats.journal(&name, &inbox, &settings);
-    match tokio::time::timeout(STREAM, opened).await {
+    match tokio::time::timeout(STREAM_WAIT, opened).await {
         Ok(journal) => Ok(journal?),
         Err(_) => {
-            Err(Failure::new(Exit::Failed, "Journal", format!("no journal was found within {STREAM:?}")))
+            Err(Failure::new(Exit::Failed, "Journal", format!("no journal found within {STREAM_WAIT:?}")))
         }
     }
 }
 
 /// Returns the selected server, the name of the connection, and the inbox for replies.
-fn who(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<(Nats, String, Inbox), Failure> {
-    let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
+fn connection_identity(
+    global: &Global,
+    inbox: impl FnOnce(ServiceId) -> Inbox,
+) -> Result<(Nats, String, Inbox), Failure> {
+    let nats = launch::nats(global)
+        .ok_or_else(|| Failure::usage("no NATS server is set: pass --nats URL, or set MUSTER_NATS_URL"))?;
     let (id, _) = identity("operator")?;
     let name = format!("{id} at the journal");
     // The server grants an authenticated user its own inbox only.
@@ -98,11 +102,11 @@ fn who(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<(Nats,
     Ok((nats, name, inbox))
 }
 
-fn check_there(folder: &Path) -> Result<(), Failure> {
+fn check_exists(folder: &Path) -> Result<(), Failure> {
     if folder.join(::journal::FILE).is_file() {
         return Ok(());
     }
-    Err(Failure::not_found(format!("a journal in {}", folder.display())))
+    Err(Failure::not_found(format!("the journal in {}", folder.display())))
 }
 
 fn failed(error: JournalError) -> Failure {

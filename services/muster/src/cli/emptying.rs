@@ -1,5 +1,5 @@
-//! Waits until an evacuated cell is empty: no record names the cell, and its rep has left, which it does
-//! after its last container ended.
+//! Waits until an evacuated cell is empty: no record names the cell, and its rep has left the cluster. A rep
+//! leaves after its last container has ended.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::failure::{Exit, Failure};
 use super::find;
 use super::output::{Output, note};
 use super::progress::Bar;
-use super::words::{count, span};
+use super::words::{count, duration_text};
 
 /// Interval between polls of the cell.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Waits until a cell is empty, and prints its remaining work. Returns the reason for the cell's absence.
-pub(super) async fn wait(
+pub(super) async fn wait_until_empty(
     client: &Client,
     id: &CellId,
     after: Position,
@@ -27,27 +27,35 @@ pub(super) async fn wait(
     output: Output,
 ) -> Result<String, Failure> {
     let bar = Bar::new(output, format!("cell {id} is being evacuated"));
-    let emptied = timeout(limit.unwrap_or(Duration::MAX), until_empty(client, id, after, &bar));
+    let emptied = timeout(limit.unwrap_or(Duration::MAX), poll_until_empty(client, id, after, &bar));
     let emptied = tokio::select! {
         emptied = emptied => emptied,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
             drop(bar);
-            note(&format!("interrupted: the evacuation goes on; see muster cell show {id}"));
+            note(&format!("interrupted: the evacuation continues; see muster cell show {id}"));
             return Err(Failure::silent(Exit::Interrupted));
         }
     };
     emptied.unwrap_or_else(|_| {
-        let waited = span(limit.unwrap_or_default());
+        let waited = duration_text(limit.unwrap_or_default());
         let why = format!("cell {id} is not empty after {waited}");
-        let advice = format!("it goes on; see muster cell show {id}");
+        let advice = format!("the evacuation continues; see muster cell show {id}");
         Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why).advise(advice))
     })
 }
 
-async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -> Result<String, Failure> {
+async fn poll_until_empty(
+    client: &Client,
+    id: &CellId,
+    after: Position,
+    bar: &Bar,
+) -> Result<String, Failure> {
     // The client's read position includes the evacuation command, so every answer reflects it.
-    debug_assert!(client.seen().is_some_and(|seen| seen >= after), "an answer was seen");
+    debug_assert!(
+        client.seen().is_some_and(|seen| seen >= after),
+        "the client has read the evacuation command"
+    );
     let mut said = String::new();
     loop {
         let cell = find::cell(client, id).await?.row;
@@ -57,27 +65,27 @@ async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -
             return Ok(gone.clone());
         }
         if !cell.evacuation_wanted && cell.state != CellState::Evacuating && cell.gone.is_none() {
-            let why = format!("the evacuation of cell {id} was taken back");
+            let why = format!("the evacuation of cell {id} was canceled");
             return Err(Failure::new(Exit::Conflict, "Withdrawn", why));
         }
-        let line = left(&cell);
+        let line = remaining_work(&cell);
         if line != said {
-            bar.say(&line);
+            bar.print_line(&line);
         }
         bar.set(line.clone());
         said = line;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Describes the work that is left on a cell in one line.
-fn left(cell: &CellRow) -> String {
+fn remaining_work(cell: &CellRow) -> String {
     if (cell.instances, cell.tasks) == (0, 0) && cell.state == CellState::Evacuating {
-        return format!("cell {} still stops its last containers", cell.cell_id);
+        return format!("cell {} is stopping its last containers", cell.cell_id);
     }
     let waits = match (cell.gone.is_some(), (cell.state == CellState::Evacuating)) {
-        (true, _) => " (its rep is gone: what it held is being given up)",
-        (false, false) => " (its rep was not reached yet)",
+        (true, _) => " (the cell is absent: its remaining work is being removed)",
+        (false, false) => " (its rep has not been reached yet)",
         (false, true) => "",
     };
     format!(
@@ -91,13 +99,16 @@ fn left(cell: &CellRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::a_cell;
+    use crate::cli::rows::tests::example_cell;
 
     #[test]
     fn remaining_work_names_counts_and_reason() {
-        let asked = CellRow { evacuation_wanted: true, instances: 1, ..a_cell() };
-        assert_eq!(left(&asked), "cell c1 still holds 1 instance and 0 tasks (its rep was not reached yet)");
+        let asked = CellRow { evacuation_wanted: true, instances: 1, ..example_cell() };
+        assert_eq!(
+            remaining_work(&asked),
+            "cell c1 still holds 1 instance and 0 tasks (its rep has not been reached yet)"
+        );
         let evacuating = CellRow { state: CellState::Evacuating, instances: 0, ..asked };
-        assert_eq!(left(&evacuating), "cell c1 still stops its last containers");
+        assert_eq!(remaining_work(&evacuating), "cell c1 is stopping its last containers");
     }
 }

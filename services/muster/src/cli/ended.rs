@@ -2,53 +2,53 @@
 
 use std::time::Duration;
 
-use client::{Client, Only};
-use schemas::ended::How;
+use client::{Client, ListFilter};
+use schemas::ended::EndKind;
 use schemas::names::DefinitionId;
 use schemas::query::{EndedInstanceRow, EndedTaskRow};
 
 use super::describe;
 use super::failure::{Exit, Failure};
 use super::find;
-use super::output::Look;
+use super::output::RenderOptions;
 use super::table::{Cell, Table, facts};
-use super::words::{age, short, span};
+use super::words::{age, duration_text, short_id};
 
 /// Returns the table of ended instances.
-pub(crate) fn instances(rows: &[EndedInstanceRow], look: Look) -> Table {
-    let headers = ["INSTANCE", "ID", "CELL", "ENDED", "RAN", "HOW", "EXIT", "CRASHES", "NOTE"];
+pub(crate) fn instance_table(rows: &[EndedInstanceRow], look: RenderOptions) -> Table {
+    let headers = ["INSTANCE", "ID", "CELL", "ENDED", "RAN", "OUTCOME", "EXIT", "CRASHES", "NOTE"];
     let mut table = Table::new(&headers);
     for row in rows {
         table.row(vec![
             Cell::text(name(row)),
-            Cell::text(short(&row.instance_guid, look.full_ids)),
+            Cell::text(short_id(&row.instance_guid, look.full_ids)),
             Cell::text(&row.cell_id),
             Cell::text(format!("{} ago", age(look.now, row.ended_at))),
-            Cell::maybe(row.duration_ms.map(ran)),
-            Cell::state(state(row)),
-            Cell::maybe(row.exit_status),
-            if row.how == How::Crashed { Cell::number(row.crash_count) } else { Cell::None },
-            Cell::maybe(note(row)),
+            Cell::optional(row.duration_ms.map(format_duration)),
+            Cell::state(end_state(row)),
+            Cell::optional(row.exit_status),
+            if row.how == EndKind::Crashed { Cell::number(row.crash_count) } else { Cell::None },
+            Cell::optional(end_reason(row)),
         ]);
     }
     table
 }
 
 /// Formats an ended instance, including the command that shows its log.
-pub(crate) fn instance(row: &EndedInstanceRow, look: Look) -> String {
+pub(crate) fn describe_instance(row: &EndedInstanceRow, look: RenderOptions) -> String {
     let ended = format!("{} ({} ago), position {}", row.ended_at, age(look.now, row.ended_at), row.position);
-    let crashes = (row.how == How::Crashed).then(|| row.crash_count.to_string());
+    let crashes = (row.how == EndKind::Crashed).then(|| row.crash_count.to_string());
     facts(&[
         ("instance", name(row)),
         ("id", row.instance_guid.to_string()),
         ("domain", row.domain.to_string()),
-        ("state", state(row).to_owned()),
+        ("state", end_state(row).to_owned()),
         ("exit status", row.exit_status.map(|status| status.to_string()).unwrap_or_default()),
-        ("because", note(row).unwrap_or_default()),
+        ("reason", end_reason(row).unwrap_or_default()),
         ("crashes", crashes.unwrap_or_default()),
         ("started", row.started_at.map_or_else(|| "never RUNNING".to_owned(), |at| at.to_string())),
         ("ended", ended),
-        ("ran", row.duration_ms.map(ran).unwrap_or_default()),
+        ("ran", row.duration_ms.map(format_duration).unwrap_or_default()),
         ("cell", row.cell_id.to_string()),
         ("definition", row.definition_id.to_string()),
         ("log", format!("muster instance logs {}", row.instance_guid)),
@@ -56,7 +56,7 @@ pub(crate) fn instance(row: &EndedInstanceRow, look: Look) -> String {
 }
 
 /// Returns the table of ended tasks.
-pub(crate) fn tasks(rows: &[EndedTaskRow], look: Look) -> Table {
+pub(crate) fn task_table(rows: &[EndedTaskRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&["TASK", "DOMAIN", "OUTCOME", "CELL", "ENDED", "RAN", "RESOLVED", "NOTE"]);
     for row in rows {
         let note = row.failure_reason.as_ref().or(row.result.as_ref());
@@ -64,11 +64,11 @@ pub(crate) fn tasks(rows: &[EndedTaskRow], look: Look) -> Table {
             Cell::text(&row.task_guid),
             Cell::text(&row.domain),
             Cell::state(if row.failed { "FAILED" } else { "SUCCEEDED" }),
-            Cell::maybe(row.cell_id.as_ref()),
+            Cell::optional(row.cell_id.as_ref()),
             Cell::text(format!("{} ago", age(look.now, row.first_completed_at))),
-            Cell::maybe(row.duration_ms.map(ran)),
-            Cell::text(if row.resolved { "yes" } else { "no, in time" }),
-            Cell::maybe(note.filter(|note| !note.is_empty())),
+            Cell::optional(row.duration_ms.map(format_duration)),
+            Cell::text(if row.resolved { "yes" } else { "expired" }),
+            Cell::optional(note.filter(|note| !note.is_empty())),
         ]);
     }
     table
@@ -76,7 +76,7 @@ pub(crate) fn tasks(rows: &[EndedTaskRow], look: Look) -> Table {
 
 /// Returns the ended instance whose guid has this prefix or suffix. `None` if the history contains none.
 pub(crate) async fn find_instance(client: &Client, id: &str) -> Result<Option<EndedInstanceRow>, Failure> {
-    let rows = client.ended_instances(&Only::default(), None).await?.rows;
+    let rows = client.ended_instances(&ListFilter::default(), None).await?.rows;
     match find::pick("instance", id, rows, |row: &EndedInstanceRow| Some(row.instance_guid.to_string())) {
         Ok(row) => Ok(Some(row)),
         Err(failure) if failure.exit == Exit::NotFound => Ok(None),
@@ -84,49 +84,50 @@ pub(crate) async fn find_instance(client: &Client, id: &str) -> Result<Option<En
     }
 }
 
-/// Returns the name of the instance. It includes the definition unless that has the name of the process.
+/// Returns the name of the instance. The name includes the definition id unless this id equals the guid of
+/// the process.
 fn name(row: &EndedInstanceRow) -> String {
     let own = row.definition_id == DefinitionId::from(&row.process_guid);
     let definition = if own { String::new() } else { format!("@{}", row.definition_id) };
     format!("{}/{}{definition}", row.process_guid, row.index)
 }
 
-fn ran(millis: u64) -> String {
-    span(Duration::from_millis(millis))
+fn format_duration(millis: u64) -> String {
+    duration_text(Duration::from_millis(millis))
 }
 
 /// Returns the state that the instance ended in.
-const fn state(row: &EndedInstanceRow) -> &'static str {
+const fn end_state(row: &EndedInstanceRow) -> &'static str {
     match row.how {
-        How::Crashed if matches!(row.exit_status, Some(0)) => "EXITED",
-        How::Crashed => "CRASHED",
-        How::Stopped => "STOPPED",
-        How::CrashedStopping => "STOPPED (crashed)",
-        How::CellLost => "LOST",
-        How::Evacuated => "EVACUATED",
-        How::EvacuationExpired => "EVACUATED (too late)",
-        How::Displaced => "DISPLACED",
+        EndKind::Crashed if matches!(row.exit_status, Some(0)) => "EXITED",
+        EndKind::Crashed => "CRASHED",
+        EndKind::Stopped => "STOPPED",
+        EndKind::CrashedStopping => "STOPPED (crashed)",
+        EndKind::CellLost => "LOST",
+        EndKind::Evacuated => "EVACUATED",
+        EndKind::EvacuationExpired => "EVACUATED (timed out)",
+        EndKind::Displaced => "DISPLACED",
     }
 }
 
 /// Returns the reason for the end, if it is known.
-fn note(row: &EndedInstanceRow) -> Option<String> {
+fn end_reason(row: &EndedInstanceRow) -> Option<String> {
     if let Some(cause) = row.stop {
-        return Some(describe::ended(cause).to_owned());
+        return Some(describe::end_reason(cause).to_owned());
     }
     match row.how {
-        How::Crashed => row.reason.clone(),
-        How::Stopped | How::CrashedStopping | How::Evacuated => None,
-        How::CellLost => Some("its cell disappeared".to_owned()),
-        How::EvacuationExpired => Some("nothing ran in its place in time".to_owned()),
-        How::Displaced => Some("another container runs in its place".to_owned()),
+        EndKind::Crashed => row.reason.clone(),
+        EndKind::Stopped | EndKind::CrashedStopping | EndKind::Evacuated => None,
+        EndKind::CellLost => Some("its cell disappeared".to_owned()),
+        EndKind::EvacuationExpired => Some("no replacement ran in time".to_owned()),
+        EndKind::Displaced => Some("another container took its place".to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use schemas::Timestamp;
-    use schemas::actual::Ended;
+    use schemas::actual::StopReason;
     use schemas::container::Epoch;
     use schemas::names::{CellId, Domain, InstanceGuid, ProcessGuid};
     use schemas::subject::Position;
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    fn row(how: How, stop: Option<Ended>, exit_status: Option<i32>) -> EndedInstanceRow {
+    fn row(how: EndKind, stop: Option<StopReason>, exit_status: Option<i32>) -> EndedInstanceRow {
         EndedInstanceRow {
             process_guid: ProcessGuid::new("web").unwrap(),
             index: 0,
@@ -158,26 +159,30 @@ mod tests {
 
     #[test]
     fn end_state_and_reason_match_the_kind_of_end() {
-        let told = |row: &EndedInstanceRow| (state(row), note(row).unwrap_or_default());
+        let told = |row: &EndedInstanceRow| (end_state(row), end_reason(row).unwrap_or_default());
         let cases = [
-            (row(How::Crashed, None, Some(3)), "CRASHED", "Exited with status 3"),
-            (row(How::Crashed, None, Some(0)), "EXITED", "Exited with status 0"),
-            (row(How::Stopped, Some(Ended::Scale), None), "STOPPED", "fewer instances are desired"),
-            (row(How::Stopped, Some(Ended::RolloutFailed), None), "STOPPED", "its rollout gave it up"),
-            (row(How::Stopped, None, None), "STOPPED", ""),
+            (row(EndKind::Crashed, None, Some(3)), "CRASHED", "Exited with status 3"),
+            (row(EndKind::Crashed, None, Some(0)), "EXITED", "Exited with status 0"),
+            (row(EndKind::Stopped, Some(StopReason::Scale), None), "STOPPED", "fewer instances are desired"),
             (
-                row(How::CrashedStopping, Some(Ended::Removed), None),
+                row(EndKind::Stopped, Some(StopReason::RolloutFailed), None),
+                "STOPPED",
+                "its rollout gave up on it",
+            ),
+            (row(EndKind::Stopped, None, None), "STOPPED", ""),
+            (
+                row(EndKind::CrashedStopping, Some(StopReason::Removed), None),
                 "STOPPED (crashed)",
                 "the process was removed",
             ),
-            (row(How::CellLost, None, None), "LOST", "its cell disappeared"),
-            (row(How::Evacuated, None, None), "EVACUATED", ""),
+            (row(EndKind::CellLost, None, None), "LOST", "its cell disappeared"),
+            (row(EndKind::Evacuated, None, None), "EVACUATED", ""),
             (
-                row(How::EvacuationExpired, None, None),
-                "EVACUATED (too late)",
-                "nothing ran in its place in time",
+                row(EndKind::EvacuationExpired, None, None),
+                "EVACUATED (timed out)",
+                "no replacement ran in time",
             ),
-            (row(How::Displaced, None, None), "DISPLACED", "another container runs in its place"),
+            (row(EndKind::Displaced, None, None), "DISPLACED", "another container took its place"),
         ];
         for (row, state, note) in cases {
             assert_eq!(told(&row), (state, note.to_owned()));
@@ -186,8 +191,8 @@ mod tests {
 
     #[test]
     fn ended_instance_shows_the_command_for_its_log() {
-        let look = Look { now: Timestamp::from_millis(100_000), full_ids: false, colour: false };
-        let text = instance(&row(How::Crashed, None, Some(3)), look);
+        let look = RenderOptions { now: Timestamp::from_millis(100_000), full_ids: false, colour: false };
+        let text = describe_instance(&row(EndKind::Crashed, None, Some(3)), look);
         for line in [
             "instance     web/0",
             "exit status  3",
@@ -198,7 +203,7 @@ mod tests {
         }
         let v2 = EndedInstanceRow {
             definition_id: DefinitionId::new("v2").unwrap(),
-            ..row(How::Evacuated, None, None)
+            ..row(EndKind::Evacuated, None, None)
         };
         assert_eq!(name(&v2), "web/0@v2");
     }

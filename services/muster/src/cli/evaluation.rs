@@ -3,35 +3,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use client::{Client, Only};
+use client::{Client, ListFilter};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
 use schemas::names::{DecisionId, Domain, EvaluationId, TaskGuid};
 use schemas::placement::Eligibility;
-use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, RecordedEntry, Turn};
+use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, QueuePosition, RecordedEntry};
 use schemas::{Position, Timestamp};
 use serde::Serialize;
 
 use super::args::{EvaluationVerb, Global};
 use super::connect::connect;
-use super::describe::{canceled, placement, sentence, trigger_name, triggered_by};
-use super::events::{Decided, decided, end_of_log, known_of};
+use super::describe::{cancel_reason, placement, sentence, trigger_name, triggered_by};
+use super::events::{PositionedDecision, decisions_of, end_of_log, entries_about};
 use super::failure::{Exit, Failure};
 use super::find;
-use super::output::{Look, Output};
+use super::output::{Output, RenderOptions};
 use super::table::{Cell, Table, facts};
 use super::why::{describe, placements};
-use super::words::{age, count, one_line, short, time_of_day};
+use super::words::{age, count, one_line, short_id, time_of_day};
 
 /// Maximum number of links shown before and after an evaluation in its chain.
-const SHOWN: usize = 16;
+const MAX_LINKS: usize = 16;
 
 /// Evaluation with its chain, and the decisions that placed its instances.
 #[derive(Serialize)]
-struct Explained {
+struct EvaluationDetails {
     evaluation: EvaluationRow,
     chain: Vec<Link>,
-    decisions: Vec<Decided>,
+    decisions: Vec<PositionedDecision>,
 }
 
 /// Evaluation in a chain.
@@ -45,7 +45,7 @@ struct Link {
 
 /// Answer to a retry.
 #[derive(Serialize)]
-struct Retried {
+struct RetryAnswer {
     evaluation: EvaluationId,
     position: Position,
 }
@@ -55,43 +55,44 @@ pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Fai
     let client = connect(global).await?;
     match verb {
         EvaluationVerb::List { lrp, task, open, .. } => {
-            let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
+            let only = ListFilter { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
             let mut rows = client.evaluations(&only).await?.rows;
             rows.retain(|row| task.as_ref().is_none_or(|task| is_of_task(row, task)));
             rows.retain(|row| !open || row.evaluation.status.is_open());
             output.rows(&rows, table)
         }
         EvaluationVerb::Show { id, .. } => {
-            let evaluation = found(&client, &id, global).await?;
+            let evaluation = find_evaluation(&client, &id, global).await?;
             let entries = history(&client, &evaluation.subject).await?;
-            let known = of_subject(&client, &evaluation.subject).await?;
-            let all = decided(entries);
+            let known = stored_evaluations(&client, &evaluation.subject).await?;
+            let all = decisions_of(entries);
             let chain = chain(links(&all, known), evaluation.evaluation.id);
             let decisions = placements(&all, evaluation.evaluation.id);
-            output.one(&Explained { evaluation, chain, decisions }, text)
+            output.one(&EvaluationDetails { evaluation, chain, decisions }, text)
         }
         EvaluationVerb::Watch { id: None } => watch_all(&client, global, output).await,
         EvaluationVerb::Watch { id: Some(id) } => {
-            let evaluation = found(&client, &id, global).await?;
+            let evaluation = find_evaluation(&client, &id, global).await?;
             watch(&client, evaluation, output).await
         }
         EvaluationVerb::Retry { id } => {
-            let row = found(&client, &id, global).await?;
+            let row = find_evaluation(&client, &id, global).await?;
             let evaluation = row.evaluation.id;
             let client = client.in_domain(row.domain.clone());
             let done = match &row.subject {
                 EvaluationSubject::Process(guid) => client.retry_lrp(guid.clone(), evaluation).await,
                 EvaluationSubject::Task(guid) => client.retry_task(guid.clone(), evaluation).await,
             };
-            let done = done.map_err(|error| Failure::from(error).doing(format!("retry evaluation {id}")))?;
-            output.next(&Retried { evaluation, position: done.position }, |retried, look| {
-                format!("evaluation {} is tried again", short(&retried.evaluation, look.full_ids))
+            let done =
+                done.map_err(|error| Failure::from(error).while_doing(format!("retry evaluation {id}")))?;
+            output.next(&RetryAnswer { evaluation, position: done.position }, |retried, look| {
+                format!("evaluation {} is retried", short_id(&retried.evaluation, look.full_ids))
             })
         }
     }
 }
 
-async fn found(client: &Client, id: &str, global: &Global) -> Result<EvaluationRow, Failure> {
+async fn find_evaluation(client: &Client, id: &str, global: &Global) -> Result<EvaluationRow, Failure> {
     let evaluation = find::evaluation(client, id).await?;
     find::whose(global, format!("evaluation {id}"), evaluation.domain.clone())?;
     Ok(evaluation)
@@ -104,7 +105,7 @@ fn is_of_task(row: &EvaluationRow, task: &TaskGuid) -> bool {
     }
 }
 
-fn about(subject: &EvaluationSubject) -> String {
+fn filter_of(subject: &EvaluationSubject) -> String {
     match subject {
         EvaluationSubject::Process(guid) => format!("lrp:{guid}"),
         EvaluationSubject::Task(guid) => format!("task:{guid}"),
@@ -112,25 +113,28 @@ fn about(subject: &EvaluationSubject) -> String {
 }
 
 async fn history(client: &Client, subject: &EvaluationSubject) -> Result<Vec<RecordedEntry>, Failure> {
-    known_of(client, Some(&about(subject))).await
+    entries_about(client, Some(&filter_of(subject))).await
 }
 
 /// Returns the stored evaluations of a process or task.
-async fn of_subject(client: &Client, subject: &EvaluationSubject) -> Result<Vec<EvaluationRow>, Failure> {
+async fn stored_evaluations(
+    client: &Client,
+    subject: &EvaluationSubject,
+) -> Result<Vec<EvaluationRow>, Failure> {
     let process_guid = match subject {
         EvaluationSubject::Process(guid) => Some(guid.clone()),
         EvaluationSubject::Task(_) => None,
     };
-    let only = Only { domain: None, process_guid, cell_id: None };
+    let only = ListFilter { domain: None, process_guid, cell_id: None };
     let rows = client.evaluations(&only).await?.rows;
     Ok(rows.into_iter().filter(|row| row.subject == *subject).collect())
 }
 
 /// Returns a link for every evaluation in the history. The state is `Deleted` for evaluations that are no
 /// longer stored.
-fn links(all: &[Decided], known: Vec<EvaluationRow>) -> Vec<Link> {
+fn links(all: &[PositionedDecision], known: Vec<EvaluationRow>) -> Vec<Link> {
     let mut past = vec![];
-    for Decided { decision, .. } in all {
+    for PositionedDecision { decision, .. } in all {
         for event in &decision.events {
             if let Event::Evaluation(event) = event {
                 evaluation::fold(&mut past, event, &decision.stamp());
@@ -139,7 +143,7 @@ fn links(all: &[Decided], known: Vec<EvaluationRow>) -> Vec<Link> {
     }
     let mut known: BTreeMap<EvaluationId, EvaluationRow> =
         known.into_iter().map(|row| (row.evaluation.id, row)).collect();
-    let makers = makers(&past);
+    let makers = evaluations_by_decision(&past);
     let links = past.into_iter().map(|evaluation| {
         let caused_by = evaluation.caused_by.and_then(|decision| makers.get(&decision)).copied();
         let parent = evaluation.previous.or(caused_by).filter(|parent| *parent != evaluation.id);
@@ -152,7 +156,7 @@ fn links(all: &[Decided], known: Vec<EvaluationRow>) -> Vec<Link> {
 }
 
 /// Maps each decision to the evaluation that it created or joined.
-fn makers(all: &[Evaluation]) -> BTreeMap<DecisionId, EvaluationId> {
+fn evaluations_by_decision(all: &[Evaluation]) -> BTreeMap<DecisionId, EvaluationId> {
     let joined = all.iter().flat_map(|one| one.joined.iter().map(|joined| (joined.decision, one.id)));
     let made = all.iter().rev().map(|one| (one.decision, one.id));
     joined.chain(made).collect()
@@ -164,7 +168,7 @@ fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
         all.iter().map(|link| (link.evaluation.id, link.parent)).collect();
     let mut chain = BTreeSet::from([id]);
     let mut above = parents.get(&id).copied().flatten();
-    while let Some(parent) = above.filter(|parent| chain.len() <= SHOWN && chain.insert(*parent)) {
+    while let Some(parent) = above.filter(|parent| chain.len() <= MAX_LINKS && chain.insert(*parent)) {
         above = parents.get(&parent).copied().flatten();
     }
     let of = all.iter().find(|link| link.evaluation.id == id);
@@ -172,7 +176,7 @@ fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
     let mut behind = 0;
     for link in all.iter().filter(|link| link.evaluation.created_at >= since) {
         let is_behind = link.parent.is_some_and(|parent| chain.contains(&parent));
-        if is_behind && behind < SHOWN && chain.insert(link.evaluation.id) {
+        if is_behind && behind < MAX_LINKS && chain.insert(link.evaluation.id) {
             behind += 1;
         }
     }
@@ -180,7 +184,7 @@ fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
 }
 
 /// Formats the chain as a tree, with each evaluation below the one that it continues.
-fn tree(chain: &[Link], of: EvaluationId, look: Look) -> Vec<String> {
+fn tree(chain: &[Link], of: EvaluationId, look: RenderOptions) -> Vec<String> {
     let there: BTreeSet<EvaluationId> = chain.iter().map(|link| link.evaluation.id).collect();
     let roots = chain.iter().filter(|link| link.parent.is_none_or(|parent| !there.contains(&parent)));
     let mut lines = vec![];
@@ -195,7 +199,7 @@ fn branch(
     link: &Link,
     of: EvaluationId,
     (first, rest): (String, String),
-    look: Look,
+    look: RenderOptions,
     lines: &mut Vec<String>,
 ) {
     let one = &link.evaluation;
@@ -203,9 +207,9 @@ fn branch(
     let note = note(one).map(|note| format!(": {}", one_line(&note))).unwrap_or_default();
     lines.push(format!(
         "{first}{}  {} {}{note}{mark}",
-        short(&one.id, look.full_ids),
+        short_id(&one.id, look.full_ids),
         trigger_name(one.trigger),
-        link.state.word().to_uppercase(),
+        link.state.as_str().to_uppercase(),
     ));
     let children: Vec<&Link> = chain.iter().filter(|child| child.parent == Some(one.id)).collect();
     let last = children.len().saturating_sub(1);
@@ -216,21 +220,21 @@ fn branch(
 }
 
 /// Returns the table of evaluations.
-fn table(rows: &[EvaluationRow], look: Look) -> Table {
+fn table(rows: &[EvaluationRow], look: RenderOptions) -> Table {
     let mut table =
-        Table::new(&["EVALUATION", "OF", "DOMAIN", "CAUSE", "STATE", "PLACED", "LEFT", "AGE", "NOTE"]);
+        Table::new(&["EVALUATION", "TARGET", "DOMAIN", "CAUSE", "STATE", "PLACED", "LEFT", "AGE", "NOTE"]);
     for row in rows {
         let one = &row.evaluation;
         table.row(vec![
-            Cell::text(short(&one.id, look.full_ids)),
+            Cell::text(short_id(&one.id, look.full_ids)),
             Cell::text(&row.subject),
             Cell::text(&row.domain),
             Cell::text(trigger_name(one.trigger)),
-            Cell::state(row.state.word().to_uppercase()),
+            Cell::state(row.state.as_str().to_uppercase()),
             Cell::number(one.placed),
             Cell::number(row.left),
             Cell::text(age(look.now, one.created_at)),
-            Cell::maybe(note(one)),
+            Cell::optional(note(one)),
         ]);
     }
     table
@@ -242,7 +246,7 @@ fn note(one: &Evaluation) -> Option<String> {
         Status::Pending => one.wait.until().map(|until| format!("until {until}")),
         Status::Blocked { reason } | Status::Failed { reason } => Some(reason.clone()),
         Status::Complete => Some(placement(one.placed, one.queued, one.rejected, one.stopped)),
-        Status::Canceled { why } => Some(canceled(*why).to_owned()),
+        Status::Canceled { why } => Some(cancel_reason(*why).to_owned()),
     }
 }
 
@@ -253,22 +257,22 @@ fn unblocked_by(tried: &Eligibility) -> String {
     let room = match may {
         0 => None,
         _ if may == all => Some("room on any cell".to_owned()),
-        _ => Some(format!("room on a cell of {may} of the {} that were tried", count(all, "kind"))),
+        _ => Some(format!("room on a cell of {may} of the {} tried", count(all, "kind"))),
     };
-    let unseen = format!("a cell of a kind that was not there at position {}", tried.judged.0);
+    let unseen = format!("a cell of a kind that did not exist at position {}", tried.judged.0);
     let holds = if tried.escaped.len() == 1 { "holds" } else { "hold" };
     let escaped = (!tried.escaped.is_empty())
-        .then(|| format!("any cell once {} {holds} there", tried.escaped.join(" and ")));
+        .then(|| format!("any cell where {} {holds}", tried.escaped.join(" and ")));
     room.into_iter().chain([unseen]).chain(escaped).collect::<Vec<_>>().join(", or ")
 }
 
 /// Describes the position of an evaluation among the work that waits for a cell.
-fn turn(turn: Turn) -> String {
+fn describe_turn(turn: QueuePosition) -> String {
     let others = turn.waiting.saturating_sub(1);
-    format!("{} of {others} others that wait for a cell go before it", turn.before)
+    format!("{} of {others} other waiting items come first", turn.before)
 }
 
-fn text(explained: &Explained, look: Look) -> String {
+fn text(explained: &EvaluationDetails, look: RenderOptions) -> String {
     let row = &explained.evaluation;
     let one = &row.evaluation;
     let id = |id: Option<EvaluationId>| id.map(|id| id.to_string()).unwrap_or_default();
@@ -277,10 +281,10 @@ fn text(explained: &Explained, look: Look) -> String {
     let more = usize::try_from(one.joins).unwrap_or(usize::MAX).saturating_sub(joined.len());
     let more = if more > 0 { format!(", and {more} before") } else { String::new() };
     let joined = if joined.is_empty() { String::new() } else { joined.join(", ") + &more };
-    let state = row.state.word().to_uppercase();
+    let state = row.state.as_str().to_uppercase();
     let head = facts(&[
         ("evaluation", one.id.to_string()),
-        ("of", row.subject.to_string()),
+        ("target", row.subject.to_string()),
         ("domain", row.domain.to_string()),
         ("cause", format!("{} ({})", trigger_name(one.trigger), triggered_by(one.trigger))),
         ("joined by", joined),
@@ -288,7 +292,7 @@ fn text(explained: &Explained, look: Look) -> String {
         ("reason", note(one).map(|note| one_line(&note)).unwrap_or_default()),
         ("unblocked by", one.eligibility.as_deref().map(unblocked_by).unwrap_or_default()),
         ("left", row.left.to_string()),
-        ("turn", row.turn.map(turn).unwrap_or_default()),
+        ("turn", row.turn.map(describe_turn).unwrap_or_default()),
         ("deliveries", one.delivery.to_string()),
         ("created", format!("{} ({} ago)", one.created_at, age(look.now, one.created_at))),
         ("previous", id(one.previous)),
@@ -309,7 +313,7 @@ fn text(explained: &Explained, look: Look) -> String {
 /// Prints the changes of an evaluation until it ends.
 async fn watch(client: &Client, first: EvaluationRow, output: Output) -> Result<(), Failure> {
     let id = first.evaluation.id;
-    let mut events = client.events(end_of_log(client).await?).about(about(&first.subject));
+    let mut events = client.events(end_of_log(client).await?).about(filter_of(&first.subject));
     let (mut row, mut told) = (first, None);
     loop {
         if told.as_ref() != Some(&row) {
@@ -317,23 +321,23 @@ async fn watch(client: &Client, first: EvaluationRow, output: Output) -> Result<
             told = Some(row.clone());
         }
         if !row.evaluation.status.is_open() {
-            return ended(&row);
+            return result_of(&row);
         }
         events.next().await?;
         row = client.evaluation(id).await?.row;
     }
 }
 
-fn line(row: &EvaluationRow, look: Look) -> String {
+fn line(row: &EvaluationRow, look: RenderOptions) -> String {
     let one = &row.evaluation;
     let note = note(one).map(|note| format!(": {}", one_line(&note))).unwrap_or_default();
-    let state = row.state.word().to_uppercase();
-    let (at, name) = (time_of_day(look.now), short(&one.id, look.full_ids));
+    let state = row.state.as_str().to_uppercase();
+    let (at, name) = (time_of_day(look.now), short_id(&one.id, look.full_ids));
     format!("{at}  {name}  {} {state}, {} placed, {} left{note}", row.subject, one.placed, row.left)
 }
 
 /// Returns the result that determines the exit status for an evaluation.
-fn ended(row: &EvaluationRow) -> Result<(), Failure> {
+fn result_of(row: &EvaluationRow) -> Result<(), Failure> {
     let one = &row.evaluation;
     let name = one.id;
     let not_placed = |why: String| Err(Failure::new(Exit::NotPlaced, "NotPlaced", why));
@@ -348,13 +352,13 @@ fn ended(row: &EvaluationRow) -> Result<(), Failure> {
         }
         Status::Failed { reason } => {
             let child = one.next.or(one.blocked);
-            let goes_on = child.map(|child| format!("; evaluation {child} goes on")).unwrap_or_default();
+            let goes_on = child.map(|child| format!("; evaluation {child} continues")).unwrap_or_default();
             not_placed(format!("evaluation {name} failed: {reason}{goes_on}"))
         }
     }
 }
 
-fn is_in(aggregate: &Aggregate, domain: &Domain) -> bool {
+fn belongs_to(aggregate: &Aggregate, domain: &Domain) -> bool {
     match aggregate {
         Aggregate::Process { domain: of, .. }
         | Aggregate::Task { domain: of, .. }
@@ -369,8 +373,8 @@ async fn watch_all(client: &Client, global: &Global, output: Output) -> Result<(
     let mut events = client.events(end_of_log(client).await?);
     loop {
         let entry = events.next().await?;
-        for one in decided(vec![entry]) {
-            if global.domain.as_ref().is_some_and(|only| !is_in(&one.decision.aggregate, only)) {
+        for one in decisions_of(vec![entry]) {
+            if global.domain.as_ref().is_some_and(|only| !belongs_to(&one.decision.aggregate, only)) {
                 continue;
             }
             let about = one.decision.events.iter().filter(|event| matches!(event, Event::Evaluation(_)));
@@ -388,13 +392,14 @@ async fn watch_all(client: &Client, global: &Global, output: Output) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use schemas::evaluation::{Begin, Event, Trigger};
+    use schemas::evaluation::{Event, InitialStatus, Trigger};
     use schemas::names::ProcessGuid;
     use uuid::Uuid;
 
     use super::*;
 
-    const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
+    const LOOK: RenderOptions =
+        RenderOptions { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
 
     fn decision(number: u128) -> DecisionId {
         DecisionId(Uuid::from_u128(number))
@@ -402,23 +407,27 @@ mod tests {
 
     fn stamp(number: u128, cause: Option<u128>) -> schemas::entry::Stamp {
         let at = Timestamp::from_millis(53_000);
-        let stamp = schemas::entry::Stamp::beginning(decision(number), at);
+        let stamp = schemas::entry::Stamp::root(decision(number), at);
         schemas::entry::Stamp { cause: cause.map(decision), correlation: decision(1), ..stamp }
     }
 
     /// Two of three instances are placed, and one of them crashes later.
-    fn story() -> Vec<Evaluation> {
-        let id = |number| EvaluationId::of(decision(number), 0);
+    fn sample_evaluations() -> Vec<Evaluation> {
+        let id = |number| EvaluationId::from_decision(decision(number), 0);
         let created = |trigger, begin, previous| Event::Created { number: 0, trigger, begin, previous };
         let reason = "insufficient resources: memory".to_owned();
         let complete =
             Event::Completed { evaluation: id(1), placed: 2, queued: 1, rejected: 0, blocked: None };
         let mut all = vec![];
         for (number, cause, event) in [
-            (1, None, created(Trigger::Desire, Begin::Pending, None)),
-            (2, Some(1), created(Trigger::Queued, Begin::Blocked { reason, eligibility: None }, Some(id(1)))),
+            (1, None, created(Trigger::Desire, InitialStatus::Pending, None)),
+            (
+                2,
+                Some(1),
+                created(Trigger::Queued, InitialStatus::Blocked { reason, eligibility: None }, Some(id(1))),
+            ),
             (3, Some(1), complete),
-            (4, Some(1), created(Trigger::Crash, Begin::Pending, None)),
+            (4, Some(1), created(Trigger::Crash, InitialStatus::Pending, None)),
         ] {
             evaluation::fold(&mut all, &event, &stamp(number, cause));
         }
@@ -437,14 +446,14 @@ mod tests {
                 escaped: escaped.iter().map(ToString::to_string).collect(),
             })
         };
-        let unseen = "a cell of a kind that was not there at position 41";
+        let unseen = "a cell of a kind that did not exist at position 41";
         assert_eq!(tried(&[1, 2], &[], 0, &[]), format!("room on any cell, or {unseen}"));
         assert_eq!(tried(&[], &[1], 0, &[]), unseen);
         assert_eq!(
             tried(&[1], &[2], 1, &["distinct_cell", "unique.hostname = a"]),
             format!(
-                "room on a cell of 1 of the 3 kinds that were tried, or {unseen}, or any cell once distinct_cell and \
-                 unique.hostname = a hold there"
+                "room on a cell of 1 of the 3 kinds tried, or {unseen}, or any cell where distinct_cell and \
+                 unique.hostname = a hold"
             )
         );
     }
@@ -454,37 +463,37 @@ mod tests {
         let row = |one: Evaluation| EvaluationRow {
             subject: EvaluationSubject::Process(ProcessGuid::new("web").unwrap()),
             domain: Domain::new("shop").unwrap(),
-            state: EvaluationState::of(&one, LOOK.now, true),
+            state: EvaluationState::from_evaluation(&one, LOOK.now, true),
             left: u32::from(one.status.is_open()),
             turn: None,
             evaluation: one,
         };
-        let rows: Vec<EvaluationRow> = story().into_iter().map(row).collect();
+        let rows: Vec<EvaluationRow> = sample_evaluations().into_iter().map(row).collect();
         assert_eq!(
             table(&rows, LOOK).render(false),
-            "EVALUATION   OF            DOMAIN   CAUSE                      STATE        PLACED   LEFT   AGE   NOTE\n\
-             00000001     process web   shop     desired                    COMPLETE          2      0   7s    2 placed, 1 left waiting for room\n\
-             00000002     process web   shop     something found no place   BLOCKED           0      1   7s    insufficient resources: memory\n\
-             00000004     process web   shop     a crash                    SCHEDULING        0      1   7s    -"
+            "EVALUATION   TARGET        DOMAIN   CAUSE                      STATE        PLACED   LEFT   AGE   NOTE\n\
+             00000001     process web   shop     desired                    COMPLETE          2      0   7s    2 placed, 1 waiting for room\n\
+             00000002     process web   shop     work could not be placed   BLOCKED           0      1   7s    insufficient resources: memory\n\
+             00000004     process web   shop     crash                      SCHEDULING        0      1   7s    -"
         );
     }
 
     #[test]
     fn chain_is_shown_as_a_tree_of_continuations() {
-        let makers = makers(&story());
-        let links = story().into_iter().map(|evaluation| Link {
-            state: EvaluationState::of(&evaluation, LOOK.now, true),
+        let makers = evaluations_by_decision(&sample_evaluations());
+        let links = sample_evaluations().into_iter().map(|evaluation| Link {
+            state: EvaluationState::from_evaluation(&evaluation, LOOK.now, true),
             parent: evaluation.previous.or_else(|| makers.get(&evaluation.caused_by?).copied()),
             evaluation,
         });
-        let of = EvaluationId::of(decision(2), 0);
+        let of = EvaluationId::from_decision(decision(2), 0);
         let chain = chain(links.collect(), of);
         assert_eq!(
             tree(&chain, of, LOOK),
             [
-                "00000001  desired COMPLETE: 2 placed, 1 left waiting for room",
-                "├─ 00000002  something found no place BLOCKED: insufficient resources: memory <",
-                "└─ 00000004  a crash SCHEDULING",
+                "00000001  desired COMPLETE: 2 placed, 1 waiting for room",
+                "├─ 00000002  work could not be placed BLOCKED: insufficient resources: memory <",
+                "└─ 00000004  crash SCHEDULING",
             ]
         );
     }

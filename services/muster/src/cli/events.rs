@@ -4,40 +4,40 @@ use std::ops::ControlFlow;
 
 use client::Client;
 use schemas::entry::Event;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::DefinitionId;
-use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry, is_about};
+use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry, is_target};
 use schemas::{Decision, Position};
 use serde::Serialize;
 
-use super::altered::{Thing, altered};
+use super::altered::{HistoryTarget, decision_changes};
 use super::args::{EventsVerb, Format, Global, History};
 use super::changes::{Change, Noun};
 use super::connect::connect;
-use super::describe::{sentence, sentences, who};
+use super::describe::{actor, sentence, sentences};
 use super::failure::{Exit, Failure};
-use super::find::Which;
-use super::output::{Look, Output, note};
+use super::find::InstanceSelector;
+use super::output::{Output, RenderOptions, note};
 use super::table::{Cell, Table};
 use super::words::one_line;
 use super::{find, rows};
 
 /// Number of entries per request.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// Decision with its position in the log.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Decided {
+pub(crate) struct PositionedDecision {
     /// Position of the entry that contains the decision.
     pub(crate) position: Position,
     pub(crate) decision: Decision,
 }
 
-/// Decision in a history, with the changes that it made to the history's target.
+/// Decision in a history, with the changes that it made to the object whose history is shown.
 #[derive(Clone, Debug, Serialize)]
-struct Told {
+struct HistoryRow {
     #[serde(flatten)]
-    decided: Decided,
+    decided: PositionedDecision,
     changed: Vec<Change>,
 }
 
@@ -67,35 +67,39 @@ pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure
     }
 }
 
-/// Returns the position of the last entry, or of the last entry at the past moment that is shown.
+/// Returns the position of the last entry in the log. With `--as-of`, returns the position of the last entry
+/// at that moment.
 pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
-    if client.asks_as_of().is_some() {
+    if client.query_moment().is_some() {
         return Ok(client.cluster().await?.position);
     }
     let read = ReadEvents { limit: Some(1), ..ReadEvents::default() };
     Ok(client.read_events(&read).await?.end)
 }
 
-/// Returns the entries about a target, or all entries, up to the moment that is shown.
-pub(crate) async fn known_of(client: &Client, about: Option<&str>) -> Result<Vec<RecordedEntry>, Failure> {
-    let until = match client.asks_as_of() {
+/// Returns the entries about a target, or all entries, up to the moment of `--as-of`.
+pub(crate) async fn entries_about(
+    client: &Client,
+    about: Option<&str>,
+) -> Result<Vec<RecordedEntry>, Failure> {
+    let until = match client.query_moment() {
         Some(AsOf::Position(position)) => position,
         Some(AsOf::Time(_) | AsOf::Ago(_)) | None => Position(u64::MAX),
     };
     Ok(client.history_until(Position(0), until, about).await?.0)
 }
 
-/// Returns the events that a command was decided with. Empty if the command changed nothing.
-pub(crate) async fn events_of(client: &Client, about: &str, done: &Done) -> Result<Vec<Event>, Failure> {
+/// Returns the events that the BBS recorded for a command. The list is empty if the command changed nothing.
+pub(crate) async fn events_of(client: &Client, about: &str, done: &Ack) -> Result<Vec<Event>, Failure> {
     let after = Position(done.position.0.saturating_sub(1));
     let read = ReadEvents { after, limit: Some(1), wait_ms: None, about: Some(about.to_owned()) };
     let entries = client.read_events(&read).await?.entries;
-    let is_it = |one: &Decided| {
+    let is_it = |one: &PositionedDecision| {
         one.position == done.position
             && one.decision.version == done.version
-            && is_about(&one.decision.aggregate, about)
+            && is_target(&one.decision.aggregate, about)
     };
-    let found = decided(entries).into_iter().find(is_it);
+    let found = decisions_of(entries).into_iter().find(is_it);
     Ok(found.map(|one| one.decision.events).unwrap_or_default())
 }
 
@@ -113,7 +117,7 @@ async fn tail(
         let entry = tokio::select! {
             entry = events.next() => entry?,
             interrupted = tokio::signal::ctrl_c() => {
-                note(&format!("go on with muster events tail --after {}", events.position()));
+                note(&format!("continue with muster events tail --after {}", events.position()));
                 return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
             }
         };
@@ -134,12 +138,13 @@ async fn list(
         }
         Format::Table | Format::Jsonl | Format::Csv => {}
     }
-    each(client, after, about, |entry| output.stream(&entry, lines).map(ControlFlow::Continue)).await
+    for_each_entry(client, after, about, |entry| output.stream(&entry, lines).map(ControlFlow::Continue))
+        .await
 }
 
 /// Passes the entries after a position to `take`, until it returns `Break`. The entries are read page by page
 /// and not collected, because a log can be arbitrarily long.
-pub(crate) async fn each(
+pub(crate) async fn for_each_entry(
     client: &Client,
     after: Position,
     about: Option<String>,
@@ -147,7 +152,7 @@ pub(crate) async fn each(
 ) -> Result<(), Failure> {
     let mut after = after;
     loop {
-        let read = ReadEvents { after, limit: Some(PAGE), wait_ms: None, about: about.clone() };
+        let read = ReadEvents { after, limit: Some(PAGE_SIZE), wait_ms: None, about: about.clone() };
         let page = client.read_events(&read).await?;
         for entry in page.entries {
             if take(entry)?.is_break() {
@@ -162,12 +167,12 @@ pub(crate) async fn each(
 }
 
 /// Formats an entry as lines with position, time, actor and sentence.
-pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
+pub(crate) fn lines(entry: &RecordedEntry, look: RenderOptions) -> String {
     let position = entry.position;
     match &entry.entry {
         ReadEntry::Known(known) => {
             let line = |decision: &Decision| {
-                let head = format!("{position:>6}  {}  {:<18}", decision.at, who(&decision.actor));
+                let head = format!("{position:>6}  {}  {:<18}", decision.at, actor(&decision.actor));
                 let shown = sentences(decision, look.full_ids).into_iter();
                 shown.map(|sentence| format!("{head}  {sentence}")).collect::<Vec<_>>()
             };
@@ -190,7 +195,7 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
         }
         History::Periodic { guid } => ("periodic task", Noun::Periodic, guid.to_string(), None),
         History::Cell { id } => ("cell", Noun::Cell, id.to_string(), None),
-        History::Instance { id } => match find::split(&id)? {
+        History::Instance { id } => match find::parse_selector(&id)? {
             Some(which) => ("instance", Noun::Instance, id, Some(which)),
             None => return history_of_container(&client, &id, output).await,
         },
@@ -198,54 +203,57 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
     let what = format!("{what} {id}");
     let about = match &which {
         Some(which) => format!("lrp:{}", which.process),
-        None => format!("{}:{id}", noun.word()),
+        None => format!("{}:{id}", noun.filter_kind()),
     };
-    let thing = Thing { noun, id };
-    let decided = decided(client.history(Position(0), Some(&about)).await?.0);
-    let altered = altered(&decided, &thing);
-    let touched = |decided: &Decided| which.as_ref().is_none_or(|which| touches(decided, which));
+    let thing = HistoryTarget { noun, id };
+    let decided = decisions_of(client.history(Position(0), Some(&about)).await?.0);
+    let altered = decision_changes(&decided, &thing);
+    let touched = |decided: &PositionedDecision| which.as_ref().is_none_or(|which| concerns(decided, which));
     let all = decided.into_iter().zip(altered).filter(|(decided, _)| touched(decided));
-    let shown: Vec<Told> = all.map(|(decided, changed)| Told { decided, changed }).collect();
+    let shown: Vec<HistoryRow> = all.map(|(decided, changed)| HistoryRow { decided, changed }).collect();
     if shown.is_empty() {
-        return Err(unknown(&what));
+        return Err(no_history(&what));
     }
-    output.rows(&shown, |told, look| table(told, which.as_ref().map_or(Of::All, Of::Instance), look))
+    output.rows(&shown, |told, look| {
+        table(told, which.as_ref().map_or(EventFilter::All, EventFilter::Instance), look)
+    })
 }
 
-fn unknown(what: &str) -> Failure {
-    Failure::new(Exit::NotFound, "ResourceNotFound", format!("the log holds nothing about {what}"))
+fn no_history(what: &str) -> Failure {
+    Failure::new(Exit::NotFound, "ResourceNotFound", format!("the log has no entries about {what}"))
 }
 
-/// Prints the decisions about one container, which may be long gone. This reads the whole log.
+/// Prints the decisions about one container. The container may have ended long ago, so this reads the whole
+/// log.
 async fn history_of_container(client: &Client, part: &str, output: Output) -> Result<(), Failure> {
-    find::check_fragment("instance", part, find::INSTANCE)?;
-    let all = decided(client.history(Position(0), None).await?.0);
+    find::check_fragment("instance", part, find::INSTANCE_FORMS)?;
+    let all = decisions_of(client.history(Position(0), None).await?.0);
     let mut guids: Vec<String> = vec![];
-    for guid in all.iter().flat_map(|decided| &decided.decision.events).filter_map(container) {
+    for guid in all.iter().flat_map(|decided| &decided.decision.events).filter_map(container_guid) {
         if find::matches(&guid, part) && !guids.contains(&guid) {
             guids.push(guid);
         }
     }
     match &guids[..] {
-        [] => Err(unknown(&format!("a container {part}"))),
+        [] => Err(no_history(&format!("container {part}"))),
         [guid] => {
-            let of = |decided: &Decided| {
-                decided.decision.events.iter().any(|event| container(event).as_ref() == Some(guid))
+            let of = |decided: &PositionedDecision| {
+                decided.decision.events.iter().any(|event| container_guid(event).as_ref() == Some(guid))
             };
-            let told = |decided| Told { decided, changed: vec![] };
-            let shown: Vec<Told> = all.into_iter().filter(of).map(told).collect();
-            output.rows(&shown, |decided, look| table(decided, Of::Container(guid), look))
+            let told = |decided| HistoryRow { decided, changed: vec![] };
+            let shown: Vec<HistoryRow> = all.into_iter().filter(of).map(told).collect();
+            output.rows(&shown, |decided, look| table(decided, EventFilter::Container(guid), look))
         }
         several => {
             let why =
-                format!("{part} is the beginning or end of {} ids: {}", several.len(), several.join(", "));
-            Err(Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it"))
+                format!("ambiguous id {part}: it matches {} ids: {}", several.len(), several.join(", "));
+            Err(Failure::new(Exit::Usage, "Ambiguous", why).advise("use more characters of the id"))
         }
     }
 }
 
 /// Returns the guid of the container that an event names.
-pub(crate) fn container(event: &Event) -> Option<String> {
+pub(crate) fn container_guid(event: &Event) -> Option<String> {
     use schemas::{actual, evacuating, task};
     let by = match event {
         Event::Actual(event) => match event {
@@ -278,25 +286,25 @@ pub(crate) fn container(event: &Event) -> Option<String> {
 
 /// Returns the decisions of entries, in order. Entries that this program cannot read are skipped; `muster
 /// events` shows them.
-pub(crate) fn decided(entries: Vec<RecordedEntry>) -> Vec<Decided> {
+pub(crate) fn decisions_of(entries: Vec<RecordedEntry>) -> Vec<PositionedDecision> {
     let of = |recorded: RecordedEntry| {
         let position = recorded.position;
         let decisions = match recorded.entry {
             ReadEntry::Known(entry) => entry.decisions,
             ReadEntry::Unknown { .. } => vec![],
         };
-        decisions.into_iter().map(move |decision| Decided { position, decision })
+        decisions.into_iter().map(move |decision| PositionedDecision { position, decision })
     };
     entries.into_iter().flat_map(of).collect()
 }
 
 /// Returns `true` if a decision concerns an index, or one definition at that index.
-fn touches(decided: &Decided, which: &Which) -> bool {
-    decided.decision.events.iter().any(|event| is_of(event, which.index, which.definition.as_ref()))
+fn concerns(decided: &PositionedDecision, which: &InstanceSelector) -> bool {
+    decided.decision.events.iter().any(|event| event_concerns(event, which.index, which.definition.as_ref()))
 }
 
 /// Returns `true` if an event concerns an index, restricted to one definition if `definition` is set.
-pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
+pub(crate) fn event_concerns(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
     use schemas::evacuating;
     let meant = |id: &DefinitionId| definition.is_none_or(|definition| definition == id);
     match event {
@@ -322,29 +330,29 @@ pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>
 
 /// Filter for the events of a decision.
 #[derive(Clone, Copy, Debug)]
-enum Of<'a> {
+enum EventFilter<'a> {
     All,
-    Instance(&'a Which),
+    Instance(&'a InstanceSelector),
     Container(&'a str),
 }
 
-impl Of<'_> {
+impl EventFilter<'_> {
     fn includes(self, event: &Event) -> bool {
         match self {
             Self::All => true,
-            Self::Instance(which) => is_of(event, which.index, which.definition.as_ref()),
-            Self::Container(guid) => container(event).as_deref() == Some(guid),
+            Self::Instance(which) => event_concerns(event, which.index, which.definition.as_ref()),
+            Self::Container(guid) => container_guid(event).as_deref() == Some(guid),
         }
     }
 }
 
 /// Returns the table of a history: time, position, event, actor, reason and changed fields.
-fn table(told: &[Told], of: Of<'_>, look: Look) -> Table {
+fn table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
     let same = |id| told.iter().map(|told| &told.decided).find(move |other| other.decision.id == id);
     let place = |id| same(id).map(|other| other.position);
     let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO", "WHY", "CHANGED"]);
-    for Told { decided: Decided { position, decision }, changed } in told {
-        let mut changed = Some(changed.iter().map(Change::in_short).collect::<Vec<_>>().join("; "));
+    for HistoryRow { decided: PositionedDecision { position, decision }, changed } in told {
+        let mut changed = Some(changed.iter().map(Change::summary).collect::<Vec<_>>().join("; "));
         let why = match (&decision.reason, decision.cause) {
             (Some(reason), _) => Cell::text(format!("\"{reason}\"")),
             (None, Some(cause)) => {
@@ -359,9 +367,9 @@ fn table(told: &[Told], of: Of<'_>, look: Look) -> Table {
             events.map(|event| sentence(decision, event, look.full_ids)).collect()
         };
         for what in shown {
-            let (time, by) = (Cell::text(decision.at), Cell::text(who(&decision.actor)));
+            let (time, by) = (Cell::text(decision.at), Cell::text(actor(&decision.actor)));
             let fields = changed.take().filter(|fields| !fields.is_empty());
-            let fields = Cell::maybe(fields);
+            let fields = Cell::optional(fields);
             table.row(vec![time, Cell::number(position), Cell::text(what), by, why.clone(), fields]);
         }
     }
@@ -370,7 +378,7 @@ fn table(told: &[Told], of: Of<'_>, look: Look) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use schemas::actual::{self, Unclaimed};
+    use schemas::actual::{self, UnclaimReason};
     use schemas::names::{EntryId, ProcessGuid};
     use schemas::{Entry, Indices, Place, Places, Timestamp};
 
@@ -394,7 +402,7 @@ mod tests {
         Event::Actual(actual::Event::Created { places: Places { indices, definition_id: definition(name) } })
     }
 
-    fn story() -> Vec<RecordedEntry> {
+    fn sample_entries() -> Vec<RecordedEntry> {
         let mut desired = decision(1, client(), vec![created(Indices::below(2), "web")]);
         desired.reason = Some("launch".into());
         let place = |index| Place::new(index, definition("web"));
@@ -405,40 +413,41 @@ mod tests {
         };
         let mut claimed = decision(2, client(), vec![Event::Actual(claim(0)), Event::Actual(claim(1))]);
         claimed.cause = Some(desired.id);
-        let lost = actual::Event::Unclaimed { places: place(1).into(), cause: Unclaimed::CellLost };
+        let lost = actual::Event::Unclaimed { places: place(1).into(), cause: UnclaimReason::CellLost };
         vec![
             recorded(4, vec![desired]),
             recorded(6, vec![claimed, decision(3, client(), vec![Event::Actual(lost)])]),
         ]
     }
 
-    const LOOK: Look = Look { now: Timestamp(0), full_ids: false, colour: false };
+    const LOOK: RenderOptions = RenderOptions { now: Timestamp(0), full_ids: false, colour: false };
 
     #[test]
     fn history_shows_time_position_event_actor_and_reason() {
-        let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition: None };
-        let all = decided(story());
-        let thing = Thing { noun: Noun::Instance, id: "web/1@web".into() };
-        let altered = altered(&all, &thing);
-        let shown: Vec<Told> =
-            all.into_iter().zip(altered).map(|(decided, changed)| Told { decided, changed }).collect();
+        let which =
+            InstanceSelector { process: ProcessGuid::new("web").unwrap(), index: 1, definition: None };
+        let all = decisions_of(sample_entries());
+        let thing = HistoryTarget { noun: Noun::Instance, id: "web/1@web".into() };
+        let altered = decision_changes(&all, &thing);
+        let shown: Vec<HistoryRow> =
+            all.into_iter().zip(altered).map(|(decided, changed)| HistoryRow { decided, changed }).collect();
         assert_eq!(
-            table(&shown, Of::Instance(&which), LOOK).render(false),
-            "TIME                       POSITION   WHAT                                              WHO               WHY        CHANGED\n\
-             1970-01-01T00:00:01.000Z          4   web/0-1: created, to be placed                    client shop/ada   \"launch\"   appeared, UNCLAIMED\n\
-             1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)         client shop/ada   after 4    cell_id - → c1, instance_guid - → 00000000-0000-0000-0000-000000000008, state UNCLAIMED → CLAIMED\n\
-             1970-01-01T00:00:03.000Z          6   web/1: to be placed again: its cell disappeared   client shop/ada   -          cell_id c1 → -, instance_guid 00000000-0000-0000-0000-000000000008 → -, state CLAIMED → UNCLAIMED"
+            table(&shown, EventFilter::Instance(&which), LOOK).render(false),
+            "TIME                       POSITION   WHAT                                                  WHO               WHY        CHANGED\n\
+             1970-01-01T00:00:01.000Z          4   web/0-1: created, waiting for placement               client shop/ada   \"launch\"   appeared, UNCLAIMED\n\
+             1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)             client shop/ada   after 4    cell_id - → c1, instance_guid - → 00000000-0000-0000-0000-000000000008, state UNCLAIMED → CLAIMED\n\
+             1970-01-01T00:00:03.000Z          6   web/1: waiting for placement (its cell disappeared)   client shop/ada   -          cell_id c1 → -, instance_guid 00000000-0000-0000-0000-000000000008 → -, state CLAIMED → UNCLAIMED"
         );
     }
 
     #[test]
     fn history_can_be_limited_to_one_definition() {
         let again = decision(4, client(), vec![created(Indices::from(1), "v2")]);
-        let all = decided([story(), vec![recorded(8, vec![again])]].concat());
+        let all = decisions_of([sample_entries(), vec![recorded(8, vec![again])]].concat());
         let history = |name: Option<&str>| {
             let definition = name.map(definition);
-            let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition };
-            let shown = all.iter().filter(|decided| touches(decided, &which));
+            let which = InstanceSelector { process: ProcessGuid::new("web").unwrap(), index: 1, definition };
+            let shown = all.iter().filter(|decided| concerns(decided, &which));
             shown.map(|decided| decided.decision.version).collect::<Vec<_>>()
         };
         assert_eq!(history(None), [1, 2, 3, 4]);
@@ -449,26 +458,23 @@ mod tests {
 
     #[test]
     fn container_history_shows_only_its_events() {
-        let told = |decided| Told { decided, changed: vec![] };
-        let all: Vec<Told> = decided(story()).into_iter().map(told).collect();
+        let told = |decided| HistoryRow { decided, changed: vec![] };
+        let all: Vec<HistoryRow> = decisions_of(sample_entries()).into_iter().map(told).collect();
         let guid = by(7, "c1").instance_guid.to_string();
-        assert_eq!(table(&all, Of::Container(&guid), LOOK).render(false).lines().count(), 2);
+        assert_eq!(table(&all, EventFilter::Container(&guid), LOOK).render(false).lines().count(), 2);
     }
 
     #[test]
     fn entry_is_formatted_with_one_line_per_event() {
         assert_eq!(
-            lines(&story()[0], LOOK),
-            "     4  1970-01-01T00:00:01.000Z  client shop/ada     web/0-1: created, to be placed"
+            lines(&sample_entries()[0], LOOK),
+            "     4  1970-01-01T00:00:01.000Z  client shop/ada     web/0-1: created, waiting for placement"
         );
         let unknown = RecordedEntry {
             position: Position(9),
             subject: "muster.event.lrp.3".into(),
-            entry: ReadEntry::Unknown { why: "entry is of format 2".into(), raw: "{}".into() },
+            entry: ReadEntry::Unknown { why: "entry has format 2".into(), raw: "{}".into() },
         };
-        assert_eq!(
-            lines(&unknown, LOOK),
-            "     9  unknown entry on muster.event.lrp.3: entry is of format 2"
-        );
+        assert_eq!(lines(&unknown, LOOK), "     9  unknown entry on muster.event.lrp.3: entry has format 2");
     }
 }

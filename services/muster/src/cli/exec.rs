@@ -1,7 +1,7 @@
 //! `muster instance exec`: runs an additional program in the container of an instance.
 //!
-//! Input and output travel in separate messages at the same time. Each message contains its sender's byte
-//! offset, so lost data is sent again.
+//! Input and output travel in separate messages at the same time. Each message contains the byte offset that
+//! its sender has reached, so data of a lost message is sent again.
 
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use client::{Client, Error};
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use data_encoding::BASE64;
-use schemas::exec::{Exec, ExecEnd, Stream, Talk, Talked, Terminal, TerminalSize, Written};
-use schemas::limits::{TALK_BYTES, TALK_WAIT_MS};
+use schemas::exec::{Exec, ExecEnd, ExecIo, ExecIoReply, OutputChunk, Stream, Terminal, TerminalSize};
+use schemas::limits::{EXEC_IO_BYTES, EXEC_IO_WAIT_MS};
 use schemas::names::{CellId, RequestId};
 use schemas::query::InstanceRow;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,31 +19,31 @@ use tokio::time::{Instant, sleep};
 
 use super::args::{ExecArgs, Global};
 use super::failure::{Exit, Failure};
-use super::find::{self, Found};
+use super::find::{self, FoundInstance};
 use super::instance::no_container;
 use super::output;
 
-/// Maximum time to retry a message without an answer. Default of `--timeout` here.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before such a retry.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum time to retry an unanswered message. Default of `--timeout` for this command.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before an unanswered message is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before more input is sent to a program that has not read the previous input.
-const FULL_PAUSE: Duration = Duration::from_millis(50);
+const INPUT_FULL_PAUSE: Duration = Duration::from_millis(50);
 /// Pause before a retry if the cell does not know the program yet.
-const BEGIN_PAUSE: Duration = Duration::from_millis(10);
+const START_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of bytes per read of standard input.
 const READ_BYTES: usize = 32 * 1024;
 /// Size of a terminal that does not report its size.
-const USUAL_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
+const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
 /// Terminal type if `TERM` is not set.
-const USUAL_KIND: &str = "xterm";
+const DEFAULT_TERM: &str = "xterm";
 /// Control character (Ctrl-D) that ends the input of a program on a terminal.
-const END_OF_TYPING: u8 = 4;
-/// Offset of a signal number in an exit status, as in shells.
-const SIGNALLED: i32 = 128;
+const END_OF_INPUT: u8 = 4;
+/// Added to the number of a signal to form the exit status, as in shells: 137 for signal 9.
+const SIGNAL_STATUS_BASE: i32 = 128;
 
 /// Session with a program in a container.
-struct Talking {
+struct Session {
     client: Client,
     request_id: RequestId,
     cell_id: CellId,
@@ -53,7 +53,7 @@ struct Talking {
 
 /// Runs a program, and exits with its status.
 pub(super) async fn run(client: &Client, global: &Global, args: ExecArgs) -> Result<(), Failure> {
-    let Found { name, rows } = find::instance(client, &args.id).await?;
+    let FoundInstance { name, rows } = find::instance(client, &args.id).await?;
     let holder = rows.into_iter().find(|row| row.cell_id.is_some());
     let Some(InstanceRow { process_guid, index, definition_id, domain, cell_id: Some(cell_id), .. }) = holder
     else {
@@ -62,12 +62,13 @@ pub(super) async fn run(client: &Client, global: &Global, args: ExecArgs) -> Res
     let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
     let on_terminal = args.tty || !args.no_tty && io::stdin().is_terminal() && io::stdout().is_terminal();
     let begun = client.exec(process_guid, index, Some(definition_id), args.exec(on_terminal)).await;
-    let request_id = begun.map_err(|error| Failure::from(error).doing(format!("run a program in {name}")))?;
-    let patience = global.timeout.unwrap_or(PATIENCE);
-    let talking = Talking { client, request_id, cell_id, patience, on_terminal };
+    let request_id =
+        begun.map_err(|error| Failure::from(error).while_doing(format!("run a program in {name}")))?;
+    let patience = global.timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let talking = Session { client, request_id, cell_id, patience, on_terminal };
     // In raw mode, the local terminal neither echoes nor interprets the input of the program.
-    let raw = RawTerminal::take(on_terminal && io::stdin().is_terminal())?;
-    let end = Box::pin(talking.talk(!args.no_stdin)).await;
+    let raw = RawTerminal::enable(on_terminal && io::stdin().is_terminal())?;
+    let end = Box::pin(talking.transfer(!args.no_stdin)).await;
     drop(raw);
     status_of(end?, &name)
 }
@@ -78,8 +79,8 @@ impl ExecArgs {
             kind: std::env::var("TERM")
                 .ok()
                 .filter(|kind| !kind.is_empty())
-                .unwrap_or_else(|| USUAL_KIND.to_owned()),
-            size: size(),
+                .unwrap_or_else(|| DEFAULT_TERM.to_owned()),
+            size: terminal_size(),
         });
         let (path, args) = self
             .command
@@ -89,29 +90,29 @@ impl ExecArgs {
     }
 }
 
-/// Converts the end of the program to the result of this one.
+/// Converts the end of the program in the container to the result of this command.
 fn status_of(end: ExecEnd, name: &str) -> Result<(), Failure> {
     match end {
         ExecEnd::Exited(0) => Ok(()),
-        ExecEnd::Exited(status) => Err(Failure::of_program(status)),
+        ExecEnd::Exited(status) => Err(Failure::program_status(status)),
         ExecEnd::Killed { signal, reason } => {
             output::note(&format!("{name}: {reason}"));
-            Err(Failure::of_program(SIGNALLED + signal))
+            Err(Failure::program_status(SIGNAL_STATUS_BASE + signal))
         }
         ExecEnd::Failed(why) => Err(Failure::new(Exit::NotStarted, "Exec", format!("{name}: {why}"))),
     }
 }
 
-fn size() -> TerminalSize {
+fn terminal_size() -> TerminalSize {
     match crossterm::terminal::size() {
         Ok((columns, rows)) if columns > 0 && rows > 0 => TerminalSize { rows, columns },
-        Ok(_) | Err(_) => USUAL_SIZE,
+        Ok(_) | Err(_) => DEFAULT_SIZE,
     }
 }
 
-impl Talking {
+impl Session {
     /// Transfers input and output until the program ends.
-    async fn talk(&self, reads: bool) -> Result<ExecEnd, Failure> {
+    async fn transfer(&self, reads: bool) -> Result<ExecEnd, Failure> {
         let signals =
             |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
         let (mut interrupt, mut terminate, mut hangup) = (
@@ -121,24 +122,24 @@ impl Talking {
         );
         let resized = signals(SignalKind::window_change())?;
         let end = tokio::select! {
-            end = self.listen() => end,
-            failure = self.speak(reads, resized) => Err(failure),
-            _ = interrupt.recv() => Err(ended_by(SignalKind::interrupt())),
-            _ = terminate.recv() => Err(ended_by(SignalKind::terminate())),
-            _ = hangup.recv() => Err(ended_by(SignalKind::hangup())),
+            end = self.forward_output() => end,
+            failure = self.forward_input(reads, resized) => Err(failure),
+            _ = interrupt.recv() => Err(signal_failure(SignalKind::interrupt())),
+            _ = terminate.recv() => Err(signal_failure(SignalKind::terminate())),
+            _ = hangup.recv() => Err(signal_failure(SignalKind::hangup())),
         };
         // If this message is lost, the cell detects that no client polls the program.
-        drop(self.client.talk(&Talk { leave: true, ..self.nothing() }).await);
+        drop(self.client.talk(&ExecIo { leave: true, ..self.empty_message() }).await);
         end
     }
 
     /// Writes the program's output until the program ends.
-    async fn listen(&self) -> Result<ExecEnd, Failure> {
+    async fn forward_output(&self) -> Result<ExecEnd, Failure> {
         let mut from = 0;
         loop {
-            let talk = Talk { output_from: Some(from), wait_ms: TALK_WAIT_MS, ..self.nothing() };
-            let Talked { output, output_next, end, .. } = self.say(&talk).await?;
-            output.into_iter().try_for_each(show)?;
+            let talk = ExecIo { output_from: Some(from), wait_ms: EXEC_IO_WAIT_MS, ..self.empty_message() };
+            let ExecIoReply { output, output_next, end, .. } = self.send(&talk).await?;
+            output.into_iter().try_for_each(write_output)?;
             from = output_next;
             if let Some(end) = end {
                 return Ok(end);
@@ -147,8 +148,8 @@ impl Talking {
     }
 
     /// Sends input and terminal sizes to the program. Returns only on failure.
-    async fn speak(&self, reads: bool, mut resized: tokio::signal::unix::Signal) -> Failure {
-        let mut typed = if reads { read() } else { nothing_to_read() };
+    async fn forward_input(&self, reads: bool, mut resized: tokio::signal::unix::Signal) -> Failure {
+        let mut typed = if reads { read_stdin() } else { no_input() };
         let (mut input, mut input_from, mut ended) = (vec![], 0, false);
         loop {
             let mut new_size = None;
@@ -156,76 +157,77 @@ impl Talking {
                 tokio::select! {
                     more = typed.recv(), if !ended => {
                         ended = more.is_none();
-                        input = more.unwrap_or_else(|| self.end_of_typing());
+                        input = more.unwrap_or_else(|| self.end_of_input());
                     }
-                    Some(()) = resized.recv(), if self.on_terminal => new_size = Some(size()),
+                    Some(()) = resized.recv(), if self.on_terminal => new_size = Some(terminal_size()),
                     else => return std::future::pending().await,
                 }
             }
-            let talk = Talk {
+            let talk = ExecIo {
                 input: BASE64.encode(&input),
                 input_from,
                 input_ends: ended,
                 size: new_size,
-                ..self.nothing()
+                ..self.empty_message()
             };
-            let taken = match self.say(&talk).await {
+            let taken = match self.send(&talk).await {
                 Ok(talked) => talked.input_next.saturating_sub(input_from),
                 Err(failure) => return failure,
             };
             input_from += taken;
             input.drain(..usize::try_from(taken).unwrap_or(usize::MAX).min(input.len()));
             if !input.is_empty() {
-                sleep(FULL_PAUSE).await;
+                sleep(INPUT_FULL_PAUSE).await;
             }
         }
     }
 
-    fn end_of_typing(&self) -> Vec<u8> {
-        if self.on_terminal { vec![END_OF_TYPING] } else { vec![] }
+    fn end_of_input(&self) -> Vec<u8> {
+        if self.on_terminal { vec![END_OF_INPUT] } else { vec![] }
     }
 
     /// Sends a message, and retries until it is answered or the timeout has elapsed.
-    async fn say(&self, talk: &Talk) -> Result<Talked, Failure> {
+    async fn send(&self, talk: &ExecIo) -> Result<ExecIoReply, Failure> {
         let begun = Instant::now();
         loop {
             let error = match self.client.talk(talk).await {
                 Ok(talked) => return Ok(talked),
                 Err(error) => error,
             };
-            let pause = if error.is_not_found() { BEGIN_PAUSE } else { PAUSE };
-            if begun.elapsed() >= self.patience || !(error.is_passing() || error.is_not_found()) {
-                return Err(self.lost(error));
+            let pause = if error.is_not_found() { START_PAUSE } else { RETRY_PAUSE };
+            if begun.elapsed() >= self.patience || !(error.is_transient() || error.is_not_found()) {
+                return Err(self.session_error(error));
             }
             sleep(pause).await;
         }
     }
 
-    fn lost(&self, error: Error) -> Failure {
+    fn session_error(&self, error: Error) -> Failure {
         let unknown = error.is_not_found();
-        let failure = Failure::from(error).doing("talk to the program");
-        let why = "its cell does not know it: the cell's rep was started again, or the instance was on another cell by then";
+        let failure = Failure::from(error).while_doing("reach the program");
+        let why = "the cell does not know the program: the cell's rep restarted, or \
+                   the instance moved to another cell";
         if unknown { failure.advise(why) } else { failure }
     }
 
-    fn nothing(&self) -> Talk {
-        Talk::new(self.request_id.clone(), self.cell_id.clone())
+    fn empty_message(&self) -> ExecIo {
+        ExecIo::new(self.request_id.clone(), self.cell_id.clone())
     }
 }
 
 /// Returns the failure for a signal that this program received.
-fn ended_by(signal: SignalKind) -> Failure {
-    Failure::of_program(SIGNALLED + signal.as_raw_value())
+fn signal_failure(signal: SignalKind) -> Failure {
+    Failure::program_status(SIGNAL_STATUS_BASE + signal.as_raw_value())
 }
 
 /// Writes output of the program to the same stream that the program wrote it to.
-fn show(Written { stream, data }: Written) -> Result<(), Failure> {
-    let bytes = output::decoded(&data)?;
+fn write_output(OutputChunk { stream, data }: OutputChunk) -> Result<(), Failure> {
+    let bytes = output::decode_base64(&data)?;
     match stream {
-        Stream::Out => output::bytes_as_they_are(&bytes),
+        Stream::Out => output::write_bytes(&bytes),
         Stream::Err => {
             let mut out = io::stderr().lock();
-            // A closed standard error is not worth failing the session.
+            // The session continues even if standard error is closed.
             drop(out.write_all(&bytes).and_then(|()| out.flush()));
             Ok(())
         }
@@ -234,7 +236,7 @@ fn show(Written { stream, data }: Written) -> Result<(), Failure> {
 
 /// Reads standard input in chunks on a thread. A blocking read cannot be cancelled, so the thread ends with
 /// the process.
-fn read() -> mpsc::Receiver<Vec<u8>> {
+fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
         let mut bytes = [0; READ_BYTES];
@@ -251,7 +253,7 @@ fn read() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-fn nothing_to_read() -> mpsc::Receiver<Vec<u8>> {
+fn no_input() -> mpsc::Receiver<Vec<u8>> {
     mpsc::channel(1).1
 }
 
@@ -259,12 +261,13 @@ fn nothing_to_read() -> mpsc::Receiver<Vec<u8>> {
 struct RawTerminal;
 
 impl RawTerminal {
-    fn take(is_taken: bool) -> Result<Option<Self>, Failure> {
+    fn enable(is_taken: bool) -> Result<Option<Self>, Failure> {
         if !is_taken {
             return Ok(None);
         }
-        enable_raw_mode()
-            .map_err(|error| Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}")))?;
+        enable_raw_mode().map_err(|error| {
+            Failure::new(Exit::Failed, "Terminal", format!("can't set the terminal to raw mode: {error}"))
+        })?;
         Ok(Some(Self))
     }
 }
@@ -276,4 +279,4 @@ impl Drop for RawTerminal {
     }
 }
 
-const _: () = assert!(READ_BYTES <= TALK_BYTES, "what is read at once is said at once");
+const _: () = assert!(READ_BYTES <= EXEC_IO_BYTES, "one read of standard input must fit into one message");

@@ -9,7 +9,7 @@ use schemas::{BadField, Class, Code, Refusal};
 use serde::Serialize;
 
 use super::names::Names;
-use super::words::{Invalid, visible};
+use super::words::{InvalidValue, escape_text};
 use crate::error::chain;
 
 /// Exit status of the program. Each has one meaning; scripts depend on it.
@@ -27,7 +27,7 @@ pub(crate) enum Exit {
     Conflict = 4,
     /// No server answered.
     Unreachable = 5,
-    /// No cell has room, or none is compatible.
+    /// No cell is compatible, or no compatible cell has room.
     NotPlaced = 6,
     /// A rollout failed and was rolled back.
     RolledBack = 7,
@@ -35,11 +35,11 @@ pub(crate) enum Exit {
     TimedOut = 8,
     /// A check found a problem.
     Found = 9,
-    /// A rep has left after its evacuation.
+    /// A rep stopped after its evacuation.
     Evacuated = 10,
     /// The cluster works, with problems.
     Degraded = 11,
-    /// The cluster decides or places nothing.
+    /// The cluster cannot decide commands, or cannot place work.
     Unhealthy = 12,
     /// The compared things differ, or a plan has changes.
     Differs = 13,
@@ -51,38 +51,38 @@ pub(crate) enum Exit {
     NotReached = 125,
     /// `instance exec` reached the container, and the program could not be started.
     NotStarted = 126,
-    /// The user interrupted the command; a change that it made continues.
+    /// The user interrupted the command. A change that the command submitted continues.
     Interrupted = 130,
 }
 
-/// Exit statuses with their meanings, in ascending order. The help text and docs/using.md contain the same
-/// table.
+/// Exit statuses with their meanings, in ascending order. The help text and docs/reference/exit-codes.md
+/// contain the same table.
 const EXITS: [(Exit, &str); 19] = [
-    (Exit::Done, "done; of status: the cluster is healthy"),
+    (Exit::Done, "success; for status: the cluster is healthy"),
     (Exit::Failed, "error"),
     (Exit::Usage, "invalid command line"),
     (Exit::NotFound, "not found"),
-    (Exit::Conflict, "conflict with what exists"),
-    (Exit::Unreachable, "no server answers"),
-    (Exit::NotPlaced, "no cell takes it; of plan: no cell would"),
+    (Exit::Conflict, "conflict with existing state"),
+    (Exit::Unreachable, "no server answered"),
+    (Exit::NotPlaced, "not placed; for plan: would not be placed"),
     (Exit::RolledBack, "the rollout was rolled back"),
     (Exit::TimedOut, "not carried out within --timeout"),
     (Exit::Found, "a check found a problem"),
-    (Exit::Evacuated, "a rep has evacuated its cell and left"),
+    (Exit::Evacuated, "a rep evacuated its cell and stopped"),
     (Exit::Degraded, "the cluster is degraded"),
     (Exit::Unhealthy, "the cluster is unhealthy"),
-    (Exit::Differs, "diff found a difference, or plan a change that fits"),
+    (Exit::Differs, "diff found differences, or plan found changes that fit"),
     (Exit::Paused, "the rollout is paused"),
-    (Exit::Several, "several things failed, with different statuses"),
+    (Exit::Several, "several items failed with different statuses"),
     (Exit::NotReached, "instance exec did not reach the program"),
     (Exit::NotStarted, "instance exec could not start the program"),
-    (Exit::Interrupted, "interrupted (Ctrl-C); a change that was made goes on"),
+    (Exit::Interrupted, "interrupted (Ctrl-C); a submitted change continues"),
 ];
 
 /// Returns the table of exit statuses for the help.
-pub(crate) fn exits() -> String {
+pub(crate) fn exit_status_help() -> String {
     let all: Vec<String> = EXITS.iter().map(|(exit, meaning)| format!("{} {meaning}", *exit as u8)).collect();
-    format!("Exit status: {}. instance exec otherwise ends with the status of its program.", all.join(", "))
+    format!("Exit status: {}. instance exec otherwise exits with the status of its program.", all.join(", "))
 }
 
 /// Failure of a command.
@@ -97,7 +97,8 @@ pub(crate) struct Failure {
     /// Invalid fields of the request.
     pub(crate) fields: Vec<BadField>,
     pub(crate) advice: Vec<String>,
-    /// Exit status of a program that was run, which this program exits with. `None` if `exit` applies.
+    /// Exit status of the program that `instance exec` ran; this program exits with the same status. `None`
+    /// if `exit` applies.
     pub(crate) program: Option<u8>,
 }
 
@@ -126,7 +127,7 @@ impl Failure {
 
     /// Creates a failure for a closed standard output, for example a pager that was closed. The program exits
     /// without a message.
-    pub(crate) fn nobody_reads() -> Self {
+    pub(crate) fn broken_pipe() -> Self {
         Self::new(Exit::Done, "", "")
     }
 
@@ -136,7 +137,7 @@ impl Failure {
     }
 
     /// Creates a failure that makes this program exit with the status of a program that it ran.
-    pub(crate) fn of_program(status: i32) -> Self {
+    pub(crate) fn program_status(status: i32) -> Self {
         let program = Some(u8::try_from(status).unwrap_or(u8::MAX));
         Self { program, ..Self::silent(Exit::Failed) }
     }
@@ -159,7 +160,7 @@ impl Failure {
     }
 
     /// Prefixes the message with the action that failed: `can't scale process web: ...`.
-    pub(crate) fn doing(mut self, what: impl fmt::Display) -> Self {
+    pub(crate) fn while_doing(mut self, what: impl fmt::Display) -> Self {
         if !self.is_silent() {
             self.message = format!("can't {what}: {}", self.message);
         }
@@ -179,24 +180,24 @@ impl Failure {
     }
 
     /// Adds advice if the failure has this exit status.
-    pub(crate) fn advise_on(self, exit: Exit, advice: impl Into<String>) -> Self {
+    pub(crate) fn advise_if_exit(self, exit: Exit, advice: impl Into<String>) -> Self {
         if self.exit == exit { self.advise(advice) } else { self }
     }
 
     /// Formats the failure as text.
     pub(crate) fn text(&self, colour: bool) -> String {
         let (on, off) = if colour { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
-        let mut text = format!("{on}error:{off} {}", visible(&self.message));
+        let mut text = format!("{on}error:{off} {}", escape_text(&self.message));
         if !self.code.is_empty() {
             text.push_str(&format!(" ({})", self.code));
         }
         if self.fields.len() > 1 {
             for bad in &self.fields {
-                text.push_str(&format!("\n  {}: {}", visible(&bad.field), visible(&bad.problem)));
+                text.push_str(&format!("\n  {}: {}", escape_text(&bad.field), escape_text(&bad.problem)));
             }
         }
         for advice in &self.advice {
-            text.push_str(&format!("\n  {}", visible(advice)));
+            text.push_str(&format!("\n  {}", escape_text(advice)));
         }
         text
     }
@@ -215,35 +216,39 @@ impl Failure {
 }
 
 /// Returns the exit status for a refusal by the BBS.
-pub(crate) const fn exit_of(code: Code) -> Exit {
+pub(crate) const fn exit_for(code: Code) -> Exit {
     match (code.class(), code) {
         (Class::NotFound, _) => Exit::NotFound,
-        (Class::Conflict, _) | (Class::NotNow, Code::CellAbsent | Code::CellTaken) => Exit::Conflict,
-        (Class::NotNow, Code::Unavailable) => Exit::Unreachable,
-        (Class::NotNow | Class::Invalid, _) => Exit::Failed,
+        (Class::Conflict, _) | (Class::Retryable, Code::CellAbsent | Code::CellTaken) => Exit::Conflict,
+        (Class::Retryable, Code::Unavailable) => Exit::Unreachable,
+        (Class::Retryable | Class::Invalid, _) => Exit::Failed,
     }
 }
 
 /// Advice for refusal codes.
 const ADVICE: [(Code, &str); 7] = [
-    (Code::RequestIdReused, "give another --request-id, or none: then each command gets its own"),
-    (Code::Unavailable, "see muster status, and try again: the same --request-id is carried out once"),
+    (Code::RequestIdReused, "use another --request-id, or omit it: each command then gets an id of its own"),
+    (
+        Code::Unavailable,
+        "check muster status and try again: with the same --request-id, the command is \
+                         carried out only once",
+    ),
     (Code::Overloaded, "the BBS is busy: try again"),
-    (Code::Expired, "it was read too slowly: list again from the beginning"),
+    (Code::Expired, "the pages were read too slowly: list again from the start"),
     (
         Code::DeadlinePassed,
-        "it came too late to be carried out: try again, and see whether the clocks of both machines agree",
+        "the command arrived after its deadline: try again, and check that the clocks of both machines agree",
     ),
-    (Code::Forbidden, "see which domain and client the server lets you use: --domain, --client, --creds"),
-    (Code::Unreadable, "this program and the cluster are of different versions: use the same"),
+    (Code::Forbidden, "check which domain and client the server allows: --domain, --client, --creds"),
+    (Code::Unreadable, "this program and the cluster have different versions: use the same version"),
 ];
 
-fn advice_on(code: Code) -> Option<&'static str> {
+fn advice_for(code: Code) -> Option<&'static str> {
     ADVICE.iter().find(|(known, _)| *known == code).map(|(_, advice)| *advice)
 }
 
-impl From<Invalid> for Failure {
-    fn from(invalid: Invalid) -> Self {
+impl From<InvalidValue> for Failure {
+    fn from(invalid: InvalidValue) -> Self {
         Self::usage(invalid.to_string())
     }
 }
@@ -253,10 +258,10 @@ impl From<Refusal> for Failure {
         let Refusal { code, message, fields } = refusal;
         let message = match fields.len() {
             0 | 1 => message,
-            bad => format!("{bad} fields are bad"),
+            bad => format!("{bad} fields are invalid"),
         };
-        let advice = advice_on(code).map(str::to_owned).into_iter().collect();
-        Self { fields, advice, ..Self::new(exit_of(code), &code.to_string(), message) }
+        let advice = advice_for(code).map(str::to_owned).into_iter().collect();
+        Self { fields, advice, ..Self::new(exit_for(code), &code.to_string(), message) }
     }
 }
 
@@ -266,33 +271,33 @@ impl From<Error> for Failure {
         match error {
             Error::Refused(refusal) => refusal.into(),
             Error::Unreachable(_) => Self::new(Exit::Unreachable, "Unreachable", message)
-                .advise("see that a BBS runs there (muster bbs), or start a local cluster: muster dev"),
+                .advise("check that a BBS runs there (muster bbs), or start a local cluster: muster dev"),
             Error::TimedOut { .. } => Self::new(Exit::Unreachable, "NoAnswer", message)
-                .advise("ask again with the same --request-id to be sure that it happens once"),
+                .advise("try again with the same --request-id: the command is then carried out only once"),
             Error::Protocol { .. } => Self::new(Exit::Failed, "Protocol", message)
-                .advise("this program and the cluster are of different versions: use the same"),
+                .advise("this program and the cluster have different versions: use the same version"),
             Error::Setup { .. } => Self::new(Exit::Failed, "Setup", message),
         }
     }
 }
 
-/// Returns the failure for a process that does not run as desired: it lists the instances that could not be
-/// placed or crashed.
-pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
+/// Returns the failure for a process that does not run as desired. The message lists the instances that
+/// crashed or could not be placed.
+pub(crate) fn stuck_process(process: &str, rows: &[InstanceRow]) -> Failure {
     let unplaced = rows.iter().any(|row| row.placement_error.is_some());
     let (exit, code) = if unplaced { (Exit::NotPlaced, "NotPlaced") } else { (Exit::Failed, "Crashed") };
-    let names = Names::of_rows(rows);
+    let names = Names::from_rows(rows);
     let lines: Vec<String> = rows
         .iter()
         .take(10)
         .map(|row| {
-            let name = names.of(row);
+            let name = names.row_name(row);
             match &row.placement_error {
                 Some(error) => format!("{name} is not placed: {}", super::words::one_line(error)),
                 None => {
                     let reason = row.crash_reason.as_deref().unwrap_or("no reason is known");
                     let reason = super::words::one_line(reason);
-                    let next = super::rows::comes_back(row);
+                    let next = super::rows::restart_text(row);
                     format!("{name} crashed {} times: {reason}; {next}", row.crash_count)
                 }
             }
@@ -308,19 +313,20 @@ pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
         let errors: Vec<&str> = rows.iter().filter_map(|row| row.placement_error.as_deref()).collect();
         let of_class = |begin: &str| errors.iter().all(|error| error.starts_with(begin));
         failure = failure.advise(if of_class(NO_COMPATIBLE_CELLS) {
-            "no cell fits, whatever is free; see muster why INSTANCE, and muster cell list"
+            "no cell is compatible, regardless of free resources; \
+             see muster why INSTANCE and muster cell list"
         } else {
-            "it is placed as soon as there is room; see muster cell list, and muster evaluation list"
+            "it is placed as soon as a cell has room; see muster cell list and muster evaluation list"
         });
         if errors.iter().any(|error| error.contains("isolation")) {
-            let asks = "isolation, user, root_fs and paths from the root ask for isolated containers: muster dev has them \
-                        with --isolation full";
+            let asks = "isolation, user, root_fs and absolute paths require isolated containers: \
+                        with muster dev, set --isolation full";
             failure = failure.advise(asks);
         }
     }
     if let Some(first) = rows.iter().find(|row| row.placement_error.is_none()) {
-        let first = names.of(first);
-        let advice = format!("see muster instance logs {first}, and muster history instance {first}");
+        let first = names.row_name(first);
+        let advice = format!("see muster instance logs {first} and muster history instance {first}");
         failure = failure.advise(advice);
     }
     failure
@@ -332,10 +338,14 @@ mod tests {
 
     #[test]
     fn exit_statuses_in_the_documents_are_those_of_the_program() {
-        let documented = include_str!("../../../../docs/using.md");
+        let documented = include_str!("../../../../docs/reference/exit-codes.md");
         let rows: Vec<String> =
             EXITS.iter().map(|(exit, meaning)| format!("| {} | {meaning} |", *exit as u8)).collect();
-        assert!(documented.contains(&rows.join("\n")), "docs/using.md lacks:\n{}", rows.join("\n"));
+        assert!(
+            documented.contains(&rows.join("\n")),
+            "docs/reference/exit-codes.md lacks:\n{}",
+            rows.join("\n")
+        );
         let numbers: std::collections::BTreeSet<u8> = EXITS.iter().map(|(exit, _)| *exit as u8).collect();
         assert_eq!(numbers.len(), EXITS.len());
     }
@@ -352,19 +362,19 @@ mod tests {
             (Code::Forbidden, 1),
         ];
         for (code, exit) in exits {
-            assert_eq!(exit_of(code) as u8, exit, "{code}");
+            assert_eq!(exit_for(code) as u8, exit, "{code}");
         }
         let exit = |error: Error| Failure::from(error).exit as u8;
         assert_eq!(exit(Error::Unreachable("gone".into())), 5);
         let waited = std::time::Duration::from_secs(1);
-        assert_eq!(exit(Error::TimedOut { what: "it".into(), waited }), 5);
+        assert_eq!(exit(Error::TimedOut { what: "it".into(), elapsed: waited }), 5);
         assert_eq!(exit(Error::Protocol { subject: "s".into(), why: "w".into() }), 1);
     }
 
     #[test]
     fn failure_text_has_action_reason_and_advice() {
         let failure =
-            Failure::not_found("process web").doing("scale process web").advise("did you mean wob?");
+            Failure::not_found("process web").while_doing("scale process web").advise("did you mean wob?");
         assert_eq!(
             failure.text(false),
             "error: can't scale process web: process web does not exist (ResourceNotFound)\n  did you mean wob?"
@@ -381,6 +391,6 @@ mod tests {
         let one = Failure::from(Refusal::invalid(vec![bad("a")]));
         assert_eq!(one.text(false), "error: a: is bad (InvalidRequest)");
         let two = Failure::from(Refusal::invalid(vec![bad("a"), bad("b")]));
-        assert_eq!(two.text(false), "error: 2 fields are bad (InvalidRequest)\n  a: is bad\n  b: is bad");
+        assert_eq!(two.text(false), "error: 2 fields are invalid (InvalidRequest)\n  a: is bad\n  b: is bad");
     }
 }

@@ -18,20 +18,20 @@ use super::failure::{Exit, Failure};
 use super::output::note;
 
 /// Maximum size of a file, in bytes.
-const FILE_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Reads all items of a file. `domain` is the default for items that name none.
-pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
-    items_in(path, secret_files::read(path, value(path)?)?, domain)
+/// Reads all items of a file. `domain` is the default for items that name no domain.
+pub(crate) fn read_items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
+    parse_items(path, secret_files::replace_secret_files(path, read_value(path)?)?, domain)
 }
 
 /// Reads all items of a file, and the guids of the processes for which the file sets a `definition_id` equal
 /// to the guid.
-pub(super) fn items_and_named(
+pub(super) fn read_items_and_named(
     path: &Path,
     domain: Option<&Domain>,
 ) -> Result<(Vec<Item>, BTreeSet<String>), Failure> {
-    let value = secret_files::read(path, value(path)?)?;
+    let value = secret_files::replace_secret_files(path, read_value(path)?)?;
     let all = match value.get("lrp") {
         Some(Value::Array(all)) => all.iter().collect(),
         Some(one) => vec![one],
@@ -42,27 +42,34 @@ pub(super) fn items_and_named(
         (one.get("definition_id")?.as_str()? == guid).then(|| guid.to_owned())
     });
     let named = named.collect();
-    items_in(path, value, domain).map(|items| (items, named))
+    parse_items(path, value, domain).map(|items| (items, named))
 }
 
 /// Reads all items of a file, and seals their secrets locally, as a BBS does before it decides.
 pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) -> Result<Vec<Item>, Failure> {
-    let sealed = |item: Item| item.sealed(&keys.hand());
-    let items: Result<_, Refusal> = items(path, domain)?.into_iter().map(sealed).collect();
-    items.map_err(|refusal| of_file(path, refusal, &format!("seal the secrets of {}", shown(path))))
+    let sealed = |item: Item| item.sealed(&keys.sealer());
+    let items: Result<_, Refusal> = read_items(path, domain)?.into_iter().map(sealed).collect();
+    items.map_err(|refusal| {
+        file_failure(path, refusal, &format!("seal the secrets of {}", display_path(path)))
+    })
 }
 
 /// Lets the cluster seal the secrets of items, so that they can be compared with stored ones.
-pub(crate) async fn sealed(client: &Client, items: Vec<Item>) -> Result<Vec<Item>, Failure> {
+pub(crate) async fn seal_items(client: &Client, items: Vec<Item>) -> Result<Vec<Item>, Failure> {
     let mut sealed = vec![];
     for item in items {
-        sealed
-            .push(client.sealed(item).await.map_err(|error| Failure::from(error).doing("seal its secrets"))?);
+        sealed.push(
+            client
+                .sealed(item)
+                .await
+                .map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))?,
+        );
     }
     Ok(sealed)
 }
 
-/// Returns the command that handles an item which another command skips.
+/// Returns the command that handles an item of this kind. Other commands skip the item and suggest this
+/// command.
 pub(super) const fn command_for(item: &Item) -> &'static str {
     match item {
         Item::Lrp(_) => "muster lrp apply",
@@ -83,7 +90,7 @@ pub(super) fn note_rest(done: &str, rest: &BTreeSet<&'static str>) {
 
 /// Description of one process in a file.
 #[derive(Debug)]
-pub(crate) struct OfProcess {
+pub(crate) struct ProcessInFile {
     /// The whole process, with defaults for fields that the file omits.
     pub(crate) lrp: DesiredLrp,
     /// Names of the fields that the file sets.
@@ -91,12 +98,12 @@ pub(crate) struct OfProcess {
 }
 
 /// Reads the description of one process from a file.
-pub(crate) fn process(
+pub(crate) fn read_process(
     path: &Path,
     guid: &ProcessGuid,
     domain: Option<&Domain>,
-) -> Result<OfProcess, Failure> {
-    let value = secret_files::read(path, value(path)?)?;
+) -> Result<ProcessInFile, Failure> {
+    let value = secret_files::replace_secret_files(path, read_value(path)?)?;
     let is_it = |one: &&Value| one.get("process_guid").and_then(Value::as_str) == Some(guid.as_str());
     let fields = match value.get("lrp") {
         Some(Value::Array(all)) => all.iter().find(is_it),
@@ -104,34 +111,36 @@ pub(crate) fn process(
         None => Some(&value).filter(is_it),
     };
     let fields = fields.and_then(Value::as_object).map(|fields| fields.keys().cloned().collect());
-    let lrp = items_in(path, value, domain)?.into_iter().find_map(|item| match item {
+    let lrp = parse_items(path, value, domain)?.into_iter().find_map(|item| match item {
         Item::Lrp(lrp) if lrp.process_guid == *guid => Some(*lrp),
         Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => {
             None
         }
     });
     match lrp.zip(fields) {
-        Some((lrp, fields)) => Ok(OfProcess { lrp, fields }),
+        Some((lrp, fields)) => Ok(ProcessInFile { lrp, fields }),
         None => {
-            let why = format!("{} says nothing of process {guid}", shown(path));
+            let why = format!("{} does not define process {guid}", display_path(path));
             Err(Failure::new(Exit::Failed, "InvalidRequest", why))
         }
     }
 }
 
-fn items_in(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
+fn parse_items(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
     let is_shown = value.get("process_guid").is_some() && value.get("epoch").is_some();
     if let (Value::Object(root), Some(domain)) = (&mut value, domain) {
         root.entry("domain").or_insert_with(|| domain.as_str().into());
     }
     let refused = |refusal: Refusal| {
-        let failure = of_file(path, refusal, &format!("read what {} desires", shown(path)));
+        let failure = file_failure(path, refusal, &format!("read the definitions in {}", display_path(path)));
         if is_shown {
-            return failure
-                .advise("this is what muster lrp show prints: use muster lrp rollback NAME --to POSITION");
+            return failure.advise(
+                "this is output of muster lrp show, not a definition; \
+                         to restore it: muster lrp rollback NAME --to POSITION",
+            );
         }
         if domain.is_none() && failure.fields.iter().any(|bad| bad.field.ends_with("domain")) {
-            return failure.advise("a domain can also be given with --domain");
+            return failure.advise("set a domain in the file or with --domain");
         }
         failure
     };
@@ -139,8 +148,8 @@ fn items_in(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Ve
 }
 
 /// Reads a TOML or JSON file as a JSON value.
-pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
-    let text = read(path)?;
+pub(crate) fn read_value(path: &Path) -> Result<Value, Failure> {
+    let text = read_text(path)?;
     let extension = path.extension().and_then(|extension| extension.to_str());
     let is_json = match extension {
         Some("json") => true,
@@ -151,17 +160,20 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
         Failure::new(
             Exit::Failed,
             "InvalidRequest",
-            format!("{} is not valid {language}: {}", shown(path), problem.trim_end()),
+            format!("{} is not valid {language}: {}", display_path(path), problem.trim_end()),
         )
     };
     if !is_json {
         let doubled = text.contains("[[domain]]").then(|| {
-            "a file with [[domain]] can't have domain = .. at its top: name the domain of each process and task".to_owned()
+            "a file with [[domain]] can't set domain at the top level: \
+             set the domain of each process and task"
+                .to_owned()
         });
         return toml::from_str(&text)
             .map_err(|error| bad("TOML", without_secrets(&error, &text)).advise_some(doubled));
     }
-    spec::json(text.as_bytes()).map_err(|refusal| of_file(path, refusal, &format!("read {}", shown(path))))
+    spec::json(text.as_bytes())
+        .map_err(|refusal| file_failure(path, refusal, &format!("read {}", display_path(path))))
 }
 
 /// Formats a TOML error. The faulty line is not quoted if the file contains secrets, or callback URLs, which
@@ -171,42 +183,46 @@ fn without_secrets(error: &toml::de::Error, text: &str) -> String {
         return error.to_string();
     }
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    format!("line {}: it isn't shown, since the file has secrets", before.matches('\n').count() + 1)
+    format!("line {}: not shown because the file contains secrets", before.matches('\n').count() + 1)
 }
 
 /// Converts a refusal. A problem of the whole message is reported as a problem of the file.
-fn of_file(path: &Path, refusal: Refusal, doing: &str) -> Failure {
+fn file_failure(path: &Path, refusal: Refusal, doing: &str) -> Failure {
     match &refusal.fields[..] {
         [whole] if whole.field == "message" => {
-            let message = format!("{} {}", shown(path), whole.problem);
+            let message = format!("{} {}", display_path(path), whole.problem);
             Failure { message, ..Failure::from(refusal) }
         }
-        _ => Failure::from(refusal).doing(doing),
+        _ => Failure::from(refusal).while_doing(doing),
     }
 }
 
 /// Reads text from a file or from standard input.
-pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read = if path == Path::new("-") {
-        std::io::stdin().lock().take(FILE_BYTES + 1).read_to_string(&mut text)
+        std::io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES + 1).read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
     };
     match read {
-        Ok(bytes) if bytes as u64 > FILE_BYTES => {
-            let why = format!("{} is larger than {FILE_BYTES} bytes", shown(path));
+        Ok(bytes) if bytes as u64 > MAX_FILE_BYTES => {
+            let why = format!("{} is larger than {MAX_FILE_BYTES} bytes", display_path(path));
             Err(Failure::new(Exit::Failed, "InvalidRequest", why))
         }
         Ok(_) => Ok(text),
-        Err(error) if error.kind() == ErrorKind::InvalidData => {
-            Err(Failure::new(Exit::Failed, "InvalidRequest", format!("{} is not UTF-8 text", shown(path))))
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(Failure::new(
+            Exit::Failed,
+            "InvalidRequest",
+            format!("{} is not UTF-8 text", display_path(path)),
+        )),
+        Err(error) => {
+            Err(Failure::new(Exit::Failed, "File", format!("can't read {}: {error}", display_path(path))))
         }
-        Err(error) => Err(Failure::new(Exit::Failed, "File", format!("can't read {}: {error}", shown(path)))),
     }
 }
 
-fn shown(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() }
 }
 
@@ -228,7 +244,7 @@ mod tests {
     fn toml_and_json_give_the_same_items() {
         let read = |name, text| {
             let (_folder, path) = file(name, text);
-            items(&path, None).unwrap()
+            read_items(&path, None).unwrap()
         };
         let one = read("a.json", JSON);
         assert_eq!(one.len(), 1);
@@ -241,7 +257,7 @@ mod tests {
     fn process_in_file_lists_the_fields_that_are_set() {
         let fields = |name, text: &str| {
             let (_folder, path) = file(name, text);
-            process(&path, &ProcessGuid::new("web").unwrap(), None).map(|found| found.fields)
+            read_process(&path, &ProcessGuid::new("web").unwrap(), None).map(|found| found.fields)
         };
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(fields("a.toml", TOML).unwrap(), names(&["action", "domain", "process_guid"]));
@@ -249,44 +265,44 @@ mod tests {
                        [[lrp]]\nprocess_guid = \"web\"\ninstances = 2\naction.run.path = \"true\"\n";
         assert_eq!(fields("a.toml", several).unwrap(), names(&["action", "instances", "process_guid"]));
         let missing = fields("a.toml", &TOML.replace("web", "other")).unwrap_err();
-        assert!(missing.message.ends_with("says nothing of process web"), "{}", missing.message);
+        assert!(missing.message.ends_with("does not define process web"), "{}", missing.message);
     }
 
     #[test]
     fn domain_option_applies_to_items_without_domain() {
         let (_folder, path) = file("a.toml", "process_guid = \"web\"\naction.run.path = \"true\"\n");
         let domain = Domain::new("shop").unwrap();
-        let [Item::Lrp(lrp)] = &items(&path, Some(&domain)).unwrap()[..] else { panic!("one process") };
+        let [Item::Lrp(lrp)] = &read_items(&path, Some(&domain)).unwrap()[..] else { panic!("one process") };
         assert_eq!(lrp.domain, domain);
-        let failure = items(&path, None).unwrap_err();
+        let failure = read_items(&path, None).unwrap_err();
         assert!(failure.text(false).contains("--domain"), "{}", failure.text(false));
     }
 
     #[test]
     fn example_files_are_valid() {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-        let hello = items(&examples.join("hello.toml"), None).unwrap();
+        let hello = read_items(&examples.join("hello.toml"), None).unwrap();
         assert_eq!(hello.len(), 3, "{hello:?}");
-        assert_eq!(items(&examples.join("web.json"), None).unwrap().len(), 1);
-        assert_eq!(items(&examples.join("rolling.toml"), None).unwrap().len(), 1);
-        assert_eq!(items(&examples.join("periodic.toml"), None).unwrap().len(), 2);
-        assert_eq!(items(&examples.join("parameterised.toml"), None).unwrap().len(), 1);
+        assert_eq!(read_items(&examples.join("web.json"), None).unwrap().len(), 1);
+        assert_eq!(read_items(&examples.join("rolling.toml"), None).unwrap().len(), 1);
+        assert_eq!(read_items(&examples.join("periodic.toml"), None).unwrap().len(), 2);
+        assert_eq!(read_items(&examples.join("parameterised.toml"), None).unwrap().len(), 1);
     }
 
     #[test]
     fn invalid_file_error_names_the_problem() {
         let failure = |name, text: &str| {
             let (_folder, path) = file(name, text);
-            items(&path, None).unwrap_err().text(false)
+            read_items(&path, None).unwrap_err().text(false)
         };
         assert!(failure("a.json", "{").contains("/a.json is not JSON: EOF"));
-        assert!(failure("a.toml", "").contains("/a.toml holds no process_guid"));
+        assert!(failure("a.toml", "").contains("/a.toml defines nothing: expected process_guid"));
         let doubled =
             failure("a.json", r#"{"process_guid": "a", "process_guid": "b", "action": {"x": 1, "x": 2}}"#);
         assert!(doubled.contains("process_guid: ") && doubled.contains("action.x: "), "{doubled}");
         assert!(failure("a.toml", "a = ").contains("is not valid TOML"));
         let doubled = failure("a.toml", "domain = \"d\"\n[[domain]]\ndomain = \"e\"\n");
-        assert!(doubled.contains("name the domain of each process"), "{doubled}");
+        assert!(doubled.contains("set the domain of each process"), "{doubled}");
         let shown =
             failure("a.json", r#"{"process_guid": "web", "epoch": "2026-10-02T14:00:00Z", "running": 1}"#);
         assert!(shown.contains("muster lrp rollback NAME --to POSITION"), "{shown}");
@@ -297,7 +313,7 @@ mod tests {
             "{bad}"
         );
         assert!(
-            items(Path::new("/nowhere.toml"), None)
+            read_items(Path::new("/nowhere.toml"), None)
                 .unwrap_err()
                 .text(false)
                 .contains("can't read /nowhere.toml")

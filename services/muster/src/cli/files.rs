@@ -1,13 +1,13 @@
 //! `muster instance files`: lists and prints files in the work directory of an instance.
 
 use client::Client;
-use schemas::query::{FileEntry, FileKind, Files, FoundFile};
+use schemas::query::{FileContent, FileEntry, FileKind, Files};
 
 use super::args::Global;
 use super::failure::Failure;
-use super::find::{self, Found};
+use super::find::{self, FoundInstance};
 use super::instance::no_container;
-use super::output::{self, Look, Output};
+use super::output::{self, Output, RenderOptions};
 use super::table::{Cell, Table};
 use super::words::age;
 
@@ -19,7 +19,7 @@ pub(super) async fn show(
     path: &str,
     output: Output,
 ) -> Result<(), Failure> {
-    let Found { rows, .. } = find::instance(client, id).await?;
+    let FoundInstance { rows, .. } = find::instance(client, id).await?;
     let Some(row) = rows.into_iter().find(|row| row.instance_guid.is_some()) else {
         return Err(no_container(id));
     };
@@ -28,12 +28,12 @@ pub(super) async fn show(
     let guid = row.instance_guid.map_or_else(|| id.to_owned(), |guid| guid.to_string());
     let read = async |from: u64| {
         let found = client.files(&guid, path, from).await;
-        found.map_err(|error| Failure::from(error).doing(format!("read the files of instance {id}")))
+        found.map_err(|error| Failure::from(error).while_doing(format!("read the files of instance {id}")))
     };
     match read(0).await?.found {
-        FoundFile::Folder { mut entries, total } => {
+        FileContent::Folder { mut entries, total } => {
             while let (Some(from), true) = (count(&entries), (entries.len() as u64) < total) {
-                let FoundFile::Folder { entries: more, .. } = read(from).await?.found else { break };
+                let FileContent::Folder { entries: more, .. } = read(from).await?.found else { break };
                 if more.is_empty() {
                     break;
                 }
@@ -41,7 +41,7 @@ pub(super) async fn show(
             }
             output.rows(&entries, table)
         }
-        first @ FoundFile::File { .. } => copy(first, output, read).await,
+        first @ FileContent::File { .. } => copy(first, output, read).await,
     }
 }
 
@@ -51,14 +51,14 @@ fn count(entries: &[FileEntry]) -> Option<u64> {
 
 /// Copies a file to the standard output. Does not follow a file that grows while it is copied.
 async fn copy(
-    first: FoundFile,
+    first: FileContent,
     output: Output,
     read: impl AsyncFn(u64) -> Result<Files, Failure>,
 ) -> Result<(), Failure> {
     let (mut found, mut end) = (first, None);
-    while let FoundFile::File { data, next, bytes } = found {
-        let piece = output::decoded(&data)?;
-        output.bytes_of_program(&piece)?;
+    while let FileContent::File { data, next, bytes } = found {
+        let piece = output::decode_base64(&data)?;
+        output.write_program_bytes(&piece)?;
         if piece.is_empty() || next >= *end.get_or_insert(bytes) {
             return Ok(());
         }
@@ -67,7 +67,7 @@ async fn copy(
     Ok(())
 }
 
-fn table(entries: &[FileEntry], look: Look) -> Table {
+fn table(entries: &[FileEntry], look: RenderOptions) -> Table {
     let mut table = Table::new(&["MODE", "BYTES", "AGE", "NAME"]);
     for entry in entries {
         let FileEntry { name, kind, mode, bytes, modified, target } = entry;

@@ -2,29 +2,30 @@
 
 use std::fmt;
 
-use client::{Client, Only, key_of};
+use client::{Client, ListFilter, instance_key};
 use schemas::Code;
 use schemas::names::{
     CellId, DefinitionId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::query::{
-    CellRow, EvaluationRow, InstanceRow, LrpRow, One, ParameterisedRow, PeriodicRow, TaskRow,
+    CellRow, EvaluationRow, InstanceRow, LrpRow, ParameterisedRow, PeriodicRow, ShowAnswer, TaskRow,
 };
 
-use super::args::{Global, whole_id};
+use super::args::{Global, parse_full_id};
 use super::failure::{Exit, Failure};
 use super::names::Names;
 use super::near::did_you_mean;
-use super::words::Invalid;
+use super::words::InvalidValue;
 
 /// Minimum length of an id fragment.
-const FRAGMENT: usize = 4;
+const MIN_FRAGMENT_LEN: usize = 4;
 /// Accepted forms of an instance name, for help texts and errors.
-pub(crate) const INSTANCE: &str = "PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid";
+pub(crate) const INSTANCE_FORMS: &str =
+    "PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid";
 
 /// An instance that a lookup found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundInstance {
     /// Display name. Includes the definition if the user named it, or if another definition is known at the
     /// same index.
     pub(crate) name: String,
@@ -34,14 +35,14 @@ pub(crate) struct Found {
 
 /// Selector for the instances at an index, optionally of one definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Which {
+pub(crate) struct InstanceSelector {
     pub(crate) process: ProcessGuid,
     pub(crate) index: u32,
     /// `None` selects the instances of all definitions at the index.
     pub(crate) definition: Option<DefinitionId>,
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for InstanceSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.process, self.index)?;
         self.definition.as_ref().map_or(Ok(()), |definition| write!(f, "@{definition}"))
@@ -49,11 +50,11 @@ impl fmt::Display for Which {
 }
 
 /// Returns a process. If it does not exist, the error suggests a similar name.
-pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<One<LrpRow>, Failure> {
+pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<ShowAnswer<LrpRow>, Failure> {
     match client.lrp(guid).await {
         Ok(one) => Ok(one),
         Err(error) if error.is_not_found() => {
-            let known = client.lrps(&Only::default()).await?.rows;
+            let known = client.lrps(&ListFilter::default()).await?.rows;
             let names = known.iter().map(|row| row.process_guid.as_str());
             Err(missing(&format!("process {guid}"), guid.as_str(), names, "muster lrp list"))
         }
@@ -62,15 +63,16 @@ pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<One<LrpRo
 }
 
 /// Returns a task. If it does not exist, the error suggests a similar name.
-pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow>, Failure> {
+pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<ShowAnswer<TaskRow>, Failure> {
     match client.task(guid).await {
         Ok(one) => Ok(one),
         Err(error) if error.is_not_found() => {
-            let known = client.tasks(&Only::default()).await?.rows;
+            let known = client.tasks(&ListFilter::default()).await?.rows;
             let names = known.iter().map(|row| row.task_guid.as_str());
             let failure = missing(&format!("task {guid}"), guid.as_str(), names, "muster task list");
             Err(failure.advise(format!(
-                "a task that completed is kept for two minutes, with a callback until that succeeded; then see muster task list --ended, muster history task {guid}"
+                "a completed task is kept for two minutes, or until its callback has succeeded; \
+                 for older tasks see muster task list --ended and muster history task {guid}"
             )))
         }
         Err(error) => Err(error.into()),
@@ -81,11 +83,11 @@ pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow
 pub(crate) async fn parameterised(
     client: &Client,
     guid: &ParameterisedGuid,
-) -> Result<One<ParameterisedRow>, Failure> {
+) -> Result<ShowAnswer<ParameterisedRow>, Failure> {
     match client.parameterised_one(guid).await {
         Ok(one) => Ok(one),
         Err(error) if error.is_not_found() => {
-            let known = client.parameterised(&Only::default()).await?.rows;
+            let known = client.parameterised(&ListFilter::default()).await?.rows;
             let names = known.iter().map(|row| row.parameterised_guid.as_str());
             let what = format!("parameterised task {guid}");
             Err(missing(&what, guid.as_str(), names, "muster parameterised list"))
@@ -95,11 +97,14 @@ pub(crate) async fn parameterised(
 }
 
 /// Returns a periodic task. If it does not exist, the error suggests a similar name.
-pub(crate) async fn periodic(client: &Client, guid: &PeriodicGuid) -> Result<One<PeriodicRow>, Failure> {
+pub(crate) async fn periodic(
+    client: &Client,
+    guid: &PeriodicGuid,
+) -> Result<ShowAnswer<PeriodicRow>, Failure> {
     match client.periodic(guid).await {
         Ok(one) => Ok(one),
         Err(error) if error.is_not_found() => {
-            let known = client.periodics(&Only::default()).await?.rows;
+            let known = client.periodics(&ListFilter::default()).await?.rows;
             let names = known.iter().map(|row| row.periodic_guid.as_str());
             Err(missing(&format!("periodic task {guid}"), guid.as_str(), names, "muster periodic list"))
         }
@@ -108,7 +113,7 @@ pub(crate) async fn periodic(client: &Client, guid: &PeriodicGuid) -> Result<One
 }
 
 /// Returns a cell. If it does not exist, the error suggests a similar id.
-pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<One<CellRow>, Failure> {
+pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<ShowAnswer<CellRow>, Failure> {
     match client.cell(id).await {
         Ok(one) => Ok(one),
         Err(error) if error.is_not_found() => {
@@ -120,17 +125,18 @@ pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<One<CellRow>, F
     }
 }
 
-/// Returns an instance and its evacuating instance, if there is one. See [`INSTANCE`] for the accepted forms.
-/// If the index has instances of several definitions and `id` names none, the active definition is used.
-pub(crate) async fn instance(client: &Client, id: &str) -> Result<Found, Failure> {
-    if let Some(which) = split(id)? {
+/// Returns the instance that `id` names, together with the evacuating instance at the same index if there is
+/// one. See [`INSTANCE_FORMS`] for the accepted forms. If the index has instances of several definitions and
+/// `id` names no definition, the active definition is used.
+pub(crate) async fn instance(client: &Client, id: &str) -> Result<FoundInstance, Failure> {
+    if let Some(which) = parse_selector(id)? {
         let name = which.to_string();
         return match client.instance(&name).await {
-            Ok(one) => Ok(Found { name, rows: one.row }),
+            Ok(one) => Ok(FoundInstance { name, rows: one.row }),
             Err(error) if error.is_not_found() => {
                 lrp(client, &which.process)
                     .await
-                    .map_err(|failure| failure.doing(format!("find instance {name}")))?;
+                    .map_err(|failure| failure.while_doing(format!("find instance {name}")))?;
                 let advice = format!("see muster instance list --lrp {}", which.process);
                 Err(Failure::not_found(format!("instance {name}")).advise(advice))
             }
@@ -138,27 +144,27 @@ pub(crate) async fn instance(client: &Client, id: &str) -> Result<Found, Failure
         };
     }
     if id.parse::<InstanceGuid>().is_err() {
-        check_fragment("instance", id, INSTANCE)?;
+        check_fragment("instance", id, INSTANCE_FORMS)?;
     }
-    let rows = client.instances(&Only::default()).await?.rows;
-    let names = Names::of_rows(&rows);
+    let rows = client.instances(&ListFilter::default()).await?.rows;
+    let names = Names::from_rows(&rows);
     let of = |row: &InstanceRow| row.instance_guid.map(|guid| guid.to_string());
     let found = pick("instance", id, rows, of)?;
-    Ok(Found { name: names.name(&key_of(&found)), rows: vec![found] })
+    Ok(FoundInstance { name: names.name(&instance_key(&found)), rows: vec![found] })
 }
 
 /// Returns an evaluation by its id, or by a fragment of it.
 pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRow, Failure> {
     let missing = |failure: Failure| {
         failure.advise(
-            "only the open ones and the newest that ended are kept; all of them are in muster history",
+            "only open evaluations and the newest ended ones are kept; muster history shows all of them",
         )
     };
-    match whole_id(id) {
+    match parse_full_id(id) {
         Some(id) => Ok(client.evaluation(id).await.map_err(|error| missing(error.into()))?.row),
         None => {
             check_fragment("evaluation", id, "the id, or its beginning or end")?;
-            let rows = client.evaluations(&Only::default()).await?.rows;
+            let rows = client.evaluations(&ListFilter::default()).await?.rows;
             let of = |row: &EvaluationRow| Some(row.evaluation.id.to_string());
             pick("evaluation", id, rows, of).map_err(missing)
         }
@@ -166,28 +172,29 @@ pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRo
 }
 
 /// Parses `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION`. Returns `None` if `id` has no slash.
-pub(crate) fn split(id: &str) -> Result<Option<Which>, Failure> {
+pub(crate) fn parse_selector(id: &str) -> Result<Option<InstanceSelector>, Failure> {
     let Some((process, place)) = id.split_once('/') else { return Ok(None) };
     let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
     let (index, definition) = place.split_once('@').map_or((place, None), |(index, id)| (index, Some(id)));
-    let wrong = |_| Invalid::new("index", index, format!("a number, as {process}/0"));
+    let wrong = |_| InvalidValue::new("index", index, format!("a number, as in {process}/0"));
     let index = index.parse().map_err(wrong)?;
     let definition = definition.map(DefinitionId::new).transpose();
     let definition =
         definition.map_err(|bad| Failure::usage(format!("{bad}, as in {process}/{index}@v2")))?;
-    Ok(Some(Which { process, index, definition }))
+    Ok(Some(InstanceSelector { process, index, definition }))
 }
 
 /// Rejects text that cannot be a fragment of an id, or that is too short.
 pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<(), Failure> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    if hex && text.len() >= FRAGMENT {
+    if hex && text.len() >= MIN_FRAGMENT_LEN {
         return Ok(());
     }
-    Err(Failure::usage(format!("{text:?} names no {what}: use {instead}")))
+    Err(Failure::usage(format!("invalid {what} {text:?}: expected {instead}")))
 }
 
-/// Returns the only row with an id that starts or ends with `part`. Fails if there is none, or more than one.
+/// Returns the only row with an id that starts or ends with `part`. Fails if no row matches, or more than
+/// one.
 pub(crate) fn pick<T>(
     what: &str,
     part: &str,
@@ -204,8 +211,8 @@ pub(crate) fn pick<T>(
         0 => Err(Failure::not_found(format!("{what} {part}")).advise(format!("see muster {what} list"))),
         several => {
             let ids: Vec<&str> = found.iter().take(5).map(|(id, _)| id.as_str()).collect();
-            let why = format!("{part} is the beginning or end of {several} ids: {}", ids.join(", "));
-            Err(Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it"))
+            let why = format!("ambiguous id {part}: it matches {several} ids: {}", ids.join(", "));
+            Err(Failure::new(Exit::Usage, "Ambiguous", why).advise("use more characters of the id"))
         }
     }
 }
@@ -224,18 +231,18 @@ fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>, lis
     }
 }
 
-/// Returns the domain of an existing resource. Fails with not-found if the user selected another domain with
-/// `--domain`.
+/// Returns the domain of an existing resource. Fails with not-found if the user selected a different domain
+/// with `--domain`.
 pub(crate) fn whose(global: &Global, what: impl fmt::Display, own: Domain) -> Result<Domain, Failure> {
     match &global.domain {
         Some(named) if *named != own => Err(Failure::not_found(format!("{what} in domain {named}"))
-            .advise(format!("it is in domain {own}: --domain {own}, or none"))),
+            .advise(format!("it is in domain {own}: use --domain {own}, or omit --domain"))),
         Some(_) | None => Ok(own),
     }
 }
 
 /// Replaces a `Forbidden` failure by a conflict if the resource to create already exists in another domain.
-pub(crate) fn elsewhere(
+pub(crate) fn exists_in_other_domain(
     failure: Failure,
     what: impl fmt::Display,
     known: Option<Domain>,
@@ -251,8 +258,8 @@ pub(crate) fn elsewhere(
 }
 
 /// Returns a filter for the selected domain, or for all domains.
-pub(crate) fn only(domain: Option<&Domain>) -> Only {
-    domain.map_or_else(Only::default, |domain| Only::domain(domain.clone()))
+pub(crate) fn only(domain: Option<&Domain>) -> ListFilter {
+    domain.map_or_else(ListFilter::default, |domain| ListFilter::domain(domain.clone()))
 }
 
 #[cfg(test)]
@@ -260,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_an_id_means_the_one_thing_that_has_it() {
+    fn id_fragment_selects_its_only_match() {
         let rows = || vec!["0193-aaaa", "0193-bbbb", "0194-bbbc"];
         let pick = |part: &str| pick("instance", part, rows(), |row| Some((*row).to_owned()));
         assert_eq!(pick("bbbc"), Ok("0194-bbbc"));
@@ -273,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_another_domain_is_not_there() {
+    fn resource_in_other_domain_is_not_found() {
         let domain = |name: &str| Domain::new(name).unwrap();
         let global = |named: Option<&str>| Global { domain: named.map(domain), ..Global::default() };
         assert_eq!(whose(&global(None), "process web", domain("a")), Ok(domain("a")));
@@ -288,33 +295,36 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_in_another_domain_is_a_conflict() {
+    fn forbidden_create_is_conflict_if_resource_exists_in_other_domain() {
         let domain = |name: &str| Domain::new(name).unwrap();
         let forbidden = || Failure::from(schemas::Refusal::new(Code::Forbidden, "no"));
-        let failure = |known| elsewhere(forbidden(), "process web", known, &domain("b"));
+        let failure = |known| exists_in_other_domain(forbidden(), "process web", known, &domain("b"));
         assert_eq!(failure(Some(domain("a"))).exit, Exit::Conflict);
         assert_eq!(failure(Some(domain("b"))).exit, Exit::Failed, "the server's own reason");
         assert_eq!(failure(None).exit, Exit::Failed);
     }
 
     #[test]
-    fn instances_have_names() {
-        let split_up =
-            |id| split(id).unwrap().map(|which| (which.index, which.definition.clone(), which.to_string()));
+    fn instance_selector_parses_name_forms() {
+        let split_up = |id| {
+            parse_selector(id)
+                .unwrap()
+                .map(|which| (which.index, which.definition.clone(), which.to_string()))
+        };
         let v2 = DefinitionId::new("v2").unwrap();
         assert_eq!(split_up("web/3"), Some((3, None, "web/3".into())));
         assert_eq!(split_up("web/3@v2"), Some((3, Some(v2), "web/3@v2".into())));
         assert_eq!(split_up("deadbeef"), None);
         for (bad, why) in [
-            ("web/x", "expected a number, as web/0"),
-            ("web/x@v2", "expected a number, as web/0"),
-            ("web/@v2", "expected a number, as web/0"),
+            ("web/x", "expected a number, as in web/0"),
+            ("web/x@v2", "expected a number, as in web/0"),
+            ("web/@v2", "expected a number, as in web/0"),
             ("a b/0", "process guid"),
             ("web/0@", "definition id"),
             ("web/0@v 2", "as in web/0@v2"),
             ("web/0@v2@v3", "as in web/0@v2"),
         ] {
-            let failure = split(bad).unwrap_err();
+            let failure = parse_selector(bad).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{bad}");
             assert!(failure.message.contains(why), "{bad}: {}", failure.message);
         }

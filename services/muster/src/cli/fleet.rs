@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, Only};
+use client::{Client, ListFilter};
 use schemas::Position;
 use schemas::cell::{Command, EVACUATED};
 use schemas::names::{CellId, Domain};
@@ -19,7 +19,7 @@ use crate::{founding, launch};
 
 /// Output of `muster domain refresh`.
 #[derive(Serialize)]
-struct Refreshed {
+struct RefreshResult {
     domain: Domain,
     ttl_ms: Option<u128>,
     position: Position,
@@ -27,28 +27,28 @@ struct Refreshed {
 
 /// Output of `muster cluster preemption`.
 #[derive(Serialize)]
-struct Switched {
+struct PreemptionResult {
     preemption: bool,
     position: Position,
 }
 
 /// Output of `muster cluster shards`.
 #[derive(Serialize)]
-struct Resharded {
+struct ReshardResult {
     shards: u16,
     position: Position,
 }
 
 /// Output of `muster domain limit`.
 #[derive(Serialize)]
-struct Limited {
+struct LimitResult {
     domain: Domain,
     position: Position,
 }
 
 /// Output of the commands that change a cell.
 #[derive(Serialize)]
-struct Ordered {
+struct CellCommandResult {
     cell_id: CellId,
     position: Position,
 }
@@ -67,24 +67,27 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
             let domain = name.clone();
             if [instances, processes_and_tasks, commands_per_second, exec_sessions] == [None; 4] {
                 return Err(Failure::usage(
-                    "no quota is set: expected at least one of --instances, --processes-and-tasks, --commands-per-second, --exec-sessions",
+                    "no quota is set: expected at least one of --instances, --processes-and-tasks, \
+                     --commands-per-second, --exec-sessions",
                 ));
             }
             let order =
                 LimitDomain { domain, instances, processes_and_tasks, commands_per_second, exec_sessions };
             let done = client.limit_domain(&order).await;
-            let done = done.map_err(|error| Failure::from(error).doing(format!("limit domain {name}")))?;
-            let limited = Limited { domain: name, position: done.position };
+            let done =
+                done.map_err(|error| Failure::from(error).while_doing(format!("limit domain {name}")))?;
+            let limited = LimitResult { domain: name, position: done.position };
             output.next(&limited, |limited, _| format!("quotas of domain {} are set", limited.domain))
         }
         DomainVerb::Refresh { name, ttl } => {
             let done = client.in_domain(name.clone()).refresh_domain(ttl).await;
-            let done = done.map_err(|error| Failure::from(error).doing(format!("refresh domain {name}")))?;
+            let done =
+                done.map_err(|error| Failure::from(error).while_doing(format!("refresh domain {name}")))?;
             let ttl_ms = ttl.map(|ttl| ttl.as_millis());
-            let refreshed = Refreshed { domain: name, ttl_ms, position: done.position };
+            let refreshed = RefreshResult { domain: name, ttl_ms, position: done.position };
             output.next(&refreshed, |refreshed, _| {
-                let long = ttl.map_or("for ever".to_owned(), |ttl: Duration| {
-                    format!("for {}", super::words::span(ttl))
+                let long = ttl.map_or("without a time limit".to_owned(), |ttl: Duration| {
+                    format!("for {}", super::words::duration_text(ttl))
                 });
                 format!("domain {} is fresh {long}", refreshed.domain)
             })
@@ -99,8 +102,8 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
         CellVerb::List { .. } => output.rows(&client.cells().await?.rows, rows::cells),
         CellVerb::Show { id, .. } => {
             let row = find::cell(&client, &id).await?.row;
-            let (instances, tasks) = if output.is_for_people() {
-                let only = Only::cell(id);
+            let (instances, tasks) = if output.is_human_readable() {
+                let only = ListFilter::cell(id);
                 (client.instances(&only).await?.rows, client.tasks(&only).await?.rows)
             } else {
                 (vec![], vec![])
@@ -113,20 +116,24 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
                 let text = format!("cell {id} is being evacuated; see muster cell show {id}");
                 return output.next(&ordered, |_, _| text);
             }
-            let gone = super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
+            let gone =
+                super::emptying::wait_until_empty(&client, &id, ordered.position, global.timeout, output)
+                    .await?;
             let text = match gone.as_str() {
-                EVACUATED => format!("cell {id} is empty: its containers are gone, and its rep has left"),
-                why => format!("cell {id} is absent ({why}): nothing is placed there any longer"),
+                EVACUATED => format!("cell {id} is empty: its containers have ended and its rep has stopped"),
+                why => format!("cell {id} is absent ({why}): no work is placed on it"),
             };
             output.next(&ordered, |_, _| text)
         }
         CellVerb::Cordon { id } => {
             let ordered = order(&client, &id, Command::Cordon).await?;
-            output.next(&ordered, |_, _| format!("cell {id} takes no new work; what runs there stays"))
+            output.next(&ordered, |_, _| {
+                format!("cell {id} is cordoned: it accepts no new work, and running work stays")
+            })
         }
         CellVerb::Uncordon { id } => {
             let ordered = order(&client, &id, Command::Uncordon).await?;
-            output.next(&ordered, |_, _| format!("cell {id} takes work again"))
+            output.next(&ordered, |_, _| format!("cell {id} accepts work again"))
         }
         CellVerb::Forget { id } => {
             let ordered = order(&client, &id, Command::Forget).await?;
@@ -134,25 +141,25 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
         }
         CellVerb::AcceptLog { id } => {
             let done = client.accept_log(&id).await;
-            let doing = |error| Failure::from(error).doing(format!("have cell {id} accept the log"));
-            let ordered = Ordered { cell_id: id.clone(), position: done.map_err(doing)?.position };
-            output.next(&ordered, |_, _| format!("cell {id} goes on with the log as it is now"))
+            let doing = |error| Failure::from(error).while_doing(format!("make cell {id} accept the log"));
+            let ordered = CellCommandResult { cell_id: id.clone(), position: done.map_err(doing)?.position };
+            output.next(&ordered, |_, _| format!("cell {id} continues with the log in its current state"))
         }
     }
 }
 
 /// Sends an operator command to a cell. Fails early if the cell does not exist.
-async fn order(client: &Client, id: &CellId, command: Command) -> Result<Ordered, Failure> {
+async fn order(client: &Client, id: &CellId, command: Command) -> Result<CellCommandResult, Failure> {
     let verb = match command {
         Command::Evacuate => "evacuate",
         Command::Cordon => "cordon",
         Command::Uncordon => "uncordon",
         Command::Forget => "forget",
     };
-    let doing = |failure: Failure| failure.doing(format!("{verb} cell {id}"));
+    let doing = |failure: Failure| failure.while_doing(format!("{verb} cell {id}"));
     find::cell(client, id).await.map_err(doing)?;
     let done = client.command_cell(id, command).await.map_err(|error| doing(error.into()))?;
-    Ok(Ordered { cell_id: id.clone(), position: done.position })
+    Ok(CellCommandResult { cell_id: id.clone(), position: done.position })
 }
 
 pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Failure> {
@@ -162,37 +169,36 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
             Output::new(global).one(&row, rows::cluster)
         }
         ClusterVerb::Found(args) => {
-            let doing = |failure: Failure| failure.doing("found a cluster");
+            let doing = |failure: Failure| failure.while_doing("found a cluster");
             let nats = launch::nats(global).ok_or_else(|| {
-                doing(Failure::usage("no NATS server is named: muster dev founds its own cluster"))
-                    .advise("name a server: --nats URL")
+                doing(Failure::usage("no NATS server is set: muster dev founds its own cluster"))
+                    .advise("set a server: --nats URL")
             })?;
             let founded = founding::found(&nats, &args).await.map_err(doing)?;
             Output::new(global).one(&founded, |founded, _| {
-                let word = if founded.new { "is founded" } else { "is there already" };
+                let word = if founded.new { "is founded" } else { "exists already" };
                 format!("cluster {} {word}", founded.cluster_id)
             })
         }
         ClusterVerb::Shards { number } => {
             let done = connect(global).await?.reshard(number).await;
-            let doing = |error| Failure::from(error).doing("change the number of shards");
-            let resharded = Resharded { shards: number, position: done.map_err(doing)?.position };
-            Output::new(global).next(&resharded, |_, _| {
-                format!("the log has {} from now on", count(u64::from(number), "shard"))
-            })
+            let doing = |error| Failure::from(error).while_doing("change the number of shards");
+            let resharded = ReshardResult { shards: number, position: done.map_err(doing)?.position };
+            Output::new(global)
+                .next(&resharded, |_, _| format!("the log now has {}", count(u64::from(number), "shard")))
         }
         ClusterVerb::Preemption { switch } => {
             let on = switch == Switch::On;
             let done = connect(global).await?.switch_preemption(on).await;
             let word = if on { "on" } else { "off" };
-            let doing = |error| Failure::from(error).doing(format!("switch preemption {word}"));
-            let switched = Switched { preemption: on, position: done.map_err(doing)?.position };
+            let doing = |error| Failure::from(error).while_doing(format!("switch preemption {word}"));
+            let switched = PreemptionResult { preemption: on, position: done.map_err(doing)?.position };
             Output::new(global).next(&switched, |_, _| {
                 if on {
-                    "preemption is on: what is less urgent by 10 or more may be stopped for what waits"
+                    "preemption is on: waiting work may stop work whose priority is lower by 10 or more"
                         .to_owned()
                 } else {
-                    "preemption is off: nothing is stopped for what is more urgent".to_owned()
+                    "preemption is off: no work is stopped for work of a higher priority".to_owned()
                 }
             })
         }

@@ -1,6 +1,6 @@
 //! `muster instance`, and the logs of instances and tasks.
 
-use client::{Client, LogReader, Only, Whose, key_of};
+use client::{Client, ListFilter, LogReader, LogSource, instance_key};
 use schemas::health::MonitorHealth;
 use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid};
 use schemas::query::{InstanceRow, LrpRow};
@@ -9,19 +9,20 @@ use serde::Serialize;
 use super::args::{Global, InstanceVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
-use super::find::Found;
+use super::find::FoundInstance;
 use super::logs_of_all::{self, Line, Lines};
-use super::output::{self, Look, Output, note};
-use super::status::{complaints, starting};
+use super::output::{self, Output, RenderOptions, note};
+use super::status::{monitor_failures, starting_instances};
 use super::words::{age, one_line};
 use super::{ended, exec, files, find, rows};
 
 /// Advice for a missing log: the retention of the logs of removed containers.
-const LOG_IS_KEPT: &str = "a cell keeps the log of a container that was removed for a day, of the last 256 of them and 256 MiB: give its whole guid";
+const LOG_RETENTION: &str = "a cell keeps the logs of removed containers for a day, \
+                             at most 256 logs and 256 MiB: use the full guid of the container";
 
 /// Output of `muster instance show`: the row of an instance, and the results of its monitor.
 #[derive(Serialize)]
-struct Shown {
+struct ShownInstance {
     #[serde(flatten)]
     row: InstanceRow,
     /// `None` if the instance has no monitor, was not probed yet, or its cell does not answer.
@@ -30,7 +31,7 @@ struct Shown {
 
 /// Output of `muster instance stop`.
 #[derive(Serialize)]
-struct Stopped {
+struct StopResult {
     process_guid: ProcessGuid,
     index: u32,
     definition_id: DefinitionId,
@@ -44,25 +45,25 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     match verb {
         InstanceVerb::List { lrp, cell, ended, index, state, all, .. } => {
             if index.is_some() && !(ended && lrp.is_some()) {
-                let why = "--index is of those that ended of a process: give --ended and --lrp GUID, too";
+                let why = "--index selects ended instances of one process: add --ended and --lrp GUID";
                 return Err(Failure::usage(why.to_owned()));
             }
-            let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
+            let only = ListFilter { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
             if ended {
-                return output.rows(&client.ended_instances(&only, index).await?.rows, ended::instances);
+                return output.rows(&client.ended_instances(&only, index).await?.rows, ended::instance_table);
             }
             let listed =
-                if all { client.instances(&only).await? } else { client.counting_instances(&only).await? };
+                if all { client.instances(&only).await? } else { client.effective_instances(&only).await? };
             let mut rows = listed.rows;
             if let Some(state) = state {
                 rows.retain(|row| row.state.as_str().eq_ignore_ascii_case(&state));
             }
-            let names = starting(&rows);
-            let monitors = complaints(&client, &names).await;
-            output.rows(&rows, |rows, look| rows::instances_saying(rows, &monitors, look))
+            let names = starting_instances(&rows);
+            let monitors = monitor_failures(&client, &names).await;
+            output.rows(&rows, |rows, look| rows::instances_with_complaints(rows, &monitors, look))
         }
         InstanceVerb::Show { id, .. } => {
-            let Found { name, rows } = match find::instance(&client, &id).await {
+            let FoundInstance { name, rows } = match find::instance(&client, &id).await {
                 Err(failure) if failure.exit == Exit::NotFound => {
                     return show_ended(&client, global, &id, failure).await;
                 }
@@ -71,7 +72,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             for row in rows {
                 find::whose(global, format!("instance {id}"), row.domain.clone())?;
                 let health = health_of(&client, &row).await;
-                output.next(&Shown { row, health }, |shown, look| {
+                output.next(&ShownInstance { row, health }, |shown, look| {
                     format!(
                         "{}{}",
                         rows::instance(&name, &shown.row, look),
@@ -85,7 +86,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             if let Some(process) = process_of(&client, &id, all, previous).await? {
                 return logs_of_all::show(&client, global, process, follow, output).await;
             }
-            let whose = whose_log(&client, global, &id, previous).await?;
+            let whose = log_target(&client, global, &id, previous).await?;
             show(client.logs(whose, follow), &id, follow, output).await
         }
         InstanceVerb::Files { id, path } => files::show(&client, global, &id, &path, output).await,
@@ -97,14 +98,14 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
 /// Shows an ended container, found by its guid. Returns `missing` if `id` has the form `PROCESS/INDEX`, or if
 /// the container is not recorded.
 async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure) -> Result<(), Failure> {
-    if find::split(id)?.is_some() {
+    if find::parse_selector(id)?.is_some() {
         return Err(missing);
     }
     let Some(row) = ended::find_instance(client, id).await? else {
-        return Err(missing.advise("what ended is listed by muster instance list --ended"));
+        return Err(missing.advise("for ended instances see muster instance list --ended"));
     };
     find::whose(global, format!("instance {id}"), row.domain.clone())?;
-    Output::new(global).next(&row, ended::instance)
+    Output::new(global).next(&row, ended::describe_instance)
 }
 
 /// Returns the process if the logs of all its instances are requested. `None` if `id` names a single
@@ -127,17 +128,22 @@ async fn process_of(client: &Client, id: &str, all: bool, previous: bool) -> Res
 
 /// Selects the log to read. `PROCESS/INDEX` and `PROCESS/INDEX@DEFINITION` are passed on unresolved, so that
 /// a follower continues with the next container.
-async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -> Result<Whose, Failure> {
+async fn log_target(
+    client: &Client,
+    global: &Global,
+    id: &str,
+    previous: bool,
+) -> Result<LogSource, Failure> {
     let rows = match find::instance(client, id).await {
         // The record of the container is gone, but its cell may still have the log.
         Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
-            return Ok(Whose::Instance(id.to_owned()));
+            return Ok(LogSource::Instance(id.to_owned()));
         }
         // A guid fragment may match a container that ended.
-        Err(failure) if failure.exit == Exit::NotFound && find::split(id)?.is_none() => {
+        Err(failure) if failure.exit == Exit::NotFound && find::parse_selector(id)?.is_none() => {
             let row = ended::find_instance(client, id).await?.ok_or(failure)?;
             find::whose(global, format!("instance {id}"), row.domain)?;
-            return Ok(Whose::Instance(row.instance_guid.to_string()));
+            return Ok(LogSource::Instance(row.instance_guid.to_string()));
         }
         found => found?.rows,
     };
@@ -147,32 +153,32 @@ async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -
     let crashed = rows.iter().find_map(|row| Some((row, row.crashed_in.as_ref()?)));
     if previous {
         let (row, _) = crashed.ok_or_else(|| never_crashed(id))?;
-        return Ok(Whose::Previous(key_of(row).in_full()));
+        return Ok(LogSource::Previous(instance_key(row).with_definition()));
     }
     let holder = rows.iter().find_map(|row| row.instance_guid);
-    if find::split(id)?.is_none() {
-        return holder.map(|guid| Whose::Instance(guid.to_string())).ok_or_else(|| no_container(id));
+    if find::parse_selector(id)?.is_none() {
+        return holder.map(|guid| LogSource::Instance(guid.to_string())).ok_or_else(|| no_container(id));
     }
     if let (None, Some((row, by))) = (holder, crashed) {
         note(&format!(
-            "instance {id} is {}: this is the log of the container that crashed last, {} on cell {}",
+            "instance {id} is {}; showing the log of its last crashed container, {} on cell {}",
             row.state, by.instance_guid, by.cell_id
         ));
     }
-    Ok(Whose::Instance(id.to_owned()))
+    Ok(LogSource::Instance(id.to_owned()))
 }
 
 /// Returns the monitor results of an instance. `None` if it has no monitor, its cell does not answer, or the
 /// query is about a past position.
 async fn health_of(client: &Client, row: &InstanceRow) -> Option<MonitorHealth> {
-    let guid = row.instance_guid.filter(|_| client.asks_as_of().is_none())?;
+    let guid = row.instance_guid.filter(|_| client.query_moment().is_none())?;
     // Best effort: an instance is shown even if its cell does not answer.
     let all = client.instance_health(&guid.to_string()).await.ok()?;
     all.into_iter().find(|one| one.instance_guid == guid)?.health
 }
 
 /// Formats monitor results as text.
-fn monitor_text(health: Option<&MonitorHealth>, look: Look) -> String {
+fn monitor_text(health: Option<&MonitorHealth>, look: RenderOptions) -> String {
     let Some((health, last)) = health.and_then(|health| Some((health, health.last.last()?))) else {
         return String::new();
     };
@@ -192,7 +198,7 @@ fn monitor_text(health: Option<&MonitorHealth>, look: Look) -> String {
 }
 
 fn never_crashed(id: &str) -> Failure {
-    Failure::not_found(format!("a container of instance {id} that crashed"))
+    Failure::not_found(format!("a crashed container of instance {id}"))
         .advise(format!("see muster history instance {id}"))
 }
 
@@ -201,21 +207,23 @@ pub(super) fn no_container(id: &str) -> Failure {
 }
 
 async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Result<(), Failure> {
-    let Found { name, rows } = find::instance(client, id).await?;
+    let FoundInstance { name, rows } = find::instance(client, id).await?;
     let Some(InstanceRow { process_guid, index, definition_id, domain, .. }) = rows.into_iter().next() else {
         return Err(no_container(id));
     };
     let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
-    // The definition is sent along so that a successor with another definition is not stopped.
+    // The definition id is sent along, so that the command does not stop a successor with another definition.
     let stopped = client.retire_lrp(process_guid.clone(), index, Some(definition_id.clone())).await;
-    let done = stopped.map_err(|error| Failure::from(error).doing(format!("stop instance {name}")))?;
+    let done = stopped.map_err(|error| Failure::from(error).while_doing(format!("stop instance {name}")))?;
     let (position, version) = (done.position, done.version);
-    let stopped = Stopped { process_guid, index, definition_id, position, version };
-    output
-        .next(&stopped, |_, _| format!("instance {name} is being stopped; it starts again if it is desired"))
+    let stopped = StopResult { process_guid, index, definition_id, position, version };
+    output.next(&stopped, |_, _| {
+        format!("stopping instance {name}; a replacement starts if it is still desired")
+    })
 }
 
-/// Prints one log: unchanged for people, line by line for programs.
+/// Prints one log. Human-readable output is the unchanged text. Machine-readable output has one item per line
+/// of the log.
 pub(crate) async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Result<(), Failure> {
     let mut lines = Lines::default();
     if !follow {
@@ -224,14 +232,16 @@ pub(crate) async fn show(mut log: LogReader, of: &str, follow: bool, output: Out
     loop {
         let piece = tokio::select! {
             piece = log.next() => piece.map_err(|error| {
-                Failure::from(error).advise_on(Exit::NotFound, LOG_IS_KEPT)
+                Failure::from(error).advise_if_exit(Exit::NotFound, LOG_RETENTION)
             })?,
             interrupted = tokio::signal::ctrl_c() => {
                 return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
             }
         };
         match piece {
-            Some(piece) if output.is_for_people() => output::text_as_it_is(&output.of_program(&piece.text))?,
+            Some(piece) if output.is_human_readable() => {
+                output::write_text(&output.program_text(&piece.text))?
+            }
             Some(piece) => show_lines(of, lines.push(&piece.text), follow, output)?,
             None => return show_lines(of, lines.rest(), follow, output),
         }

@@ -4,15 +4,15 @@ use ::journal::examine::ExamineError;
 use ::journal::{STREAM, migrate};
 use access::Role;
 use client::Error;
-use projections::cluster_log::SetAsideOrder;
+use projections::cluster_log::QuarantineOrder;
 use schemas::bus::INBOX_ROOT;
 use schemas::entry::Actor;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::{Position, Refusal};
 use serde::Serialize;
 
 use super::args::{Global, JournalVerb};
-use super::connect::{JournalPlace, connect, journal_place, name, role};
+use super::connect::{JournalLocation, client_name, connect, journal_location, role};
 use super::direct;
 use super::failure::{Exit, Failure};
 use super::output::Output;
@@ -22,7 +22,7 @@ use crate::wire::setting_aside;
 
 /// Output of `muster journal set-aside`.
 #[derive(Serialize)]
-struct SetAside {
+struct QuarantineResult {
     /// Position of the quarantined entry.
     set_aside: Position,
     /// Position of the entry that records the quarantine.
@@ -31,7 +31,7 @@ struct SetAside {
 
 /// Output of `muster journal migrate`.
 #[derive(Serialize)]
-struct Migrated {
+struct MigrationResult {
     stream: &'static str,
     /// `false` if there was nothing to migrate.
     changed: bool,
@@ -39,14 +39,17 @@ struct Migrated {
 
 pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failure> {
     match verb {
-        JournalVerb::SetAside { position } => set_aside(position, global).await,
+        JournalVerb::SetAside { position } => quarantine_position(position, global).await,
         JournalVerb::Migrate => {
             let changed =
-                migrate_stream(global).await.map_err(|failure| failure.doing("migrate the journal"))?;
-            Output::new(global).one(&Migrated { stream: STREAM, changed }, |migrated, _| {
-                let Migrated { stream, changed } = migrated;
+                migrate_stream(global).await.map_err(|failure| failure.while_doing("migrate the journal"))?;
+            Output::new(global).one(&MigrationResult { stream: STREAM, changed }, |migrated, _| {
+                let MigrationResult { stream, changed } = migrated;
                 if *changed {
-                    format!("the stream {stream} is no longer compressed; entries that are compressed already stay readable")
+                    format!(
+                        "the stream {stream} is no longer compressed; \
+                             existing compressed entries stay readable"
+                    )
                 } else {
                     format!("the stream {stream} is not compressed: nothing to migrate")
                 }
@@ -58,18 +61,20 @@ pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failur
 /// Turns off compression of the stream. Requires the credentials of a NATS admin.
 async fn migrate_stream(global: &Global) -> Result<bool, Failure> {
     let Some(nats) = launch::nats(global) else {
-        return Err(Failure::usage("no NATS server is named: only a stream of one has anything to migrate"));
+        return Err(Failure::usage("no NATS server is set: only a NATS stream can be migrated"));
     };
-    let advice = "make an admin: muster auth add FOLDER admin NAME; then set its credentials: --creds FOLDER/users/admin-NAME.nk";
+    let advice = "create an admin: muster auth add FOLDER admin NAME; \
+                  then set its credentials: --creds FOLDER/users/admin-NAME.nk";
     let admin = match role(global) {
         Some(Role::Admin(name)) => name,
-        None => name(global),
+        None => client_name(global),
         Some(other) => {
             let why = format!("{other} may not update the stream: expected the credentials of an admin");
             return Err(Failure::usage(why).advise(advice));
         }
     };
-    let connected = nats.reach("muster journal migrate", &format!("{INBOX_ROOT}admin.{admin}")).await;
+    let connected =
+        nats.connect_for_diagnosis("muster journal migrate", &format!("{INBOX_ROOT}admin.{admin}")).await;
     let connection = connected.map_err(ServiceError::from)?;
     migrate::uncompress(&connection).await.map_err(|error| {
         let is_forbidden = matches!(error, ExamineError::Forbidden(_));
@@ -78,62 +83,62 @@ async fn migrate_stream(global: &Global) -> Result<bool, Failure> {
     })
 }
 
-async fn set_aside(position: Position, global: &Global) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.doing(format!("set aside position {position}"));
+async fn quarantine_position(position: Position, global: &Global) -> Result<(), Failure> {
+    let doing = |failure: Failure| failure.while_doing(format!("set aside position {position}"));
     let Some(reason) = global.reason.clone().filter(|reason| !reason.trim().is_empty()) else {
-        let why = "no reason is given: whoever reads the log later has to know why it does not count";
-        return Err(doing(Failure::usage(why).advise("give one: --reason TEXT")));
+        let why = "no reason is set: the log records why an entry is set aside";
+        return Err(doing(Failure::usage(why).advise("set a reason: --reason TEXT")));
     };
     let done = match asked(global, position).await {
-        Err(Unanswered::Nobody(failure)) => match journal_place(global) {
+        Err(RequestError::Unreachable(failure)) => match journal_location(global) {
             Some(place) => written(global, place, position, reason).await,
             None => Err(failure),
         },
-        Err(Unanswered::Refused(failure)) => Err(failure),
+        Err(RequestError::Refused(failure)) => Err(failure),
         Ok(done) => Ok(done),
     };
-    let done = SetAside { set_aside: position, position: done.map_err(doing)?.position };
+    let done = QuarantineResult { set_aside: position, position: done.map_err(doing)?.position };
     Output::new(global).next(&done, |done, _| {
         format!("position {} is set aside: recorded at position {}", done.set_aside, done.position)
     })
 }
 
 /// Reason that no BBS recorded the quarantine.
-enum Unanswered {
+enum RequestError {
     /// No BBS is reachable.
-    Nobody(Failure),
+    Unreachable(Failure),
     /// A BBS refused the request, or the request failed for another reason.
     Refused(Failure),
 }
 
 /// Requests the quarantine from a BBS. The error distinguishes an unreachable BBS from a refusal.
-async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> {
+async fn asked(global: &Global, position: Position) -> Result<Ack, RequestError> {
     let client = connect(global).await.map_err(|failure| {
         if failure.exit == Exit::Unreachable {
-            Unanswered::Nobody(failure)
+            RequestError::Unreachable(failure)
         } else {
-            Unanswered::Refused(failure)
+            RequestError::Refused(failure)
         }
     })?;
-    client.set_aside(position).await.map_err(|error| match error {
-        error @ Error::Unreachable(_) => Unanswered::Nobody(error.into()),
+    client.quarantine(position).await.map_err(|error| match error {
+        error @ Error::Unreachable(_) => RequestError::Unreachable(error.into()),
         error @ (Error::Refused(_)
         | Error::TimedOut { .. }
         | Error::Protocol { .. }
-        | Error::Setup { .. }) => Unanswered::Refused(error.into()),
+        | Error::Setup { .. }) => RequestError::Refused(error.into()),
     })
 }
 
 /// Writes the quarantine directly to the journal.
 async fn written(
     global: &Global,
-    place: JournalPlace,
+    place: JournalLocation,
     position: Position,
     reason: String,
-) -> Result<Done, Failure> {
-    let journal = direct::to_write(global, place).await?;
-    let order = SetAsideOrder { position, actor: Actor::Operator(name(global)), reason };
-    let done: Result<Done, Refusal> = setting_aside::record(&journal, order, None).await;
+) -> Result<Ack, Failure> {
+    let journal = direct::open_for_writing(global, place).await?;
+    let order = QuarantineOrder { position, actor: Actor::Operator(client_name(global)), reason };
+    let done: Result<Ack, Refusal> = setting_aside::record(&journal, order, None).await;
     journal.close().await;
     done.map_err(Failure::from)
 }

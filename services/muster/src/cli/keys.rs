@@ -15,10 +15,10 @@ pub(crate) enum Key {
     First,
     Last,
     Enter,
-    Back,
-    Next,
-    Previous,
-    Erase,
+    Escape,
+    Tab,
+    BackTab,
+    Backspace,
     /// Ctrl-C or Ctrl-D: leaves the program from any view.
     Interrupt,
     /// The terminal was resized.
@@ -35,7 +35,7 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
         }
     };
     let control = modifiers.contains(KeyModifiers::CONTROL);
-    #[expect(clippy::wildcard_enum_match_arm, reason = "there are more keys than meanings")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most keys have no function")]
     match code {
         KeyCode::Char('c' | 'd') if control => Some(Key::Interrupt),
         KeyCode::Char(char) if control => Some(Key::Control(char)),
@@ -47,10 +47,10 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
         KeyCode::Home => Some(Key::First),
         KeyCode::End => Some(Key::Last),
         KeyCode::Enter => Some(Key::Enter),
-        KeyCode::Esc => Some(Key::Back),
-        KeyCode::Tab => Some(Key::Next),
-        KeyCode::BackTab => Some(Key::Previous),
-        KeyCode::Backspace => Some(Key::Erase),
+        KeyCode::Esc => Some(Key::Escape),
+        KeyCode::Tab => Some(Key::Tab),
+        KeyCode::BackTab => Some(Key::BackTab),
+        KeyCode::Backspace => Some(Key::Backspace),
         _ => None,
     }
 }
@@ -67,7 +67,7 @@ pub(crate) enum Move {
 }
 
 /// Returns the movement that a key stands for. `None` for all other keys.
-pub(crate) const fn moves(key: Key) -> Option<Move> {
+pub(crate) const fn movement(key: Key) -> Option<Move> {
     match key {
         Key::Up | Key::Char('k') => Some(Move::Up),
         Key::Down | Key::Char('j') => Some(Move::Down),
@@ -78,10 +78,10 @@ pub(crate) const fn moves(key: Key) -> Option<Move> {
         Key::Char(_)
         | Key::Control(_)
         | Key::Enter
-        | Key::Back
-        | Key::Next
-        | Key::Previous
-        | Key::Erase
+        | Key::Escape
+        | Key::Tab
+        | Key::BackTab
+        | Key::Backspace
         | Key::Interrupt
         | Key::Resized => None,
     }

@@ -3,22 +3,22 @@
 
 use std::collections::VecDeque;
 
-use client::key_of;
+use client::instance_key;
 use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 
 use super::describe::sentences;
 use super::keys::Move;
-use super::output::Look;
+use super::output::RenderOptions;
 use super::rows;
-use super::status::Complaint;
+use super::status::MonitorFailure;
 use super::words::{one_line, time_of_day};
 
 /// Maximum number of retained events.
-const KEPT: usize = 64;
+const MAX_EVENTS: usize = 64;
 /// Minimum number of event lines on a small terminal.
-const FEWEST_EVENTS: usize = 4;
+const MIN_EVENT_LINES: usize = 4;
 /// Minimum number of table lines on a small terminal.
-const FEWEST_ROWS: usize = 3;
+const MIN_TABLE_LINES: usize = 3;
 
 /// State of the live view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct View {
     pub(crate) title: String,
     pub(crate) instances: Vec<InstanceRow>,
     /// Failures reported by the monitors of starting instances.
-    pub(crate) complaints: Vec<Complaint>,
+    pub(crate) complaints: Vec<MonitorFailure>,
     pub(crate) tasks: Vec<TaskRow>,
     /// Recent events, the newest last.
     pub(crate) events: VecDeque<String>,
@@ -45,14 +45,14 @@ pub(crate) struct View {
 }
 
 /// Sorts by severity: failures, then work without a cell, then the rest. Each group is sorted by name.
-pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) {
+pub(crate) fn sort_by_severity(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) {
     let bad = |row: &InstanceRow| match row.state {
         InstanceState::Crashed => 0,
         InstanceState::Unclaimed => 1,
         InstanceState::Claimed | InstanceState::Running => 2,
     };
     instances.sort_by(|a, b| {
-        let name = |row: &InstanceRow| (key_of(row), row.presence);
+        let name = |row: &InstanceRow| (instance_key(row), row.presence);
         bad(a).cmp(&bad(b)).then_with(|| name(a).cmp(&name(b)))
     });
     let bad = |row: &TaskRow| match (row.failed, row.state) {
@@ -64,7 +64,7 @@ pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) 
 }
 
 /// Returns one line for each event of an entry. Internal events of the cluster are left out.
-pub(crate) fn event_lines(entry: &RecordedEntry, look: Look) -> Vec<String> {
+pub(crate) fn event_lines(entry: &RecordedEntry, look: RenderOptions) -> Vec<String> {
     match &entry.entry {
         ReadEntry::Known(known) => known
             .decisions
@@ -85,14 +85,14 @@ impl View {
     }
 
     /// Adds the events of a log entry.
-    pub(crate) fn happened(&mut self, entry: &RecordedEntry, look: Look) {
+    pub(crate) fn add_entry(&mut self, entry: &RecordedEntry, look: RenderOptions) {
         event_lines(entry, look).into_iter().for_each(|line| self.log(line));
     }
 
     /// Adds a line to the events.
     pub(crate) fn log(&mut self, line: String) {
         self.events.push_back(line);
-        let extra = self.events.len().saturating_sub(KEPT);
+        let extra = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..extra);
     }
 
@@ -104,14 +104,14 @@ impl View {
 
     /// Returns the lines of the view for a terminal of this size. The heading is fixed, the tables scroll
     /// below their first line, and the last lines are events.
-    pub(crate) fn lines(&mut self, look: Look, width: usize, height: usize) -> Vec<String> {
+    pub(crate) fn lines(&mut self, look: RenderOptions, width: usize, height: usize) -> Vec<String> {
         let mut lines: Vec<String> = self.problems.iter().flat_map(|text| wrapped(text, width)).collect();
         lines.extend(self.heading.iter().cloned());
         lines.extend([self.title.clone(), String::new()]);
         let tables = self.tables(look);
-        let events = self.events.len().min(FEWEST_EVENTS);
+        let events = self.events.len().min(MIN_EVENT_LINES);
         // Two lines below the tables are reserved: the key hint and an empty line.
-        let room = height.saturating_sub(lines.len() + events + 2).max(FEWEST_ROWS);
+        let room = height.saturating_sub(lines.len() + events + 2).max(MIN_TABLE_LINES);
         let (head, rest) = tables.split_first().map_or(("", &[][..]), |(head, rest)| (head.as_str(), rest));
         self.page = room - 1;
         self.last = rest.len().saturating_sub(self.page);
@@ -128,8 +128,8 @@ impl View {
         lines.into_iter().map(|line| clip(&line, width)).collect()
     }
 
-    fn tables(&self, look: Look) -> Vec<String> {
-        let mut lines: Vec<String> = rows::instances_saying(&self.instances, &self.complaints, look)
+    fn tables(&self, look: RenderOptions) -> Vec<String> {
+        let mut lines: Vec<String> = rows::instances_with_complaints(&self.instances, &self.complaints, look)
             .render(look.colour)
             .lines()
             .map(str::to_owned)
@@ -208,7 +208,8 @@ mod tests {
     use super::*;
     use crate::cli::rows::tests::running;
 
-    const LOOK: Look = Look { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
+    const LOOK: RenderOptions =
+        RenderOptions { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
 
     fn view(instances: u32, events: usize) -> View {
         View {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_a_table_and_the_last_events() {
+    fn view_shows_table_and_recent_events() {
         assert_eq!(
             view(2, 2).lines(LOOK, 120, 24),
             [
@@ -237,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn problem_of_the_cluster_is_shown_first_and_whole() {
-        let problem = "UNHEALTHY: the log takes no entries: (code: 13) database or disk is full";
+    fn cluster_problem_is_shown_first_and_uncut() {
+        let problem = "UNHEALTHY: the log accepts no entries: (code: 13) database or disk is full";
         let mut view = View { problems: vec![problem.into()], ..view(2, 2) };
         let lines = view.lines(LOOK, 30, 24);
         let title = lines.iter().position(|line| line == "muster dev").unwrap();
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_fits_on_its_terminal() {
+    fn view_fits_terminal_size() {
         for (instances, events, width, height) in
             [(500, 500, 40, 24), (0, 0, 1, 1), (3, 40, 200, 10), (40, 3, 80, 12)]
         {
@@ -269,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn a_view_scrolls_to_its_end_and_no_further() {
+    fn view_scrolling_stops_at_last_line() {
         let mut view = View { has_keys: true, ..view(20, 4) };
         assert_eq!(seen(&mut view), ["web/0", "web/1", "web/2", "web/3"]);
         assert!(view.lines(LOOK, 120, 13).iter().any(|line| line.contains("lines 1 to 4 of 20")));
         view.scroll(Move::Down);
         assert_eq!(seen(&mut view)[0], "web/1");
         view.scroll(Move::PageDown);
-        assert_eq!(seen(&mut view)[0], "web/4", "a line of the page before stays");
+        assert_eq!(seen(&mut view)[0], "web/4", "one line of the previous page stays visible");
         view.scroll(Move::Last);
         assert_eq!(seen(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
         view.scroll(Move::Down);
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bad_stands_first() {
+    fn sort_by_severity_puts_crashed_instances_first() {
         let row = |index, state| InstanceRow { state, ..running(index) };
         let mut instances = [
             row(10, InstanceState::Running),
@@ -298,12 +299,12 @@ mod tests {
             row(3, InstanceState::Crashed),
             row(1, InstanceState::Crashed),
         ];
-        worst_first(&mut instances, &mut []);
+        sort_by_severity(&mut instances, &mut []);
         assert_eq!(instances.map(|row| row.index), [1, 3, 4, 2, 10]);
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn clip_ignores_colour_codes() {
         assert_eq!(clip("\u{1b}[32mRUNNING on c1\u{1b}[0m", 7), "\u{1b}[32mRUNNING\u{1b}[0m");
         assert_eq!(clip("abc", 2), "ab");
     }

@@ -9,16 +9,16 @@ use schemas::bus::Inbox;
 use schemas::query::AsOf;
 
 use super::args::{ExportFormat, Global};
-use super::connect::{JournalPlace, journal_place};
+use super::connect::{JournalLocation, journal_location};
 use super::direct::inspect_journal;
 use super::failure::{Exit, Failure};
 use super::moment;
 use super::output::{Output, note};
 use super::words::count;
-use crate::archive::export::Events;
+use crate::archive::export::EventCounts;
 use crate::archive::file::Sink;
 use crate::archive::range::{self, Range};
-use crate::archive::{cluster_of, export, failed, import, unless_cancelled};
+use crate::archive::{cluster_of, export, failed, import, until_interrupted};
 use crate::error::chain;
 use crate::launch;
 use crate::serve::identity;
@@ -29,14 +29,14 @@ pub(super) async fn export(
     format: ExportFormat,
     global: &Global,
 ) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.doing("export the log");
-    let (from, to) = (from.map(moment::settled).transpose()?, to.map(moment::settled).transpose()?);
+    let doing = |failure: Failure| failure.while_doing("export the log");
+    let (from, to) = (from.map(moment::resolve).transpose()?, to.map(moment::resolve).transpose()?);
     let journal = inspect_journal(global).await.map_err(doing)?;
     let work = async {
         let range = range::find(&journal, from, to).await?;
         write(&journal, range, format, file, Output::new(global)).await
     };
-    let done = unless_cancelled(Box::pin(work)).await;
+    let done = until_interrupted(Box::pin(work)).await;
     journal.close().await;
     done.map_err(doing)
 }
@@ -52,44 +52,44 @@ async fn write(
     let mut sink = Sink::create(file)?;
     let (manifest, told) = match format {
         ExportFormat::Jsonl => {
-            let manifest = export::lines(journal, cluster, range, &mut sink).await?;
+            let manifest = export::export_lines(journal, cluster, range, &mut sink).await?;
             (manifest, String::new())
         }
         ExportFormat::Cloudevents => {
-            let (told, manifest) = export::events(journal, cluster, range, &mut sink).await?;
-            (manifest, format!(" as events: {}", of_events(&told)))
+            let (told, manifest) = export::export_events(journal, cluster, range, &mut sink).await?;
+            (manifest, format!("; written as {}", event_summary(&told)))
         }
         ExportFormat::Parquet => {
-            let (told, manifest) = export::columns(journal, cluster, range, &mut sink).await?;
-            (manifest, format!(" as columns: {}", of_events(&told)))
+            let (told, manifest) = export::export_columns(journal, cluster, range, &mut sink).await?;
+            (manifest, format!("; written as columns of {}", event_summary(&told)))
         }
     };
     sink.finish()?;
     if file == Path::new("-") {
         // The standard output carries the export itself.
-        note(&told_to(output, &manifest, &told)?);
+        note(&summary(output, &manifest, &told)?);
         return Ok(());
     }
-    output.one(&manifest, |manifest, _| exported(manifest) + &told)
+    output.one(&manifest, |manifest, _| manifest_summary(manifest) + &told)
 }
 
 /// Returns the summary of an export for the standard error: text for people, the manifest for programs.
-fn told_to(output: Output, manifest: &Manifest, told: &str) -> Result<String, Failure> {
-    if output.is_for_people() {
-        return Ok(exported(manifest) + told);
+fn summary(output: Output, manifest: &Manifest, told: &str) -> Result<String, Failure> {
+    if output.is_human_readable() {
+        return Ok(manifest_summary(manifest) + told);
     }
     serde_json::to_string(manifest).map_err(|error| failed(error.to_string()))
 }
 
-fn of_events(told: &Events) -> String {
-    let aside = match told.set_aside {
+fn event_summary(told: &EventCounts) -> String {
+    let aside = match told.quarantined {
         0 => String::new(),
-        some => format!("; {} of no entry", count(some, "message")),
+        some => format!("; {} without an entry", count(some, "message")),
     };
     format!("{}{aside}", count(told.count, "event"))
 }
 
-fn exported(manifest: &Manifest) -> String {
+fn manifest_summary(manifest: &Manifest) -> String {
     let Manifest { cluster, from, to, count: number, sha256, .. } = manifest;
     format!("cluster {cluster}, positions {from}-{to}: {}, SHA-256 {sha256}", count(*number, "message"))
 }
@@ -100,25 +100,25 @@ pub(super) async fn import(
     replicas: usize,
     global: &Global,
 ) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.doing(format!("import {}", file.display()));
-    let Some(place) = journal_place(global) else {
-        let why = "nothing says where to: an import makes a journal of its own";
+    let doing = |failure: Failure| failure.while_doing(format!("import {}", file.display()));
+    let Some(place) = journal_location(global) else {
+        let why = "no destination is set: an import creates a new journal";
         return Err(doing(
-            Failure::usage(why).advise("name a data folder (--data DIR) or a NATS server (--nats URL)"),
+            Failure::usage(why).advise("set a data folder (--data DIR) or a NATS server (--nats URL)"),
         ));
     };
     let work = async {
-        let manifest = import::check(file)?;
+        let manifest = import::validate(file)?;
         let journal = open(global, place, replicas, manifest.to).await?;
         let done = import::import(&journal, file, &manifest, goes_on).await;
         journal.close().await;
         done.map(|()| manifest)
     };
-    let manifest = unless_cancelled(Box::pin(work)).await.map_err(doing)?;
+    let manifest = until_interrupted(Box::pin(work)).await.map_err(doing)?;
     Output::new(global).one(&manifest, |manifest, _| {
         let Manifest { cluster, to, count: number, .. } = manifest;
         format!(
-            "cluster {cluster}: {} up to position {to}, compared with the file",
+            "cluster {cluster}: {} up to position {to}, verified against the file",
             count(*number, "message")
         )
     })
@@ -127,17 +127,17 @@ pub(super) async fn import(
 /// Opens the journal to import into. Creates it if it does not exist.
 async fn open(
     global: &Global,
-    place: JournalPlace,
+    place: JournalLocation,
     replicas: usize,
     to: Position,
 ) -> Result<Journal, Failure> {
     match place {
-        JournalPlace::Data(folder) => {
+        JournalLocation::Data(folder) => {
             let opened = Sqlite::open(&folder).await;
             opened.map(Journal::Sqlite).map_err(|error| Failure::new(Exit::Failed, "Journal", chain(&error)))
         }
-        JournalPlace::Nats => {
-            let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
+        JournalLocation::Nats => {
+            let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is set"))?;
             let (id, _) = identity("import")?;
             let settings = StreamSettings { replicas, imports: Some(to), ..StreamSettings::default() };
             Ok(nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id), &settings).await?)

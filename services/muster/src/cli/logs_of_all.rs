@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, LogReader, Only, Whose};
+use client::{Client, ListFilter, LogReader, LogSource};
 use futures::Stream;
 use futures::stream::{SelectAll, StreamExt};
 use schemas::names::ProcessGuid;
@@ -22,12 +22,12 @@ use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::find;
 use super::names::Names;
-use super::output::{Look, Output};
+use super::output::{Output, RenderOptions};
 
 /// Interval between checks for new instances.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of logs that are opened concurrently.
-const BEGUN_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_OPENS: usize = 16;
 /// ANSI colour codes of the instance names, used in turn.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
 
@@ -39,8 +39,8 @@ pub(super) struct Line<'a> {
 }
 
 /// Name of the instance, and a line that it logged.
-type Told = Result<(String, String), Failure>;
-type Log = Pin<Box<dyn Stream<Item = Told>>>;
+type LineResult = Result<(String, String), Failure>;
+type Log = Pin<Box<dyn Stream<Item = LineResult>>>;
 
 /// Prints the logs until they end or the user interrupts.
 pub(super) async fn show(
@@ -53,13 +53,13 @@ pub(super) async fn show(
     let guid = process.process_guid;
     find::whose(global, format!("process {guid}"), process.domain)?;
     let told = async {
-        let mut shown = Shown::new(output, follow);
-        let names = names_of(client, &guid).await?;
+        let mut shown = LogPrinter::new(output, follow);
+        let names = instance_names(client, &guid).await?;
         if follow {
-            followed(client, &guid, names, &mut shown).await
+            follow_all(client, &guid, names, &mut shown).await
         } else {
             output.list();
-            in_order(client, names, true, &mut shown).await.map(drop)
+            print_sorted(client, names, true, &mut shown).await.map(drop)
         }
     };
     tokio::select! {
@@ -71,70 +71,71 @@ pub(super) async fn show(
 }
 
 /// Returns the display names of the instances of a process.
-async fn names_of(client: &Client, guid: &ProcessGuid) -> Result<Vec<String>, Failure> {
-    let instances = client.instances(&Only::process(guid.clone())).await?.rows;
-    let called = Names::of_rows(&instances);
-    let mut names: Vec<String> = instances.iter().map(|row| called.of(row)).collect();
+async fn instance_names(client: &Client, guid: &ProcessGuid) -> Result<Vec<String>, Failure> {
+    let instances = client.instances(&ListFilter::process(guid.clone())).await?.rows;
+    let called = Names::from_rows(&instances);
+    let mut names: Vec<String> = instances.iter().map(|row| called.row_name(row)).collect();
     names.dedup();
     Ok(names)
 }
 
-/// Reader of an instance log, with the incomplete line at its end.
-type Read = Arc<Mutex<(LogReader, Lines)>>;
+/// Reader of an instance log, and the incomplete line that was read last.
+type SharedReader = Arc<Mutex<(LogReader, Lines)>>;
 
-fn log_of(client: &Client, name: &str) -> Read {
-    Arc::new(Mutex::new((client.logs(Whose::Instance(name.to_owned()), false), Lines::default())))
+fn open_log(client: &Client, name: &str) -> SharedReader {
+    Arc::new(Mutex::new((client.logs(LogSource::Instance(name.to_owned()), false), Lines::default())))
 }
 
 /// Prints the existing lines, the oldest first. Returns the readers, so that a follower continues where they
 /// stopped.
-async fn in_order(
+async fn print_sorted(
     client: &Client,
     names: Vec<String>,
     ends: bool,
-    shown: &mut Shown,
-) -> Result<Vec<(String, Read)>, Failure> {
-    names.iter().for_each(|name| shown.knows(name));
-    let all: Vec<_> = names.into_iter().map(|name| (name.clone(), log_of(client, &name))).collect();
-    let begin = |(name, read): (String, Read)| async move {
-        let mut log: Log = Box::pin(lines_of(read, name, ends));
+    shown: &mut LogPrinter,
+) -> Result<Vec<(String, SharedReader)>, Failure> {
+    names.iter().for_each(|name| shown.register(name));
+    let all: Vec<_> = names.into_iter().map(|name| (name.clone(), open_log(client, &name))).collect();
+    let begin = |(name, read): (String, SharedReader)| async move {
+        let mut log: Log = Box::pin(log_lines(read, name, ends));
         (log.next().await, log)
     };
-    let begun: Vec<_> = futures::stream::iter(all.clone()).map(begin).buffered(BEGUN_AT_ONCE).collect().await;
+    let begun: Vec<_> =
+        futures::stream::iter(all.clone()).map(begin).buffered(MAX_CONCURRENT_OPENS).collect().await;
     let (mut logs, mut first) = (vec![], BinaryHeap::new());
     for (at, (told, log)) in begun.into_iter().enumerate() {
         logs.push(log);
         if let Some(told) = told {
-            first.push(Reverse(timed(told?, at)));
+            first.push(Reverse(sort_entry(told?, at)));
         }
     }
     while let Some(Reverse((_, at, name, text))) = first.pop() {
         shown.line(&name, &text)?;
         if let Some(told) = logs[at].next().await {
-            first.push(Reverse(timed(told?, at)));
+            first.push(Reverse(sort_entry(told?, at)));
         }
     }
     Ok(all)
 }
 
 /// Returns the sort key of a line (its timestamp), the index of its log, the instance name and the line.
-fn timed((name, text): (String, String), at: usize) -> (String, usize, String, String) {
+fn sort_entry((name, text): (String, String), at: usize) -> (String, usize, String, String) {
     (text.split(' ').next().unwrap_or_default().to_owned(), at, name, text)
 }
 
 /// Prints lines as they arrive, until the process is removed and the logs of all its instances have ended.
-async fn followed(
+async fn follow_all(
     client: &Client,
     guid: &ProcessGuid,
     names: Vec<String>,
-    shown: &mut Shown,
+    shown: &mut LogPrinter,
 ) -> Result<(), Failure> {
     let mut logs = SelectAll::new();
-    for (name, read) in in_order(client, names, false, shown).await? {
-        read.lock().await.0.go_on();
-        logs.push(Box::pin(lines_of(read, name, true)) as Log);
+    for (name, read) in print_sorted(client, names, false, shown).await? {
+        read.lock().await.0.continue_following();
+        logs.push(Box::pin(log_lines(read, name, true)) as Log);
     }
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(POLL_INTERVAL);
     loop {
         tokio::select! {
             Some(told) = logs.next() => {
@@ -143,16 +144,16 @@ async fn followed(
             }
             _ = look.tick() => {
                 // A failed query is retried at the next tick. The followed logs report their own errors.
-                let Ok(names) = names_of(client, guid).await else { continue };
+                let Ok(names) = instance_names(client, guid).await else { continue };
                 if names.is_empty() && logs.is_empty() && is_gone(client, guid).await? {
                     return Ok(());
                 }
                 for name in names {
-                    if !shown.is_known(&name) {
-                        shown.knows(&name);
-                        let read = log_of(client, &name);
-                        read.lock().await.0.go_on();
-                        logs.push(Box::pin(lines_of(read, name, true)));
+                    if !shown.is_registered(&name) {
+                        shown.register(&name);
+                        let read = open_log(client, &name);
+                        read.lock().await.0.continue_following();
+                        logs.push(Box::pin(log_lines(read, name, true)));
                     }
                 }
             }
@@ -168,25 +169,27 @@ async fn is_gone(client: &Client, guid: &ProcessGuid) -> Result<bool, Failure> {
     }
 }
 
-/// Printer of log lines. For people, each line starts with the instance name in the colour of that instance.
-struct Shown {
+/// Printer of log lines. In human-readable output, each line starts with the instance name, in the colour
+/// that was assigned to the instance.
+struct LogPrinter {
     output: Output,
     follow: bool,
-    /// Number of each instance, in order of appearance. Selects its colour.
+    /// Number of each instance, in order of appearance. The number determines the colour of the instance
+    /// name.
     known: BTreeMap<String, usize>,
     width: usize,
 }
 
-impl Shown {
+impl LogPrinter {
     const fn new(output: Output, follow: bool) -> Self {
         Self { output, follow, known: BTreeMap::new(), width: 0 }
     }
 
-    fn is_known(&self, name: &str) -> bool {
+    fn is_registered(&self, name: &str) -> bool {
         self.known.contains_key(name)
     }
 
-    fn knows(&mut self, name: &str) {
+    fn register(&mut self, name: &str) {
         let number = self.known.len();
         self.known.entry(name.to_owned()).or_insert(number);
         self.width = self.width.max(name.len());
@@ -195,13 +198,13 @@ impl Shown {
     fn line(&self, name: &str, text: &str) -> Result<(), Failure> {
         let line = Line { of: name, text };
         let number = self.known.get(name).copied().unwrap_or_default();
-        let shown = |_: &Line<'_>, look: Look| {
-            self.for_people(name, number, &self.output.of_program(text), look.colour)
+        let shown = |_: &Line<'_>, look: RenderOptions| {
+            self.format_line(name, number, &self.output.program_text(text), look.colour)
         };
         if self.follow { self.output.stream(&line, shown) } else { self.output.next(&line, shown) }
     }
 
-    fn for_people(&self, name: &str, number: usize, text: &str, colour: bool) -> String {
+    fn format_line(&self, name: &str, number: usize, text: &str, colour: bool) -> String {
         let width = self.width;
         if colour {
             let code = COLOURS[number % COLOURS.len()];
@@ -213,8 +216,9 @@ impl Shown {
 }
 
 /// Returns the remaining lines of one log. The stream is empty if the instance never had a container or its
-/// log is gone. An unterminated last line is included only if the log `ends` here.
-fn lines_of(read: Read, name: String, ends: bool) -> impl Stream<Item = Told> {
+/// log is gone. An unterminated last line is included only if `ends` is `true`, so that no more text can
+/// complete it.
+fn log_lines(read: SharedReader, name: String, ends: bool) -> impl Stream<Item = LineResult> {
     let pieces = futures::stream::unfold((read, false), move |(read, done)| async move {
         if done {
             return None;
@@ -231,7 +235,7 @@ fn lines_of(read: Read, name: String, ends: bool) -> impl Stream<Item = Told> {
         Some((told, (read, done)))
     });
     pieces.flat_map(move |pieces| {
-        let named: Vec<Told> = match pieces {
+        let named: Vec<LineResult> = match pieces {
             Ok(lines) => lines.into_iter().map(|line| Ok((name.clone(), line))).collect(),
             Err(failure) => vec![Err(failure)],
         };
@@ -242,22 +246,22 @@ fn lines_of(read: Read, name: String, ends: bool) -> impl Stream<Item = Told> {
 /// Splitter that turns chunks of text into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    begun: String,
+    partial: String,
 }
 
 impl Lines {
     /// Returns the lines that this chunk completes.
     pub(super) fn push(&mut self, piece: &str) -> Vec<String> {
-        self.begun.push_str(piece);
-        let Some(end) = self.begun.rfind('\n') else { return vec![] };
-        let rest = self.begun.split_off(end + 1);
-        let whole = std::mem::replace(&mut self.begun, rest);
+        self.partial.push_str(piece);
+        let Some(end) = self.partial.rfind('\n') else { return vec![] };
+        let rest = self.partial.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.partial, rest);
         whole.lines().map(str::to_owned).collect()
     }
 
     /// Returns the unterminated last line, if there is one.
     pub(super) fn rest(&mut self) -> Vec<String> {
-        let rest = std::mem::take(&mut self.begun);
+        let rest = std::mem::take(&mut self.partial);
         if rest.is_empty() { vec![] } else { vec![rest] }
     }
 }
@@ -267,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_become_lines() {
+    fn chunks_are_split_into_lines() {
         let mut lines = Lines::default();
         assert!(lines.push("he").is_empty());
         assert_eq!(lines.push("llo\nwor"), ["hello"]);

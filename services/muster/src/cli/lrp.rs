@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, Only, own_definition_id};
+use client::{Client, ListFilter, own_definition_id};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Routes};
 use schemas::entry::Event;
 use schemas::limits::INSTANCES;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::{DefinitionId, Domain, ProcessGuid};
 use schemas::process::Purpose;
 use schemas::query::LrpRow;
@@ -21,17 +21,17 @@ use super::args::{Global, LrpVerb};
 use super::connect::connect;
 use super::events::events_of;
 use super::failure::{Exit, Failure};
-use super::file::OfProcess;
+use super::file::ProcessInFile;
 use super::output::{Output, note};
-use super::planned::{Thing, only_unchanged};
-use super::progress::{Asked, Watched, settle};
-use super::several::Several;
-use super::words::{Invalid, count, number};
+use super::planned::{Target, require_unchanged};
+use super::progress::{WaitCondition, WaitResult, wait_until_settled};
+use super::several::Batch;
+use super::words::{InvalidValue, count, number};
 use super::{diff, file, find, plan, rollback, rollout, rows};
 
 /// Output of a command that changes a process.
 #[derive(Serialize)]
-pub(super) struct Changed<'a> {
+pub(super) struct ChangeResult<'a> {
     pub(super) process_guid: &'a ProcessGuid,
     pub(super) did: &'a str,
     /// Target definition of the rollout.
@@ -53,9 +53,9 @@ pub(super) struct Session<'a> {
 }
 
 /// Outcome of applying a file to a process.
-struct Made {
+struct ApplyOutcome {
     guid: ProcessGuid,
-    done: Done,
+    done: Ack,
     did: &'static str,
     /// Target definition of the rollout to wait for. `None` if the command started no rollout.
     target: Option<DefinitionId>,
@@ -65,20 +65,20 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
     // Files are parsed before the client connects, so that an invalid file is reported without a cluster.
     match verb {
         LrpVerb::Desire { file, wait } => {
-            let items = file::items(&file, global.domain.as_ref())?;
-            Session::open(global).await?.desire(&file, items, How::Desire, wait.detach).await
+            let items = file::read_items(&file, global.domain.as_ref())?;
+            Session::open(global).await?.desire(&file, items, ApplyMode::Desire, wait.detach).await
         }
         LrpVerb::Apply { file, planned, wait } => {
-            let (items, named) = file::items_and_named(&file, global.domain.as_ref())?;
-            let how = How::Apply { planned: planned.if_position, named: &named };
+            let (items, named) = file::read_items_and_named(&file, global.domain.as_ref())?;
+            let how = ApplyMode::Apply { planned: planned.if_position, named: &named };
             Session::open(global).await?.desire(&file, items, how, wait.detach).await
         }
         LrpVerb::Diff { file } => {
-            let (items, named) = file::items_and_named(&file, global.domain.as_ref())?;
+            let (items, named) = file::read_items_and_named(&file, global.domain.as_ref())?;
             diff::run(&connect(global).await?, &file, items, &named, Output::new(global)).await
         }
         LrpVerb::Plan { file } => {
-            let (items, named) = file::items_and_named(&file, global.domain.as_ref())?;
+            let (items, named) = file::read_items_and_named(&file, global.domain.as_ref())?;
             plan::run(&connect(global).await?, &file, items, &named, Output::new(global)).await
         }
         LrpVerb::List { .. } => Session::open(global).await?.list().await,
@@ -86,16 +86,17 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
         LrpVerb::Scale { what, wait } => {
             let wanted = parse_scale(&what)?;
             let session = Session::open(global).await?;
-            let mut several = Several::new(global, wanted.len());
+            let mut several = Batch::new(global, wanted.len());
             for (guid, instances) in wanted {
                 let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-                several.note(session.update(&guid, update, "scaled", wait.detach).await)?;
+                several.record(session.update(&guid, update, "scaled", wait.detach).await)?;
             }
             several.end()
         }
         LrpVerb::Update { guid, positional, file, instances, priority, routes, annotation, wait } => {
             let file = positional.or(file);
-            let found = file.map(|file| file::process(&file, &guid, global.domain.as_ref())).transpose()?;
+            let found =
+                file.map(|file| file::read_process(&file, &guid, global.domain.as_ref())).transpose()?;
             let routes = routes.map(|file| read_routes(&file)).transpose()?;
             let update = DesiredLrpUpdate { instances, priority, routes, annotation, policies: None };
             if let Some(found) = found {
@@ -103,7 +104,8 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
                 return Session::open(global).await?.update_to(found, update, wait.detach).await;
             }
             if update == DesiredLrpUpdate::default() {
-                let why = "nothing to change: give a file, --instances, --priority, --routes or --annotation";
+                let why = "no change is requested: expected a file, --instances, --priority, --routes \
+                           or --annotation";
                 return Err(Failure::usage(why));
             }
             Session::open(global).await?.update(&guid, update, "updated", wait.detach).await
@@ -124,7 +126,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
 
 /// Treatment of the processes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How<'a> {
+enum ApplyMode<'a> {
     /// Create processes. A process that is already desired is refused.
     Desire,
     /// Create or update processes.
@@ -141,7 +143,13 @@ impl<'a> Session<'a> {
         Ok(Self { client: connect(global).await?, global, output: Output::new(global) })
     }
 
-    async fn desire(&self, path: &Path, items: Vec<Item>, how: How<'_>, detach: bool) -> Result<(), Failure> {
+    async fn desire(
+        &self,
+        path: &Path,
+        items: Vec<Item>,
+        how: ApplyMode<'_>,
+        detach: bool,
+    ) -> Result<(), Failure> {
         let (mut lrps, mut domains, mut tasks, mut launching) = (vec![], vec![], 0, BTreeSet::new());
         for item in items {
             match item {
@@ -153,65 +161,81 @@ impl<'a> Session<'a> {
             }
         }
         if lrps.is_empty() {
-            let why = format!("{} desires no process", path.display());
+            let why = format!("{} contains no process", path.display());
             return Err(
-                Failure::new(Exit::Failed, "InvalidRequest", why).advise("tasks are run by muster task run")
+                Failure::new(Exit::Failed, "InvalidRequest", why).advise("to run tasks: muster task run")
             );
         }
         if tasks > 0 {
-            note(&format!("the tasks of the file are left alone: muster task run {}", path.display()));
+            note(&format!(
+                "the tasks in the file are not run; to run them: muster task run {}",
+                path.display()
+            ));
         }
         for kind in launching {
             let path = path.display();
-            note(&format!("the {kind} tasks of the file are left alone: muster {kind} apply {path}"));
+            note(&format!(
+                "the {kind} tasks in the file are not applied; to apply them: muster {kind} apply {path}"
+            ));
         }
         let planned = match how {
-            How::Desire => None,
-            How::Apply { planned, .. } => planned,
+            ApplyMode::Desire => None,
+            ApplyMode::Apply { planned, .. } => planned,
         };
         let guids: Vec<ProcessGuid> = lrps.iter().map(|lrp| lrp.process_guid.clone()).collect();
-        let things = guids.iter().map(Thing::Process);
-        let client = only_unchanged(&self.client, planned, things, self.global).await;
-        let client = client.map_err(|failure| failure.doing(format!("apply {}", path.display())))?;
-        let mut several = Several::new(self.global, lrps.len() + domains.len());
+        let things = guids.iter().map(Target::Process);
+        let client = require_unchanged(&self.client, planned, things, self.global).await;
+        let client = client.map_err(|failure| failure.while_doing(format!("apply {}", path.display())))?;
+        let mut several = Batch::new(self.global, lrps.len() + domains.len());
         let mut all_made = vec![];
         for lrp in lrps {
             let guid = lrp.process_guid.clone();
             let became = match how {
-                How::Desire => self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid)),
-                How::Apply { named, .. } => self.apply_one(&client, lrp, named.contains(guid.as_str())).await,
+                ApplyMode::Desire => {
+                    self.desire_one(lrp).await.map_err(|failure| desire_failure(failure, &guid))
+                }
+                ApplyMode::Apply { named, .. } => {
+                    self.apply_one(&client, lrp, named.contains(guid.as_str())).await
+                }
             };
-            all_made.extend(several.note(became)?);
+            all_made.extend(several.record(became)?);
         }
-        let all = several.is_well();
+        let all = several.all_succeeded();
         for (domain, ttl) in domains {
-            // In a fresh domain, a process that could not be desired would count as deliberately absent.
+            // The domain is refreshed only if every process was accepted. After a refresh, the cluster treats
+            // a process that it does not know as deliberately absent.
             let became = if all {
                 self.client.in_domain(domain.clone()).refresh_domain(ttl).await.map_err(Failure::from)
             } else {
-                let why = "not everything that the file desires is desired";
+                let why = "some processes in the file could not be desired";
                 Err(Failure::new(Exit::Conflict, "NotRefreshed", why))
             };
-            several.note(became.map_err(|failure| failure.doing(format!("refresh domain {domain}"))))?;
+            several
+                .record(became.map_err(|failure| failure.while_doing(format!("refresh domain {domain}"))))?;
         }
         for made in all_made {
-            // A process that does not settle must not hide the results of the others.
-            several.note(self.made(made, detach).await)?;
+            // The results of the other processes are reported even if one process does not settle.
+            several.record(self.made(made, detach).await)?;
         }
         several.end()
     }
 
-    async fn desire_one(&self, lrp: DesiredLrp) -> Result<Made, Failure> {
+    async fn desire_one(&self, lrp: DesiredLrp) -> Result<ApplyOutcome, Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
         match self.client.desire_lrp(lrp).await {
-            Ok(done) => Ok(Made { guid, done, did: "desired", target: None }),
-            Err(error) => Err(self.elsewhere(error.into(), &guid, &domain).await),
+            Ok(done) => Ok(ApplyOutcome { guid, done, did: "desired", target: None }),
+            Err(error) => Err(self.explain_other_domain(error.into(), &guid, &domain).await),
         }
     }
 
-    async fn apply_one(&self, client: &Client, lrp: DesiredLrp, is_named: bool) -> Result<Made, Failure> {
+    async fn apply_one(
+        &self,
+        client: &Client,
+        lrp: DesiredLrp,
+        is_named: bool,
+    ) -> Result<ApplyOutcome, Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
-        let doing = |failure: Failure| failure.doing(format!("apply process {guid}"));
+        let doing = |failure: Failure| failure.while_doing(format!("apply process {guid}"));
         let published = if is_named {
             let id = lrp.definition_id.clone();
             client.publish_lrp_as(lrp, id).await
@@ -219,61 +243,62 @@ impl<'a> Session<'a> {
             client.publish_lrp(lrp).await
         };
         match published {
-            Ok(done) => self.what_was_made(guid.clone(), done).await.map_err(doing),
-            Err(error) => Err(doing(self.elsewhere(error.into(), &guid, &domain).await)),
+            Ok(done) => self.apply_outcome(guid.clone(), done).await.map_err(doing),
+            Err(error) => Err(doing(self.explain_other_domain(error.into(), &guid, &domain).await)),
         }
     }
 
     /// Replaces the failure by a conflict if the process exists in another domain.
-    async fn elsewhere(&self, failure: Failure, guid: &ProcessGuid, domain: &Domain) -> Failure {
+    async fn explain_other_domain(&self, failure: Failure, guid: &ProcessGuid, domain: &Domain) -> Failure {
         let known = self.client.lrp(guid).await.ok().map(|one| one.row.domain);
-        find::elsewhere(failure, format!("process {guid}"), known, domain)
+        find::exists_in_other_domain(failure, format!("process {guid}"), known, domain)
     }
 
     /// Returns the outcome of a command, based on the events that it recorded.
-    async fn what_was_made(&self, guid: ProcessGuid, done: Done) -> Result<Made, Failure> {
+    async fn apply_outcome(&self, guid: ProcessGuid, done: Ack) -> Result<ApplyOutcome, Failure> {
         let events = self.decided(&guid, &done).await?;
         let is_new = |event: &Event| matches!(event, Event::Desired(desired::Event::Desired(_)));
         if events.iter().any(is_new) {
-            return Ok(Made { guid, done, did: "desired", target: None });
+            return Ok(ApplyOutcome { guid, done, did: "desired", target: None });
         }
         let did = if events.is_empty() { UNCHANGED } else { "updated" };
         let target = match target(&events) {
             Some(target) => Some(target),
-            // A rollout to the definition of the file may already be in progress.
+            // If the command started no rollout, one to the definition of the file may already be in
+            // progress.
             None => find::lrp(&self.client, &guid).await?.row.definition_id,
         };
-        Ok(Made { guid, done, did, target })
+        Ok(ApplyOutcome { guid, done, did, target })
     }
 
-    async fn made(&self, made: Made, detach: bool) -> Result<(), Failure> {
-        let Made { guid, done, did, target } = made;
-        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
-        self.carried_out(&guid, done, did, asked, detach).await
+    async fn made(&self, made: ApplyOutcome, detach: bool) -> Result<(), Failure> {
+        let ApplyOutcome { guid, done, did, target } = made;
+        let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
+        self.settle_and_print(&guid, done, did, asked, detach).await
     }
 
     /// Waits for a rollout to an earlier definition, and prints the result.
-    pub(super) async fn rolled_back(
+    pub(super) async fn finish_rollback(
         &self,
         guid: &ProcessGuid,
-        done: Done,
+        done: Ack,
         detach: bool,
     ) -> Result<(), Failure> {
-        let made = self.what_was_made(guid.clone(), done).await?;
+        let made = self.apply_outcome(guid.clone(), done).await?;
         let did = if made.did == UNCHANGED { UNCHANGED } else { "rolled back" };
-        self.made(Made { did, ..made }, detach).await
+        self.made(ApplyOutcome { did, ..made }, detach).await
     }
 
     /// Returns the events that a command recorded for a process.
-    async fn decided(&self, guid: &ProcessGuid, done: &Done) -> Result<Vec<Event>, Failure> {
+    async fn decided(&self, guid: &ProcessGuid, done: &Ack) -> Result<Vec<Event>, Failure> {
         events_of(&self.client, &format!("lrp:{guid}"), done).await
     }
 
     /// Returns the target definition of the rollout that a command started. `None` if it started no rollout.
-    pub(super) async fn rollout_begun(
+    pub(super) async fn started_rollout(
         &self,
         guid: &ProcessGuid,
-        done: &Done,
+        done: &Ack,
     ) -> Result<Option<DefinitionId>, Failure> {
         Ok(target(&self.decided(guid, done).await?))
     }
@@ -281,44 +306,46 @@ impl<'a> Session<'a> {
     /// Returns a process, and a client that acts in the domain of the process.
     pub(super) async fn known(&self, guid: &ProcessGuid, doing: &str) -> Result<(LrpRow, Client), Failure> {
         let known = find::lrp(&self.client, guid).await;
-        let row = known.map_err(|failure| failure.doing(format!("{doing} process {guid}")))?.row;
+        let row = known.map_err(|failure| failure.while_doing(format!("{doing} process {guid}")))?.row;
         let domain = find::whose(self.global, format!("process {guid}"), row.domain.clone())?;
         Ok((row, self.client.in_domain(domain)))
     }
 
     async fn update_to(
         &self,
-        OfProcess { lrp, fields }: OfProcess,
+        ProcessInFile { lrp, fields }: ProcessInFile,
         update: DesiredLrpUpdate,
         detach: bool,
     ) -> Result<(), Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
-        let doing = |failure: Failure| failure.doing(format!("change process {guid}"));
+        let doing = |failure: Failure| failure.while_doing(format!("change process {guid}"));
         // An update never creates a process: this fails if it does not exist.
         let (row, client) = self.known(&guid, "change").await?;
         if row.domain != domain {
-            let why = format!("process {guid} is in domain {}, not in {domain} as the file says", row.domain);
+            let why =
+                format!("process {guid} is in domain {}, but the file sets domain {domain}", row.domain);
             return Err(doing(Failure::new(Exit::Conflict, "ResourceConflict", why)));
         }
         if fields.contains("mode") {
             client::check_mode(&lrp, row.mode).map_err(|error| doing(error.into()))?;
         }
-        let lrp = client.sealed_lrp(lrp).await.map_err(|error| doing(error.into()))?;
+        let lrp = client.seal_lrp(lrp).await.map_err(|error| doing(error.into()))?;
         let is_named = fields.contains("definition_id");
         let id = if is_named { lrp.definition_id.clone() } else { own_definition_id(&lrp) };
         let deployed = client.deploy_lrp(guid.clone(), update, id, lrp.definition).await;
         let done = deployed.map_err(|error| doing(error.into()))?;
-        let made = self.what_was_made(guid.clone(), done).await.map_err(doing)?;
+        let made = self.apply_outcome(guid.clone(), done).await.map_err(doing)?;
         self.made(made, detach).await
     }
 
     async fn activate(&self, guid: &ProcessGuid, id: DefinitionId, detach: bool) -> Result<(), Failure> {
-        let doing = |failure: Failure| failure.doing(format!("activate definition {id} of process {guid}"));
+        let doing =
+            |failure: Failure| failure.while_doing(format!("activate definition {id} of process {guid}"));
         let (_, client) = self.known(guid, "change").await?;
         let done =
             client.activate_lrp(guid.clone(), id.clone()).await.map_err(|error| doing(error.into()))?;
         let did = if self.decided(guid, &done).await?.is_empty() { UNCHANGED } else { "updated" };
-        self.carried_out(guid, done, did, Asked::Rollout(&id), detach).await
+        self.settle_and_print(guid, done, did, WaitCondition::Rollout(&id), detach).await
     }
 
     async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
@@ -335,17 +362,17 @@ impl<'a> Session<'a> {
         detach: bool,
     ) -> Result<(), Failure> {
         let restarted = client.restart_lrp(guid.clone(), purpose).await.map_err(Failure::from);
-        let done =
-            restarted.map_err(|failure| failure.doing(format!("{} process {guid}", purpose.word())))?;
-        let target = self.rollout_begun(guid, &done).await?;
-        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
-        self.carried_out(guid, done, purpose.done(), asked, detach).await
+        let done = restarted
+            .map_err(|failure| failure.while_doing(format!("{} process {guid}", purpose.as_str())))?;
+        let target = self.started_rollout(guid, &done).await?;
+        let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
+        self.settle_and_print(guid, done, purpose.done(), asked, detach).await
     }
 
     async fn list(&self) -> Result<(), Failure> {
         let only = find::only(self.global.domain.as_ref());
         // A table has no room for definitions. Machine-readable output includes them.
-        let listed = if self.output.is_for_people() {
+        let listed = if self.output.is_human_readable() {
             self.client.lrps(&only).await?
         } else {
             self.client.lrps_with_definitions(&only).await?
@@ -356,8 +383,8 @@ impl<'a> Session<'a> {
     async fn show(&self, guid: &ProcessGuid) -> Result<(), Failure> {
         let row = find::lrp(&self.client, guid).await?.row;
         find::whose(self.global, format!("process {guid}"), row.domain.clone())?;
-        let instances = if self.output.is_for_people() {
-            self.client.instances(&Only::process(guid.clone())).await?.rows
+        let instances = if self.output.is_human_readable() {
+            self.client.instances(&ListFilter::process(guid.clone())).await?.rows
         } else {
             vec![]
         };
@@ -373,59 +400,60 @@ impl<'a> Session<'a> {
     ) -> Result<(), Failure> {
         let (_, client) = self.known(guid, "change").await?;
         let changed = client.update_lrp(guid.clone(), update).await;
-        let done = changed.map_err(|error| Failure::from(error).doing(format!("change process {guid}")))?;
-        self.carried_out(guid, done, did, Asked::Instances, detach).await
+        let done =
+            changed.map_err(|error| Failure::from(error).while_doing(format!("change process {guid}")))?;
+        self.settle_and_print(guid, done, did, WaitCondition::Instances, detach).await
     }
 
     async fn remove(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
         let (_, client) = self.known(guid, "remove").await?;
         let removed = client.remove_lrp(guid.clone()).await;
-        let done = removed.map_err(|error| Failure::from(error).doing(format!("remove process {guid}")))?;
-        self.carried_out(guid, done, "removed", Asked::Instances, detach).await
+        let done =
+            removed.map_err(|error| Failure::from(error).while_doing(format!("remove process {guid}")))?;
+        self.settle_and_print(guid, done, "removed", WaitCondition::Instances, detach).await
     }
 
     /// Waits until the change has been carried out, unless `detach` is set, and prints the result.
-    pub(super) async fn carried_out(
+    pub(super) async fn settle_and_print(
         &self,
         guid: &ProcessGuid,
-        done: Done,
+        done: Ack,
         did: &str,
-        asked: Asked<'_>,
+        asked: WaitCondition<'_>,
         detach: bool,
     ) -> Result<(), Failure> {
         let watched = if detach {
-            Watched::Detached
+            WaitResult::Detached
         } else {
             let limit = self.global.timeout;
-            settle(&self.client, (guid, done.position), asked, limit, self.output).await?
+            wait_until_settled(&self.client, (guid, done.position), asked, limit, self.output).await?
         };
         let definition_id = match asked {
-            Asked::Instances => None,
-            Asked::Rollout(target) => Some(target),
+            WaitCondition::Instances => None,
+            WaitCondition::Rollout(target) => Some(target),
         };
         let (carried_out, end) = match watched {
-            Watched::Settled { running: 0 } => (true, String::new()),
-            Watched::Settled { running } => {
-                let health =
-                    if self.is_monitored(guid).await { "" } else { " (no monitor: health is not known)" };
+            WaitResult::Settled { running: 0 } => (true, String::new()),
+            WaitResult::Settled { running } => {
+                let health = if self.is_monitored(guid).await { "" } else { " (no monitor: health unknown)" };
                 (true, format!(": {} running{health}", count(running.into(), "instance")))
             }
-            Watched::Detached | Watched::Interrupted if did == UNCHANGED => (false, String::new()),
-            Watched::Detached => (false, "; it is being carried out".to_owned()),
-            Watched::Interrupted => {
-                (false, format!("; it is still being carried out, see muster lrp show {guid}"))
+            WaitResult::Detached | WaitResult::Interrupted if did == UNCHANGED => (false, String::new()),
+            WaitResult::Detached => (false, "; the change is in progress".to_owned()),
+            WaitResult::Interrupted => {
+                (false, format!("; the change is still in progress, see muster lrp show {guid}"))
             }
         };
         let to = definition_id.map(|id| format!(" to {id}")).unwrap_or_default();
         let text = match did {
-            UNCHANGED => format!("process {guid} is so already, nothing changed{end}"),
+            UNCHANGED => format!("process {guid} unchanged{end}"),
             did => format!("process {guid} {did}{to}{end}"),
         };
-        let Done { position, version } = done;
-        let changed = Changed { process_guid: guid, did, definition_id, carried_out, position, version };
+        let Ack { position, version } = done;
+        let changed = ChangeResult { process_guid: guid, did, definition_id, carried_out, position, version };
         self.tell(&changed, &text)?;
         // Ctrl-C ends the whole command, including the work that would follow.
-        if watched == Watched::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
+        if watched == WaitResult::Interrupted { Err(Failure::silent(Exit::Interrupted)) } else { Ok(()) }
     }
 
     /// Returns `false` if the target definition has no monitor. Its instances are RUNNING as soon as they
@@ -436,7 +464,7 @@ impl<'a> Session<'a> {
     }
 
     /// Prints the result.
-    pub(super) fn tell(&self, changed: &Changed<'_>, text: &str) -> Result<(), Failure> {
+    pub(super) fn tell(&self, changed: &ChangeResult<'_>, text: &str) -> Result<(), Failure> {
         self.output.next(changed, |_, _| text.to_owned())
     }
 }
@@ -461,7 +489,7 @@ fn target(events: &[Event]) -> Option<DefinitionId> {
 
 /// Merges an update: the command line takes precedence over the file. Fields that neither sets stay
 /// unchanged.
-fn with(found: &OfProcess, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
+fn with(found: &ProcessInFile, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
     let lrp = &found.lrp;
     let named = |fields: &[&str]| fields.iter().any(|field| found.fields.contains(*field));
     DesiredLrpUpdate {
@@ -473,16 +501,14 @@ fn with(found: &OfProcess, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
     }
 }
 
-fn not_desired(failure: Failure, guid: &ProcessGuid) -> Failure {
+fn desire_failure(failure: Failure, guid: &ProcessGuid) -> Failure {
     failure
-        .doing(format!("desire process {guid}"))
-        .advise_on(
+        .while_doing(format!("desire process {guid}"))
+        .advise_if_exit(
             Exit::Conflict,
-            format!(
-                "make it what the file says: muster lrp apply FILE, or scale it: muster lrp scale {guid}=N"
-            ),
+            format!("update it: muster lrp apply FILE, or scale it: muster lrp scale {guid}=N"),
         )
-        .advise_on(Exit::Conflict, format!("or end it first: muster lrp remove {guid}"))
+        .advise_if_exit(Exit::Conflict, format!("or remove it first: muster lrp remove {guid}"))
 }
 
 /// Parses `GUID=N ...` or `GUID N`.
@@ -490,7 +516,7 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
     let one = |guid: &str, instances: &str| {
         let guid = ProcessGuid::new(guid).map_err(|bad| Failure::usage(bad.to_string()))?;
         let instances = number(0..=INSTANCES)(instances)
-            .map_err(|bad| Failure::from(bad).doing(format!("scale process {guid}")))?;
+            .map_err(|bad| Failure::from(bad).while_doing(format!("scale process {guid}")))?;
         Ok((guid, instances))
     };
     match words {
@@ -498,7 +524,7 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
         words => words
             .iter()
             .map(|word| {
-                let wrong = || Invalid::new("scale", word, "GUID=N, as web=3");
+                let wrong = || InvalidValue::new("scale", word, "GUID=N, such as web=3");
                 let (guid, instances) = word.split_once('=').ok_or_else(wrong)?;
                 one(guid, instances)
             })
@@ -509,13 +535,15 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
 /// Reads routing data from a file: an object with one entry per router. The value of an entry may be any JSON
 /// and is stored as text.
 fn read_routes(path: &Path) -> Result<Routes, Failure> {
-    match file::value(path)? {
+    match file::read_value(path)? {
         Value::Object(routers) => {
             Ok(routers.into_iter().map(|(name, data)| (name, data.to_string())).collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            let why =
-                format!("{} is not routing data: use an object, for each router anything", path.display());
+            let why = format!(
+                "{} is not routing data: expected an object with one entry for each router",
+                path.display()
+            );
             Err(Failure::new(Exit::Failed, "InvalidRequest", why))
         }
     }
@@ -528,7 +556,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_are_read() {
+    fn parse_scale_accepts_pairs_and_rejects_invalid_ones() {
         let read = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             parse_scale(&words)
@@ -545,8 +573,8 @@ mod tests {
     }
 
     #[test]
-    fn an_update_changes_only_what_is_named() {
-        let found = |fields: &[&str]| OfProcess {
+    fn update_changes_only_named_fields() {
+        let found = |fields: &[&str]| ProcessInFile {
             lrp: DesiredLrp { annotation: "of the file".into(), ..fixtures::lrp("web", "shop", 5) },
             fields: fields.iter().map(|field| (*field).to_owned()).collect(),
         };
@@ -557,18 +585,18 @@ mod tests {
         assert_eq!((all.instances, all.annotation.as_deref()), (Some(5), Some("of the file")));
         assert!(all.routes.is_some() && all.policies.is_some() && all.priority == Some(Priority::default()));
         let flag = DesiredLrpUpdate { instances: Some(2), ..nothing };
-        assert_eq!(with(&found(&["instances"]), flag.clone()), flag, "the command line goes first");
+        assert_eq!(with(&found(&["instances"]), flag.clone()), flag, "the command line takes precedence");
     }
 
     #[test]
-    fn what_exists_is_refused_with_advice() {
-        let refusal = schemas::Refusal::new(schemas::Code::ResourceExists, "process web is desired already");
-        let failure = not_desired(refusal.into(), &ProcessGuid::new("web").unwrap());
+    fn desire_of_existing_process_fails_with_advice() {
+        let refusal = schemas::Refusal::new(schemas::Code::ResourceExists, "process web is already desired");
+        let failure = desire_failure(refusal.into(), &ProcessGuid::new("web").unwrap());
         assert_eq!(
             failure.text(false),
-            "error: can't desire process web: process web is desired already (ResourceExists)\n  \
-             make it what the file says: muster lrp apply FILE, or scale it: muster lrp scale web=N\n  \
-             or end it first: muster lrp remove web"
+            "error: can't desire process web: process web is already desired (ResourceExists)\n  \
+             update it: muster lrp apply FILE, or scale it: muster lrp scale web=N\n  \
+             or remove it first: muster lrp remove web"
         );
     }
 }

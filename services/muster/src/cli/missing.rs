@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use auctioneer::auction::Item;
 use auctioneer::board::Board;
-use auctioneer::plan::{Keeps, Nearest, board_cell, known_process, known_task, nearest};
-use client::{Client, Only, key_of};
+use auctioneer::plan::{Nearest, Obstacle, board_cell, known_process, known_task, nearest};
+use client::{Client, ListFilter, instance_key};
 use schemas::Place;
 use schemas::container::WorkKey;
 use schemas::names::CellId;
@@ -18,95 +18,99 @@ use super::failure::Failure;
 use super::words::{count, mebibytes};
 
 /// Maximum number of occupants named in a sentence.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Reason that waiting work has no cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Missing {
+pub(crate) struct PlacementGap {
     /// The cell that comes closest to accepting the work. `None` if the work may not run on any cell.
     nearest: Option<Nearest>,
     /// A small set of work on that cell which uses the missing resources. Empty if stopping work would not
     /// help.
-    taken_by: Vec<Taker>,
+    taken_by: Vec<Occupant>,
 }
 
 /// Work that uses resources of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Taker {
+struct Occupant {
     name: String,
     takes: Resources,
 }
 
 /// Explains why an instance waits for a cell. `None` if it does not wait.
-pub(crate) async fn of_instance(client: &Client, row: &InstanceRow) -> Result<Option<Missing>, Failure> {
+pub(crate) async fn for_instance(
+    client: &Client,
+    row: &InstanceRow,
+) -> Result<Option<PlacementGap>, Failure> {
     if row.state != InstanceState::Unclaimed {
         return Ok(None);
     }
     let lrp = client.lrp(&row.process_guid).await?.row;
-    let instances = client.instances(&Only::process(row.process_guid.clone())).await?.rows;
+    let instances = client.instances(&ListFilter::process(row.process_guid.clone())).await?.rows;
     let process = known_process(&lrp, &instances);
     let place = Place::new(row.index, row.definition_id.clone());
     let Some(item) = Item::of_place(&process, &place) else { return Ok(None) };
     let mut siblings: BTreeMap<CellId, u32> = BTreeMap::new();
-    for by in process.staying() {
+    for by in process.retained_containers() {
         *siblings.entry(by.cell_id.clone()).or_default() += 1;
     }
-    of_item(client, &item, Some(&siblings)).await.map(Some)
+    for_item(client, &item, Some(&siblings)).await.map(Some)
 }
 
 /// Explains why a task waits for a cell. `None` if it does not wait.
-pub(crate) async fn of_task(client: &Client, row: &TaskRow) -> Result<Option<Missing>, Failure> {
+pub(crate) async fn for_task(client: &Client, row: &TaskRow) -> Result<Option<PlacementGap>, Failure> {
     let Some(item) = known_task(row) else { return Ok(None) };
-    of_item(client, &item, None).await.map(Some)
+    for_item(client, &item, None).await.map(Some)
 }
 
-async fn of_item(
+async fn for_item(
     client: &Client,
     item: &Item,
     siblings: Option<&BTreeMap<CellId, u32>>,
-) -> Result<Missing, Failure> {
+) -> Result<PlacementGap, Failure> {
     let cells = client.cells().await?.rows;
     let nearest = nearest(&Board::new(cells.iter().filter_map(board_cell)), item, siblings);
     let taken = nearest.as_ref().and_then(|nearest| match nearest.keeps.as_ref()? {
-        Keeps::Taken(taken) | Keeps::Closed { taken, .. } => Some((&nearest.cell_id, *taken)),
-        Keeps::Crowded(_) | Keeps::Small(_) | Keeps::Incompatible(_) => None,
+        Obstacle::Taken(taken) | Obstacle::Closed { taken, .. } => Some((&nearest.cell_id, *taken)),
+        Obstacle::Crowded(_) | Obstacle::Small(_) | Obstacle::Incompatible(_) => None,
     });
     let taken_by = match taken {
         Some((cell, taken)) if taken != Resources::default() => {
-            enough(taken, takers(client, cell, item).await?)
+            smallest_sufficient_set(taken, takers(client, cell, item).await?)
         }
         Some(_) | None => vec![],
     };
-    Ok(Missing { nearest, taken_by })
+    Ok(PlacementGap { nearest, taken_by })
 }
 
 /// Returns the work on a cell, except for instances of the same process.
-async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Taker>, Failure> {
+async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Occupant>, Failure> {
     let own = match &item.rank.key {
         WorkKey::Lrp { key, .. } => Some(&key.process_guid),
         WorkKey::Task { .. } => None,
     };
-    let only = Only::cell(cell.clone());
+    let only = ListFilter::cell(cell.clone());
     let instances = client.instances(&only).await?.rows;
-    let lrps = client.lrps(&Only::default()).await?.rows;
+    let lrps = client.lrps(&ListFilter::default()).await?.rows;
     let lrps: BTreeMap<_, _> = lrps.iter().map(|row| (&row.process_guid, &row.sizes)).collect();
     let others = instances.iter().filter(|row| own != Some(&row.process_guid));
     let instance = |row: &InstanceRow| {
         let takes = *lrps.get(&row.process_guid)?.get(&row.definition_id)?;
-        Some(Taker { name: key_of(row).to_string(), takes })
+        Some(Occupant { name: instance_key(row).to_string(), takes })
     };
     let tasks = client.tasks_with_definitions(&only).await?.rows;
     let task = |row: &TaskRow| {
         let takes = row.definition.as_ref()?.resources();
-        Some(Taker { name: row.task_guid.to_string(), takes })
+        Some(Occupant { name: row.task_guid.to_string(), takes })
     };
     Ok(others.filter_map(instance).chain(tasks.iter().filter_map(task)).collect())
 }
 
-/// Selects a small set of work that frees the resources `short`. This is the smallest work that suffices
-/// alone, otherwise the largest ones until there is enough. Empty if all of them together use less.
-fn enough(mut short: Resources, mut takers: Vec<Taker>) -> Vec<Taker> {
-    let size = |taker: &Taker| (taker.takes.memory_mb, taker.takes.disk_mb, taker.takes.ports);
+/// Selects a small set of work that would free the resources `short` if it ended. If a single item suffices,
+/// this is the smallest such item. Otherwise these are the largest items, until their sum suffices. Empty if
+/// even all items together use less than `short`.
+fn smallest_sufficient_set(mut short: Resources, mut takers: Vec<Occupant>) -> Vec<Occupant> {
+    let size = |taker: &Occupant| (taker.takes.memory_mb, taker.takes.disk_mb, taker.takes.ports);
     takers.sort_by(|a, b| (size(a), &a.name).cmp(&(size(b), &b.name)));
     if let Some(one) = takers.iter().find(|taker| taker.takes.fits(short)) {
         return vec![one.clone()];
@@ -125,56 +129,56 @@ fn enough(mut short: Resources, mut takers: Vec<Taker>) -> Vec<Taker> {
     vec![]
 }
 
-impl Missing {
+impl PlacementGap {
     /// Formats the explanation as a sentence.
     pub(crate) fn sentence(&self) -> String {
         let Some(Nearest { cell_id: cell, keeps }) = &self.nearest else {
-            return "there is no cell that it may run on".to_owned();
+            return "no cell may run it".to_owned();
         };
         match keeps {
-            None => format!("cell {cell} has room for it by now: the next auction will tell"),
-            Some(Keeps::Taken(taken)) => {
+            None => format!("cell {cell} now has room for it; the next auction may place it"),
+            Some(Obstacle::Taken(taken)) => {
                 format!(
                     "it would fit on cell {cell} if {} were free there{}",
-                    much(*taken),
-                    self.takers(*taken)
+                    resources_text(*taken),
+                    self.occupants_text(*taken)
                 )
             }
-            Some(Keeps::Crowded(rule)) => {
-                format!("it would fit on cell {cell} if fewer instances were where {rule} allows no more")
+            Some(Obstacle::Crowded(rule)) => {
+                format!("it would fit on cell {cell} if {rule} allowed another instance there")
             }
-            Some(Keeps::Closed { why, taken }) if *taken == Resources::default() => {
-                format!("it would fit on cell {cell} if that took new work, but it is {why}")
+            Some(Obstacle::Closed { why, taken }) if *taken == Resources::default() => {
+                format!("it would fit on cell {cell} if the cell accepted new work, but the cell is {why}")
             }
-            Some(Keeps::Closed { why, taken }) => format!(
-                "it would fit on cell {cell}, which is {why}, if that took new work and {} were free there{}",
-                much(*taken),
-                self.takers(*taken)
+            Some(Obstacle::Closed { why, taken }) => format!(
+                "it would fit on cell {cell}, which is {why}, if the cell accepted new work \
+                 and {} were free there{}",
+                resources_text(*taken),
+                self.occupants_text(*taken)
             ),
-            Some(Keeps::Small(short)) => {
-                format!(
-                    "no cell that may take it is large enough: cell {cell} has {} too little",
-                    much(*short)
-                )
+            Some(Obstacle::Small(short)) => {
+                format!("no compatible cell is large enough: cell {cell} lacks {}", resources_text(*short))
             }
-            Some(Keeps::Incompatible(why)) => {
-                format!("no room that is freed would help: cell {cell} is not compatible ({why})")
+            Some(Obstacle::Incompatible(why)) => {
+                format!("freeing resources would not help: cell {cell} is not compatible ({why})")
             }
         }
     }
 
     /// Formats the list of work that uses the missing resources.
-    fn takers(&self, missing: Resources) -> String {
-        let named = |taker: &Taker| format!("{} takes {}", taker.name, much(of_those(taker.takes, missing)));
-        let mut named: Vec<String> = self.taken_by.iter().take(NAMED).map(named).collect();
-        let more = self.taken_by.len().saturating_sub(NAMED);
-        named.extend((more > 0).then(|| format!("{more} more would have to go, too")));
+    fn occupants_text(&self, missing: Resources) -> String {
+        let named = |taker: &Occupant| {
+            format!("{} uses {}", taker.name, resources_text(restrict_to_missing(taker.takes, missing)))
+        };
+        let mut named: Vec<String> = self.taken_by.iter().take(MAX_NAMED).map(named).collect();
+        let more = self.taken_by.len().saturating_sub(MAX_NAMED);
+        named.extend((more > 0).then(|| format!("{more} more would also have to stop")));
         if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) }
     }
 }
 
 /// Formats resources, such as `64M of memory, 1 port`.
-fn much(of: Resources) -> String {
+fn resources_text(of: Resources) -> String {
     let of = [
         (of.memory_mb > 0).then(|| format!("{} of memory", mebibytes(of.memory_mb))),
         (of.disk_mb > 0).then(|| format!("{} of disk", mebibytes(of.disk_mb))),
@@ -185,7 +189,7 @@ fn much(of: Resources) -> String {
 }
 
 /// Returns `there` with the resources that are not missing set to zero.
-fn of_those(there: Resources, missing: Resources) -> Resources {
+fn restrict_to_missing(there: Resources, missing: Resources) -> Resources {
     Resources {
         memory_mb: if missing.memory_mb > 0 { there.memory_mb } else { 0 },
         disk_mb: if missing.disk_mb > 0 { there.disk_mb } else { 0 },
@@ -198,8 +202,8 @@ fn of_those(there: Resources, missing: Resources) -> Resources {
 mod tests {
     use super::*;
 
-    fn taker(name: &str, memory_mb: u64) -> Taker {
-        Taker { name: name.into(), takes: Resources::of_container(memory_mb, 10, 0) }
+    fn taker(name: &str, memory_mb: u64) -> Occupant {
+        Occupant { name: name.into(), takes: Resources::for_container(memory_mb, 10, 0) }
     }
 
     fn memory(memory_mb: u64) -> Resources {
@@ -207,54 +211,56 @@ mod tests {
     }
 
     #[test]
-    fn as_little_as_will_do_has_to_go() {
+    fn smallest_sufficient_set_of_occupants_is_selected() {
         let all = || vec![taker("a/0", 64), taker("b/0", 256), taker("c/0", 128), taker("d/0", 128)];
-        let names = |short| enough(short, all()).into_iter().map(|taker| taker.name).collect::<Vec<_>>();
+        let names = |short| {
+            smallest_sufficient_set(short, all()).into_iter().map(|taker| taker.name).collect::<Vec<_>>()
+        };
         assert_eq!(names(memory(10)), ["a/0"]);
         assert_eq!(names(memory(100)), ["c/0"]);
         assert_eq!(names(memory(300)), ["b/0", "d/0"]);
         assert_eq!(names(memory(576)), ["b/0", "d/0", "c/0", "a/0"]);
-        assert!(names(memory(577)).is_empty(), "all of them together don't do");
-        assert!(names(Resources { ports: 1, ..memory(1) }).is_empty(), "none has a port");
+        assert!(names(memory(577)).is_empty(), "all of them together are not enough");
+        assert!(names(Resources { ports: 1, ..memory(1) }).is_empty(), "no occupant uses a port");
     }
 
     #[test]
-    fn what_is_missing_is_said_in_a_sentence() {
-        let near = |keeps| Missing {
+    fn placement_gap_is_formatted_as_sentence() {
+        let near = |keeps| PlacementGap {
             nearest: Some(Nearest { cell_id: CellId::new("c2").unwrap(), keeps }),
             taken_by: vec![taker("web/1", 256)],
         };
         for (keeps, said) in [
-            (None, "cell c2 has room for it by now: the next auction will tell"),
+            (None, "cell c2 now has room for it; the next auction may place it"),
             (
-                Some(Keeps::Taken(memory(64))),
-                "it would fit on cell c2 if 64M of memory were free there: web/1 takes 256M of memory",
+                Some(Obstacle::Taken(memory(64))),
+                "it would fit on cell c2 if 64M of memory were free there: web/1 uses 256M of memory",
             ),
             (
-                Some(Keeps::Crowded("distinct_cell".into())),
-                "it would fit on cell c2 if fewer instances were where distinct_cell allows no more",
+                Some(Obstacle::Crowded("distinct_cell".into())),
+                "it would fit on cell c2 if distinct_cell allowed another instance there",
             ),
             (
-                Some(Keeps::Closed { why: "cordoned", taken: memory(0) }),
-                "it would fit on cell c2 if that took new work, but it is cordoned",
+                Some(Obstacle::Closed { why: "cordoned", taken: memory(0) }),
+                "it would fit on cell c2 if the cell accepted new work, but the cell is cordoned",
             ),
             (
-                Some(Keeps::Closed { why: "silent", taken: memory(1_024) }),
-                "it would fit on cell c2, which is silent, if that took new work and 1G of memory were free there: \
-                 web/1 takes 256M of memory",
+                Some(Obstacle::Closed { why: "silent", taken: memory(1_024) }),
+                "it would fit on cell c2, which is silent, if the cell accepted new work and 1G \
+                 of memory were free there: web/1 uses 256M of memory",
             ),
             (
-                Some(Keeps::Small(Resources { disk_mb: 2_048, ..memory(64) })),
-                "no cell that may take it is large enough: cell c2 has 64M of memory, 2G of disk too little",
+                Some(Obstacle::Small(Resources { disk_mb: 2_048, ..memory(64) })),
+                "no compatible cell is large enough: cell c2 lacks 64M of memory, 2G of disk",
             ),
             (
-                Some(Keeps::Incompatible("constraint zone = z9".into())),
-                "no room that is freed would help: cell c2 is not compatible (constraint zone = z9)",
+                Some(Obstacle::Incompatible("constraint zone = z9".into())),
+                "freeing resources would not help: cell c2 is not compatible (constraint zone = z9)",
             ),
         ] {
             assert_eq!(near(keeps).sentence(), said);
         }
-        let nowhere = Missing { nearest: None, taken_by: vec![] };
-        assert_eq!(nowhere.sentence(), "there is no cell that it may run on");
+        let nowhere = PlacementGap { nearest: None, taken_by: vec![] };
+        assert_eq!(nowhere.sentence(), "no cell may run it");
     }
 }

@@ -77,7 +77,7 @@ use clap::CommandFactory;
 use runtime::telemetry;
 use tokio::runtime::Builder;
 
-pub(crate) use args::{Command, Global, LogFormat, Named, Strength};
+pub(crate) use args::{Command, Global, LogFormat, OptionSource, OptionSources};
 use failure::{Exit, Failure};
 use output::Output;
 pub(crate) use scope::check;
@@ -88,7 +88,7 @@ pub(crate) use scope::{DomainUse, domain_use};
 /// completions.
 pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
     let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
-    let done = carry_out::<Whole>(command, global);
+    let done = run_command::<Whole>(command, global);
     let done = match (done, output::finish()) {
         (Ok(()), written) => written,
         (Err(failure), _) => Err(failure),
@@ -102,7 +102,7 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
     }
 }
 
-fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
+fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
     check(&command, global)?;
     if let Command::Completion { shell } = command {
         return complete::<Whole>(shell);
@@ -114,18 +114,17 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
     // Projections are folded and written concurrently.
     let of_tables = matches!(command, Command::Projection(_));
     let mut builder = if of_tables { Builder::new_multi_thread() } else { Builder::new_current_thread() };
-    let runtime = builder
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Failed, "Start", format!("can't start: {error}")))?;
+    let runtime = builder.enable_all().build().map_err(|error| {
+        Failure::new(Exit::Failed, "Start", format!("can't start the async runtime: {error}"))
+    })?;
     runtime.block_on(async {
-        let Some(as_of) = moment::of(&command) else { return ask(command, global).await };
-        let past = moment::Shown::as_of(as_of, global).await?;
+        let Some(as_of) = moment::requested_as_of(&command) else { return ask(command, global).await };
+        let past = moment::PastView::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
         let done = ask(command, &global).await;
         // A failed command has printed nothing. The exception is an unhealthy status, which fails silently.
         let is_shown = done.as_ref().err().is_none_or(Failure::is_silent);
-        if is_shown && Output::new(&global).is_for_people() {
+        if is_shown && Output::new(&global).is_human_readable() {
             past.tell();
         }
         done
@@ -176,5 +175,5 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
 fn complete<Whole: CommandFactory>(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = vec![];
     clap_complete::generate(shell, &mut Whole::command(), "muster", &mut script);
-    output::text_as_it_is(&String::from_utf8_lossy(&script))
+    output::write_text(&String::from_utf8_lossy(&script))
 }

@@ -14,27 +14,27 @@ use super::args::{
 use super::connect::connect;
 use super::failure::Failure;
 use super::output::note;
-use super::words::Invalid;
+use super::words::InvalidValue;
 
 /// Option for a past moment.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct At {
+pub(crate) struct AsOfOption {
     /// Show the state at a past moment: a position of the log, a time (UTC, or local as "2026-10-02 14:00"),
-    /// or a time ago as -10m
+    /// or a time ago such as -10m
     #[arg(long, value_name = "MOMENT", value_parser = parse, allow_hyphen_values = true)]
     pub(crate) as_of: Option<AsOf>,
 }
 
 /// A past moment that all queries of a command are pinned to.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PastView {
     /// Client whose queries return the state at that moment.
     pub(crate) client: Client,
     /// Time of the moment, used to compute ages.
     pub(crate) at: Timestamp,
 }
 
-impl Shown {
+impl PastView {
     /// Connects, and pins all queries to a past moment.
     pub(crate) async fn as_of(as_of: AsOf, global: &Global) -> Result<Self, Failure> {
         let client = connect(global).await?.at_moment(as_of);
@@ -48,7 +48,7 @@ impl Shown {
 
     /// Returns the position of the log that was shown. `None` before the first reply if the moment is a time.
     pub(crate) fn position(&self) -> Option<Position> {
-        match self.client.asks_as_of() {
+        match self.client.query_moment() {
             Some(AsOf::Position(position)) => Some(position),
             Some(AsOf::Time(_) | AsOf::Ago(_)) | None => None,
         }
@@ -62,7 +62,8 @@ impl Shown {
     }
 }
 
-/// Returns the time of the last decision at a position. Returns the current time if there is none.
+/// Returns the time of the last decision in the entry at a position. Returns the current time if there is no
+/// such decision.
 async fn decided_at(client: &Client, position: Position) -> Result<Timestamp, Failure> {
     let after = Position(position.0.saturating_sub(1));
     let read = ReadEvents { after, limit: Some(1), ..ReadEvents::default() };
@@ -79,7 +80,7 @@ async fn decided_at(client: &Client, position: Position) -> Result<Timestamp, Fa
 ///
 /// # Errors
 /// The moment is in the future.
-pub(crate) fn settled(as_of: AsOf) -> Result<Moment, Failure> {
+pub(crate) fn resolve(as_of: AsOf) -> Result<Moment, Failure> {
     as_of.moment(clock::now()).map_err(|refusal| {
         let problem = refusal.fields.into_iter().next().map(|field| field.problem);
         Failure::usage(problem.unwrap_or(refusal.message))
@@ -87,12 +88,12 @@ pub(crate) fn settled(as_of: AsOf) -> Result<Moment, Failure> {
 }
 
 /// Parses a moment. Local times may be a day with a time of day, a day, or a time of today.
-pub(crate) fn parse(text: &str) -> Result<AsOf, Invalid> {
+pub(crate) fn parse(text: &str) -> Result<AsOf, InvalidValue> {
     let read = text.parse().ok().or_else(|| local(text.trim(), &TimeZone::system(), clock::now()));
     read.ok_or_else(|| {
-        let expected = "a position, as 41, a time, as 2026-10-02T14:00:00Z, \"2026-10-02 14:00\" or 14:00, or a time \
-                        ago, as -10m or -1h30m";
-        Invalid::new("moment", text, expected)
+        let expected = "a position such as 41, a time such as 2026-10-02T14:00:00Z, \"2026-10-02 14:00\" \
+                        or 14:00, or a time ago such as -10m or -1h30m";
+        InvalidValue::new("moment", text, expected)
     })
 }
 
@@ -110,10 +111,10 @@ fn local(text: &str, zone: &TimeZone, now: Timestamp) -> Option<AsOf> {
 }
 
 /// Returns the past moment that a command shows. `None` if it shows the present.
-pub(crate) const fn of(command: &Command) -> Option<AsOf> {
+pub(crate) const fn requested_as_of(command: &Command) -> Option<AsOf> {
     match command {
-        Command::Lrp(verb) => of_lrp(verb),
-        Command::Instance(verb) => of_instance(verb),
+        Command::Lrp(verb) => lrp_as_of(verb),
+        Command::Instance(verb) => instance_as_of(verb),
         Command::Task(TaskVerb::List { at, .. } | TaskVerb::Show { at, .. })
         | Command::Periodic(PeriodicVerb::List { at } | PeriodicVerb::Show { at, .. })
         | Command::Parameterised(ParameterisedVerb::List { at } | ParameterisedVerb::Show { at, .. })
@@ -123,9 +124,9 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
         | Command::Status { at }
         | Command::Evaluation(EvaluationVerb::List { at, .. } | EvaluationVerb::Show { at, .. })
         | Command::Why { at, .. } => at.as_of,
-        // Takes two moments.
+        // This command takes two moments.
         Command::Diff { .. }
-        // Resolves the moment in the tables of the database.
+        // This command resolves the moment in the tables of the database.
         | Command::Sql { .. }
         | Command::Task(
             TaskVerb::Run { .. }
@@ -184,7 +185,7 @@ pub(crate) const fn of(command: &Command) -> Option<AsOf> {
     }
 }
 
-const fn of_instance(verb: &InstanceVerb) -> Option<AsOf> {
+const fn instance_as_of(verb: &InstanceVerb) -> Option<AsOf> {
     match verb {
         InstanceVerb::List { at, .. } | InstanceVerb::Show { at, .. } => at.as_of,
         InstanceVerb::Logs { .. }
@@ -194,7 +195,7 @@ const fn of_instance(verb: &InstanceVerb) -> Option<AsOf> {
     }
 }
 
-const fn of_lrp(verb: &LrpVerb) -> Option<AsOf> {
+const fn lrp_as_of(verb: &LrpVerb) -> Option<AsOf> {
     match verb {
         LrpVerb::List { at }
         | LrpVerb::Show { at, .. }
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_time_is_one_of_the_users_time_zone() {
+    fn local_time_uses_time_zone_of_user() {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
         let now = Timestamp::from_millis(1_790_949_600_000);
         let read = |text: &str| match local(text, &zone, now) {
@@ -244,7 +245,7 @@ mod tests {
         for bad in ["", "yesterday", "25:00", "2026-13-01", "10m"] {
             assert_eq!(local(bad, &zone, now), None, "{bad}");
             let told = parse(bad).unwrap_err().to_string();
-            assert!(told.contains("expected a position, as 41, a time"), "{told}");
+            assert!(told.contains("expected a position such as 41, a time"), "{told}");
         }
         assert_eq!(parse("-10m"), Ok("-10m".parse().unwrap()));
         assert_eq!(parse("#41"), Ok(AsOf::Position(Position(41))));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use client::key_of;
+use client::instance_key;
 use schemas::ActualLrpKey;
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::InstanceRow;
@@ -16,7 +16,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// Collects the indices that several definitions share.
-    pub(crate) fn among(keys: impl IntoIterator<Item = ActualLrpKey>) -> Self {
+    pub(crate) fn from_keys(keys: impl IntoIterator<Item = ActualLrpKey>) -> Self {
         let mut first: BTreeMap<(ProcessGuid, u32), DefinitionId> = BTreeMap::new();
         let mut shared = BTreeSet::new();
         for ActualLrpKey { process_guid, place } in keys {
@@ -35,34 +35,39 @@ impl Names {
     }
 
     /// Collects the indices that several definitions share among rows.
-    pub(crate) fn of_rows(rows: &[InstanceRow]) -> Self {
-        Self::among(rows.iter().map(key_of))
+    pub(crate) fn from_rows(rows: &[InstanceRow]) -> Self {
+        Self::from_keys(rows.iter().map(instance_key))
     }
 
     /// Returns the display name of an instance.
     pub(crate) fn name(&self, key: &ActualLrpKey) -> String {
         let at = (key.process_guid.clone(), key.place.index);
-        if self.shared.contains(&at) { key.in_full() } else { key.to_string() }
+        if self.shared.contains(&at) { key.with_definition() } else { key.to_string() }
     }
 
     /// Returns the display name of the instance in a row.
-    pub(crate) fn of(&self, row: &InstanceRow) -> String {
-        self.name(&key_of(row))
+    pub(crate) fn row_name(&self, row: &InstanceRow) -> String {
+        self.name(&instance_key(row))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::{of_definition, running};
+    use crate::cli::rows::tests::{running, with_definition};
 
     #[test]
-    fn a_name_has_the_definition_where_there_are_two_at_an_index() {
-        let rows = [running(0), of_definition("v2", running(1)), running(1), of_definition("v2", running(2))];
-        let names = Names::of_rows(&rows);
-        let called: Vec<String> = rows.iter().map(|row| names.of(row)).collect();
+    fn name_includes_definition_if_index_is_shared() {
+        let rows =
+            [running(0), with_definition("v2", running(1)), running(1), with_definition("v2", running(2))];
+        let names = Names::from_rows(&rows);
+        let called: Vec<String> = rows.iter().map(|row| names.row_name(row)).collect();
         assert_eq!(called, ["web/0", "web/1@v2", "web/1@web", "web/2"]);
         let twice = [running(0), running(0)];
-        assert_eq!(Names::of_rows(&twice).of(&twice[0]), "web/0", "an instance and its evacuating twin");
+        assert_eq!(
+            Names::from_rows(&twice).row_name(&twice[0]),
+            "web/0",
+            "an instance and its evacuating instance"
+        );
     }
 }

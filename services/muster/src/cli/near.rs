@@ -1,11 +1,11 @@
 //! Suggestions for mistyped names.
 
 /// Maximum number of suggestions.
-const NAMED: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// Returns the known names that `name` is probably a typo of, the most similar first. A name matches if one
 /// is the beginning of the other, or if few letters differ.
-pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(crate) fn similar_names<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let distance = |other: &str| {
         let other = other.to_lowercase();
@@ -16,12 +16,12 @@ pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<
     let mut all: Vec<(usize, &str)> = known.map(|other| (distance(other), other)).collect();
     all.retain(|(distance, _)| *distance <= close);
     all.sort_unstable();
-    all.into_iter().take(NAMED).map(|(_, name)| name).collect()
+    all.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
 }
 
 /// Returns a question that suggests similar names, if there are any.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let names = near(name, known);
+    let names = similar_names(name, known);
     (!names.is_empty()).then(|| format!("did you mean {}?", names.join(" or ")))
 }
 
@@ -30,12 +30,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_recognised() {
+    fn similar_names_finds_typos() {
         let known = ["web", "worker", "web-staging", "database"];
-        assert_eq!(near("wbe", known.into_iter()), ["web"]);
-        assert_eq!(near("Web", known.into_iter()), ["web", "web-staging"]);
-        assert_eq!(near("wroker", known.into_iter()), ["worker"]);
-        assert_eq!(near("zzz", known.into_iter()), Vec::<&str>::new());
+        assert_eq!(similar_names("wbe", known.into_iter()), ["web"]);
+        assert_eq!(similar_names("Web", known.into_iter()), ["web", "web-staging"]);
+        assert_eq!(similar_names("wroker", known.into_iter()), ["worker"]);
+        assert_eq!(similar_names("zzz", known.into_iter()), Vec::<&str>::new());
         assert_eq!(did_you_mean("databse", known.into_iter()).unwrap(), "did you mean database?");
     }
 }

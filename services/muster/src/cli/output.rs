@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::args::{Color, Format, Global};
 use super::failure::{Exit, Failure};
 use super::table::Table;
-use super::words::{visible, visible_json};
+use super::words::{escape_json, escape_text};
 
 /// Options for rendering rows as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct RenderOptions {
     /// Reference time for ages.
     pub(crate) now: Timestamp,
     /// `true` to print ids in full.
@@ -45,7 +45,7 @@ impl Output {
     }
 
     /// Returns `true` if the output format is meant for people.
-    pub(crate) fn is_for_people(self) -> bool {
+    pub(crate) fn is_human_readable(self) -> bool {
         match self.format {
             Format::Table => true,
             Format::Json | Format::Jsonl | Format::Csv => false,
@@ -53,37 +53,41 @@ impl Output {
     }
 
     /// Returns the options for rendering rows now.
-    pub(crate) fn look(self) -> Look {
-        Look { now: self.at.unwrap_or_else(clock::now), full_ids: self.full_ids, colour: self.colour }
+    pub(crate) fn look(self) -> RenderOptions {
+        RenderOptions {
+            now: self.at.unwrap_or_else(clock::now),
+            full_ids: self.full_ids,
+            colour: self.colour,
+        }
     }
 
     /// Returns the text of a program, with control characters escaped if the output is a terminal.
-    pub(crate) fn of_program(self, text: &str) -> Cow<'_, str> {
-        if self.safe { visible(text).into() } else { text.into() }
+    pub(crate) fn program_text(self, text: &str) -> Cow<'_, str> {
+        if self.safe { escape_text(text).into() } else { text.into() }
     }
 
     /// Writes bytes of a program to the standard output. Control characters are escaped if the output is a
     /// terminal.
-    pub(crate) fn bytes_of_program(self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write_program_bytes(self, bytes: &[u8]) -> Result<(), Failure> {
         if !self.safe {
-            return bytes_as_they_are(bytes);
+            return write_bytes(bytes);
         }
         let text = String::from_utf8_lossy(bytes);
         match self.format {
-            Format::Table | Format::Csv => text_as_it_is(&visible(&text)),
-            Format::Json | Format::Jsonl => text_as_it_is(&visible_json(&text)),
+            Format::Table | Format::Csv => write_text(&escape_text(&text)),
+            Format::Json | Format::Jsonl => write_text(&escape_json(&text)),
         }
     }
 
     fn json_text(self, json: String) -> String {
-        if self.safe { visible_json(&json) } else { json }
+        if self.safe { escape_json(&json) } else { json }
     }
 
     /// Writes rows as a table or as JSON.
     pub(crate) fn rows<T: Serialize>(
         self,
         rows: &[T],
-        table: impl FnOnce(&[T], Look) -> Table,
+        table: impl FnOnce(&[T], RenderOptions) -> Table,
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv => line(&table(rows, self.look()).render(self.colour)),
@@ -96,7 +100,7 @@ impl Output {
     pub(crate) fn one<T: Serialize>(
         self,
         thing: &T,
-        text: impl FnOnce(&T, Look) -> String,
+        text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
             Format::Json => self.json(thing),
@@ -117,7 +121,7 @@ impl Output {
     pub(crate) fn next<T: Serialize>(
         self,
         thing: &T,
-        text: impl FnOnce(&T, Look) -> String,
+        text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv => line(&text(thing, self.look())),
@@ -138,7 +142,7 @@ impl Output {
     pub(crate) fn stream<T: Serialize>(
         self,
         thing: &T,
-        text: impl FnOnce(&T, Look) -> String,
+        text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table | Format::Csv => line(&text(thing, self.look())),
@@ -181,15 +185,15 @@ pub(crate) fn finish() -> Result<(), Failure> {
 }
 
 fn pretty(thing: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(thing).map_err(no_json)
+    serde_json::to_string_pretty(thing).map_err(json_error)
 }
 
 fn compact(thing: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(thing).map_err(no_json)
+    serde_json::to_string(thing).map_err(json_error)
 }
 
-fn no_json(error: serde_json::Error) -> Failure {
-    Failure::new(Exit::Failed, "Output", format!("the answer can't be written as JSON: {error}"))
+fn json_error(error: serde_json::Error) -> Failure {
+    Failure::new(Exit::Failed, "Output", format!("can't write the result as JSON: {error}"))
 }
 
 /// Writes a line to the standard output. Writes nothing if the text is empty.
@@ -197,35 +201,35 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());
     }
-    text_as_it_is(&format!("{text}\n"))
+    write_text(&format!("{text}\n"))
 }
 
 /// Writes text unchanged to the standard output.
-pub(crate) fn text_as_it_is(text: &str) -> Result<(), Failure> {
-    bytes_as_they_are(text.as_bytes())
+pub(crate) fn write_text(text: &str) -> Result<(), Failure> {
+    write_bytes(text.as_bytes())
 }
 
 /// Writes bytes unchanged to the standard output, and flushes it.
-pub(crate) fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| {
         if error.kind() == ErrorKind::BrokenPipe {
-            return Failure::nobody_reads();
+            return Failure::broken_pipe();
         }
         Failure::new(Exit::Failed, "Output", format!("can't write to the standard output: {error}"))
     })
 }
 
 /// Decodes the base64 data in the reply of a cell.
-pub(crate) fn decoded(data: &str) -> Result<Vec<u8>, Failure> {
+pub(crate) fn decode_base64(data: &str) -> Result<Vec<u8>, Failure> {
     BASE64.decode(data.as_bytes()).map_err(|error| {
-        Failure::new(Exit::Failed, "Answer", format!("the cell answered with what is no base64: {error}"))
+        Failure::new(Exit::Failed, "Answer", format!("the cell answered with invalid base64: {error}"))
     })
 }
 
 /// Writes a line to the standard error. Write errors are ignored, since they could not be reported anywhere.
 pub(crate) fn note(text: &str) {
-    write_note(&visible(text));
+    write_note(&escape_text(text));
 }
 
 fn write_note(text: &str) {
@@ -241,7 +245,7 @@ pub(crate) fn failed(failure: &Failure, global: &Global) {
     let colour = colour(global.color, io::stderr().is_terminal(), |name| std::env::var(name).ok());
     match global.output {
         Format::Table => write_note(&failure.text(colour)),
-        Format::Json | Format::Jsonl | Format::Csv => write_note(&visible_json(&failure.json())),
+        Format::Json | Format::Jsonl | Format::Csv => write_note(&escape_json(&failure.json())),
     }
 }
 
@@ -263,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_one_json_value() {
+    fn results_are_combined_into_one_json_value() {
         let text = |values: &[&str], is_list| {
             Values { values: values.iter().map(|value| (*value).to_owned()).collect(), is_list }.text()
         };
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_for_terminals_and_for_who_asks() {
+    fn colours_are_used_on_terminals_or_on_request() {
         let with = |name: &'static str, value: &'static str| {
             move |asked: &str| (asked == name).then(|| value.to_owned())
         };

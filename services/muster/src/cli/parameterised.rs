@@ -10,7 +10,7 @@ use client::{Client, Error};
 use schemas::action::{Secret, Variable};
 use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
 use schemas::limits::PAYLOAD_BYTES;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::{ParameterisedGuid, TaskGuid};
 use schemas::parameterised::Dispatch;
 use schemas::query::ParameterisedRow;
@@ -21,16 +21,16 @@ use serde::Serialize;
 use super::args::{Global, ParameterisedVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
-use super::output::{Look, Output};
-use super::rows::{as_written, indented};
-use super::several::Several;
+use super::output::{Output, RenderOptions};
+use super::rows::{indented_json, without_empty_values};
+use super::several::Batch;
 use super::table::{Cell, Table, facts};
 use super::words::{age, count};
 use super::{file, find, task};
 
 /// Output of a command that changes a parameterised task.
 #[derive(Serialize)]
-struct Changed<'a> {
+struct ChangeResult<'a> {
     parameterised_guid: &'a ParameterisedGuid,
     did: &'a str,
     /// Number of the requested or withdrawn dispatch.
@@ -47,7 +47,7 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
     let output = Output::new(global);
     match verb {
         ParameterisedVerb::Apply { file } => {
-            let items = file::items(&file, global.domain.as_ref())?;
+            let items = file::read_items(&file, global.domain.as_ref())?;
             apply(&connect(global).await?, &file, items, global).await
         }
         ParameterisedVerb::List { .. } => {
@@ -69,35 +69,38 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
             dispatch(&guid, Dispatch { payload, parameters, key, priority }, wait, global).await
         }
         ParameterisedVerb::Withdraw { guid, number } => {
-            let client = in_its_domain(global, &guid, "withdraw a dispatch of").await?;
+            let client = client_in_domain(global, &guid, "withdraw a dispatch of").await?;
             let done = client.withdraw_dispatch(guid.clone(), number).await.map_err(|error| {
-                let failure = Failure::from(error).doing(format!("withdraw dispatch {number} of {guid}"));
-                failure.advise_on(Exit::NotFound, format!("what waits: muster parameterised show {guid}"))
+                let failure =
+                    Failure::from(error).while_doing(format!("withdraw dispatch {number} of {guid}"));
+                failure.advise_if_exit(
+                    Exit::NotFound,
+                    format!("for the waiting dispatches see muster parameterised show {guid}"),
+                )
             })?;
-            let changed = Changed { number: Some(number), ..changed(&guid, "withdrawn", done) };
+            let changed = ChangeResult { number: Some(number), ..changed(&guid, "withdrawn", done) };
             output.next(&changed, |_, _| format!("dispatch {number} of {guid} withdrawn"))
         }
         ParameterisedVerb::Remove { guid } => {
-            let client = in_its_domain(global, &guid, "remove").await?;
-            let done = client
-                .remove_parameterised(guid.clone())
-                .await
-                .map_err(|error| Failure::from(error).doing(format!("remove parameterised task {guid}")))?;
-            told(&guid, "removed", done, output)
+            let client = client_in_domain(global, &guid, "remove").await?;
+            let done = client.remove_parameterised(guid.clone()).await.map_err(|error| {
+                Failure::from(error).while_doing(format!("remove parameterised task {guid}"))
+            })?;
+            print_change(&guid, "removed", done, output)
         }
     }
 }
 
-async fn in_its_domain(global: &Global, guid: &ParameterisedGuid, verb: &str) -> Result<Client, Failure> {
+async fn client_in_domain(global: &Global, guid: &ParameterisedGuid, verb: &str) -> Result<Client, Failure> {
     let client = connect(global).await?;
-    let doing = |failure: Failure| failure.doing(format!("{verb} parameterised task {guid}"));
+    let doing = |failure: Failure| failure.while_doing(format!("{verb} parameterised task {guid}"));
     let known = find::parameterised(&client, guid).await.map_err(doing)?.row;
     Ok(client.in_domain(find::whose(global, format!("parameterised task {guid}"), known.domain)?))
 }
 
-const fn changed<'a>(guid: &'a ParameterisedGuid, did: &'a str, done: Done) -> Changed<'a> {
+const fn changed<'a>(guid: &'a ParameterisedGuid, did: &'a str, done: Ack) -> ChangeResult<'a> {
     let (position, version) = (done.position, done.version);
-    Changed {
+    ChangeResult {
         parameterised_guid: guid,
         did,
         number: None,
@@ -108,7 +111,7 @@ const fn changed<'a>(guid: &'a ParameterisedGuid, did: &'a str, done: Done) -> C
     }
 }
 
-fn told(guid: &ParameterisedGuid, did: &str, done: Done, output: Output) -> Result<(), Failure> {
+fn print_change(guid: &ParameterisedGuid, did: &str, done: Ack, output: Output) -> Result<(), Failure> {
     output.next(&changed(guid, did, done), |_, _| format!("parameterised task {guid} {did}"))
 }
 
@@ -126,9 +129,7 @@ fn read_payload(path: &PathBuf) -> Result<Secret, Failure> {
     let bad = |code: &str, why: String| Failure::new(Exit::Failed, code, why);
     read.map_err(|error| bad("File", format!("can't read {shown}: {error}")))?;
     if bytes.len() > PAYLOAD_BYTES {
-        let why = format!(
-            "{shown} is larger than {PAYLOAD_BYTES} bytes, which is the most that a payload may have"
-        );
+        let why = format!("{shown} is too large: expected a payload of at most {PAYLOAD_BYTES} bytes");
         return Err(bad("InvalidRequest", why));
     }
     Ok(spec::payload(&bytes))
@@ -141,8 +142,8 @@ async fn dispatch(
     global: &Global,
 ) -> Result<(), Failure> {
     let output = Output::new(global);
-    let doing = |failure: Failure| failure.doing(format!("dispatch parameterised task {guid}"));
-    let client = in_its_domain(global, guid, "dispatch").await?;
+    let doing = |failure: Failure| failure.while_doing(format!("dispatch parameterised task {guid}"));
+    let client = client_in_domain(global, guid, "dispatch").await?;
     let has_key = dispatch.key.is_some();
     let done = client.dispatch(guid.clone(), dispatch).await.map_err(|error| {
         let mut failure = Failure::from(error);
@@ -154,19 +155,21 @@ async fn dispatch(
     })?;
     let number = done.version;
     let task_guid = guid
-        .dispatch(number)
+        .dispatched_task_guid(number)
         .map_err(|error| doing(Failure::new(Exit::Failed, "InvalidRequest", error.to_string())))?;
     if !wait {
-        // The parameterised task may have been removed since. In this case the dispatch does not wait.
+        // The parameterised task may have been removed after the dispatch. In this case the dispatch does not
+        // wait.
         let row = client.parameterised_one(guid).await.ok().map(|one| one.row);
         let queued = row.into_iter().flat_map(|row| row.queued);
         let before = queued.enumerate().find(|(_, waiting)| waiting.number == number);
         let waits_behind = before.map(|(before, _)| before as u64);
         let (number, task_guid) = (Some(number), Some(&task_guid));
-        let changed = Changed { number, task_guid, waits_behind, ..changed(guid, "dispatched", done) };
-        return output.next(&changed, |changed, _| said(changed));
+        let changed = ChangeResult { number, task_guid, waits_behind, ..changed(guid, "dispatched", done) };
+        return output.next(&changed, |changed, _| dispatch_text(changed));
     }
-    // With a key, this may be an earlier dispatch whose end is anywhere in the log.
+    // If the user passed a key, the reply may name an earlier dispatch with the same key. Its end may be
+    // anywhere in the log.
     let after = if has_key { Position(0) } else { done.position };
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
@@ -174,18 +177,18 @@ async fn dispatch(
         Some(end) => task::show(&task_guid, &end, true, output),
         None => {
             let why = format!("dispatch {number} of {guid} was withdrawn while it waited");
-            let advice = format!("why: muster history parameterised {guid}");
+            let advice = format!("for the reason see muster history parameterised {guid}");
             Err(Failure::new(Exit::Failed, "Withdrawn", why).advise(advice))
         }
     }
 }
 
-fn said(changed: &Changed<'_>) -> String {
+fn dispatch_text(changed: &ChangeResult<'_>) -> String {
     let guid = changed.parameterised_guid;
     let task = changed.task_guid.map(|task| format!(": task {task}")).unwrap_or_default();
     let waits = match changed.waits_behind {
         None => String::new(),
-        Some(0) => ", which waits until another has ended".to_owned(),
+        Some(0) => ", which waits until a running one has ended".to_owned(),
         Some(before) => format!(", which waits behind {}", count(before, "other")),
     };
     format!("parameterised task {guid} dispatched{task}{waits}")
@@ -202,25 +205,26 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
         }
     }
     if all.is_empty() {
-        let why = format!("{} holds no parameterised task", path.display());
+        let why = format!("{} contains no parameterised task", path.display());
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
-            .advise("processes are applied by muster lrp apply, tasks run by muster task run"));
+            .advise("to apply processes: muster lrp apply; to run tasks: muster task run"));
     }
     file::note_rest("parameterised tasks are applied", &rest);
-    let mut several = Several::new(global, all.len());
+    let mut several = Batch::new(global, all.len());
     for desired in all {
         let guid = desired.parameterised_guid.clone();
         let became = apply_one(client, desired).await;
-        let became = became.map_err(|failure| failure.doing(format!("apply parameterised task {guid}")));
-        if let Some((did, done)) = several.note(became)? {
-            told(&guid, did, done, Output::new(global))?;
+        let became =
+            became.map_err(|failure| failure.while_doing(format!("apply parameterised task {guid}")));
+        if let Some((did, done)) = several.record(became)? {
+            print_change(&guid, did, done, Output::new(global))?;
         }
     }
     several.end()
 }
 
 /// Creates a parameterised task, or updates it if it is already desired.
-async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Done), Failure> {
+async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
     let desired = sealed(client, desired).await?;
     // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
@@ -229,9 +233,9 @@ async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'
         Ok(done) => return Ok(("desired", done)),
         Err(error) if exists(&error) => {
             let before = client.parameterised_one(&guid).await?.row;
-            let same = row_says(&before, &desired);
+            let same = row_matches(&before, &desired);
             match client.update_parameterised(desired).await {
-                Ok(done) if same => return Ok(("is so already", done)),
+                Ok(done) if same => return Ok(("unchanged", done)),
                 Ok(done) => return Ok(("updated", done)),
                 Err(error) => error,
             }
@@ -239,7 +243,7 @@ async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'
         Err(error) => error,
     };
     let known = client.parameterised_one(&guid).await.ok().map(|one| one.row.domain);
-    Err(find::elsewhere(error.into(), format!("parameterised task {guid}"), known, &domain))
+    Err(find::exists_in_other_domain(error.into(), format!("parameterised task {guid}"), known, &domain))
 }
 
 /// Returns the desired state with sealed secrets, as the cluster stores it.
@@ -249,7 +253,7 @@ async fn sealed(client: &Client, desired: DesiredParameterised) -> Result<Desire
 }
 
 /// Returns the desired state of a row. `None` if the row has no definition.
-fn desired_of(row: &ParameterisedRow) -> Option<DesiredParameterised> {
+fn desired_from_row(row: &ParameterisedRow) -> Option<DesiredParameterised> {
     Some(DesiredParameterised {
         parameterised_guid: row.parameterised_guid.clone(),
         domain: row.domain.clone(),
@@ -264,12 +268,12 @@ fn desired_of(row: &ParameterisedRow) -> Option<DesiredParameterised> {
 
 /// Returns `true` if the row already matches `desired`. The version does not show this, because dispatches
 /// increment it as well.
-fn row_says(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
-    desired_of(row).as_ref() == Some(desired)
+fn row_matches(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
+    desired_from_row(row).as_ref() == Some(desired)
 }
 
 /// Builds the table of parameterised tasks.
-fn table(rows: &[ParameterisedRow], look: Look) -> Table {
+fn table(rows: &[ParameterisedRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&[
         "PARAMETERISED",
         "DOMAIN",
@@ -288,10 +292,10 @@ fn table(rows: &[ParameterisedRow], look: Look) -> Table {
             Cell::text(payload_word(row.payload)),
             Cell::text(row.required_parameters.len() + row.optional_parameters.len()),
             Cell::text(row.running),
-            Cell::maybe(row.concurrency),
+            Cell::optional(row.concurrency),
             Cell::text(row.waiting),
             Cell::text(row.dispatched),
-            Cell::maybe(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
+            Cell::optional(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
         ]);
     }
     table
@@ -306,14 +310,14 @@ const fn payload_word(rule: PayloadRule) -> &'static str {
 }
 
 /// Formats the details of a parameterised task.
-fn shown(row: &ParameterisedRow, look: Look) -> String {
+fn shown(row: &ParameterisedRow, look: RenderOptions) -> String {
     let parameters =
         |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let beyond = match row.overflow {
-        Overflow::Queued => "what is dispatched beyond that waits for its turn",
-        Overflow::Refused => "what is dispatched beyond that is refused",
+        Overflow::Queued => "further dispatches wait",
+        Overflow::Refused => "further dispatches are refused",
     };
-    let limit = row.concurrency.map(|most| format!("{most} at once; {beyond}"));
+    let limit = row.concurrency.map(|most| format!("{most} at a time; {beyond}"));
     let last = row.last.as_ref().map(|last| format!("{} {} ago", last.task_guid, age(look.now, last.at)));
     let waits = row.queued.iter().map(|one| {
         let key = one.key.as_ref().map(|key| format!(" with key {key}")).unwrap_or_default();
@@ -338,8 +342,11 @@ fn shown(row: &ParameterisedRow, look: Look) -> String {
         ("withdrawn", row.withdrawn.to_string()),
         ("created", row.epoch.0.to_string()),
     ]);
-    if let Some(desired) = desired_of(row) {
-        shown.push_str(&format!("\n\n{}", indented(&as_written(spec::parameterised_to_json(&desired)))));
+    if let Some(desired) = desired_from_row(row) {
+        shown.push_str(&format!(
+            "\n\n{}",
+            indented_json(&without_empty_values(spec::parameterised_to_json(&desired)))
+        ));
     }
     shown
 }

@@ -9,15 +9,16 @@ use schemas::rollout::{self, Kind};
 use schemas::{Position, Timestamp, actual, desired};
 use serde::Serialize;
 
-use super::describe::{indices, who};
-use super::events::Decided;
-use super::output::Look;
-use super::words::{age, one_line, short};
+use super::describe::{actor, indices};
+use super::events::PositionedDecision;
+use super::output::RenderOptions;
+use super::words::{age, one_line, short_id};
 
 /// A rollout, reconstructed from the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Past {
-    /// Number of the rollout in the current life of the process, from 1.
+pub(crate) struct PastRollout {
+    /// Number of the rollout in the current life of the process (the time since its last creation), starting
+    /// at 1.
     pub(crate) number: u32,
     pub(crate) kind: Kind,
     /// Definition that every index should run.
@@ -58,9 +59,9 @@ pub(crate) struct Crash {
 
 impl Crash {
     /// Formats the crash as one line.
-    pub(crate) fn told(&self, look: Look) -> String {
+    pub(crate) fn summary(&self, look: RenderOptions) -> String {
         let Self { index, definition_id, by, reason, at } = self;
-        let container = short(&by.instance_guid, look.full_ids);
+        let container = short_id(&by.instance_guid, look.full_ids);
         let reason = one_line(reason);
         let ago = age(look.now, *at);
         format!(
@@ -75,8 +76,8 @@ impl Crash {
     }
 }
 
-impl Past {
-    /// Returns the last failure or, if there was none, the reason for the start.
+impl PastRollout {
+    /// Returns the last failure. If there was none, returns the reason for the start of the rollout.
     pub(crate) fn note(&self) -> Option<String> {
         let which = if self.failed.len() == 1 { "index" } else { "indices" };
         let failed = indices(&self.failed.iter().copied().collect());
@@ -95,19 +96,20 @@ impl Past {
 
 /// A rollout found in a range of decisions.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
-    pub(crate) past: Past,
-    /// Life of the process that the rollout belongs to.
+pub(crate) struct FoundRollout {
+    pub(crate) past: PastRollout,
+    /// Life of the process that the rollout belongs to. A life lasts from the creation of the process to its
+    /// removal.
     pub(crate) life: Epoch,
     /// `true` if the number is exact: the decisions contain the start of this life, or the number of its last
     /// rollout is known.
-    pub(crate) numbered: bool,
+    pub(crate) is_number_exact: bool,
 }
 
-/// Returns the rollouts in the decisions about a process, in order. `last` is the current life of the process
-/// and the number of its last rollout.
-pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<Found> {
-    let (mut all, mut lives): (Vec<Past>, Vec<Epoch>) = (vec![], vec![]);
+/// Returns the rollouts in the decisions about a process, in order. `last` contains the epoch of the current
+/// life of the process, and the number of the last rollout in that life.
+pub(crate) fn rollouts(decided: &[PositionedDecision], last: Option<(Epoch, u32)>) -> Vec<FoundRollout> {
+    let (mut all, mut lives): (Vec<PastRollout>, Vec<Epoch>) = (vec![], vec![]);
     let mut counts: BTreeMap<Epoch, u32> = BTreeMap::new();
     let mut begun: BTreeSet<Epoch> = BTreeSet::new();
     for one in decided {
@@ -136,29 +138,29 @@ pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<F
             take(&mut all, number, one, event);
         }
     }
-    let numbered = |(mut past, life): (Past, Epoch)| {
+    let numbered = |(mut past, life): (PastRollout, Epoch)| {
         let last = last.filter(|(epoch, _)| *epoch == life).map(|(_, number)| number);
         let before = last.filter(|_| !begun.contains(&life));
         let missing = before.map(|last| last.saturating_sub(counts.get(&life).copied().unwrap_or(0)));
         past.number += missing.unwrap_or(0);
-        Found { past, life, numbered: missing.is_some() || begun.contains(&life) }
+        FoundRollout { past, life, is_number_exact: missing.is_some() || begun.contains(&life) }
     };
     all.into_iter().zip(lives).map(numbered).collect()
 }
 
-fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
+fn take(all: &mut Vec<PastRollout>, number: u32, one: &PositionedDecision, event: &Event) {
     let at = one.decision.at;
     if let Event::Rollout(rollout::Event::Started { kind, target, total, reason, .. }) = event {
         if let Some(last) = all.last_mut().filter(|last| !last.is_over()) {
             last.end(if *kind == Kind::Rollback { "rolled_back" } else { "superseded" }, at);
         }
-        all.push(Past {
+        all.push(PastRollout {
             number,
             kind: *kind,
             target: target.clone(),
             status: if *kind == Kind::Rollback { "rollback_started" } else { "updating" },
             reason: Some(reason.clone()).filter(|reason| !reason.is_empty()),
-            who: who(&one.decision.actor),
+            who: actor(&one.decision.actor),
             position: one.position,
             started_at: at,
             ended_at: None,
@@ -172,7 +174,7 @@ fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
     }
     let Some(last) = all.last_mut().filter(|last| !last.is_over()) else { return };
     match event {
-        Event::Rollout(event) => take_rollout(last, event, at),
+        Event::Rollout(event) => apply_rollout_event(last, event, at),
         Event::Actual(actual::Event::Crashed { place, by, reason, .. })
             if place.definition_id == last.target =>
         {
@@ -194,7 +196,7 @@ fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
     }
 }
 
-fn take_rollout(last: &mut Past, event: &rollout::Event, at: Timestamp) {
+fn apply_rollout_event(last: &mut PastRollout, event: &rollout::Event, at: Timestamp) {
     let is_back = last.kind == Kind::Rollback;
     match event {
         rollout::Event::Replaced { .. } => last.replaced += 1,
@@ -234,7 +236,7 @@ mod tests {
             target: id(target),
             rollback_to: Some(id("web")),
             total: 2,
-            policy: Box::new(UpdatePolicy::of_update()),
+            policy: Box::new(UpdatePolicy::default_update()),
             reason: reason.to_owned(),
         })
     }
@@ -251,12 +253,12 @@ mod tests {
         })
     }
 
-    fn at(second: u64, events: Vec<Event>) -> Decided {
+    fn at(second: u64, events: Vec<Event>) -> PositionedDecision {
         let decision: Decision = decision(second, client(), events);
-        Decided { position: Position(second), decision }
+        PositionedDecision { position: Position(second), decision }
     }
 
-    fn story() -> Vec<Decided> {
+    fn story() -> Vec<PositionedDecision> {
         let replaced = |index| {
             Event::Rollout(rollout::Event::Replaced { index, rests_until: Timestamp::from_millis(0) })
         };
@@ -276,16 +278,16 @@ mod tests {
         ]
     }
 
-    fn told(decided: &[Decided]) -> Vec<Past> {
+    fn past_rollouts(decided: &[PositionedDecision]) -> Vec<PastRollout> {
         rollouts(decided, None).into_iter().map(|found| found.past).collect()
     }
 
     #[test]
-    fn what_is_read_from_the_middle_is_numbered_by_the_last_of_its_life() {
+    fn rollouts_read_from_the_middle_are_numbered_from_the_last() {
         let Aggregate::Process { epoch, .. } = story()[0].decision.aggregate else { panic!("a process") };
         let of = |last| {
             let found = rollouts(&story()[5..], last).into_iter();
-            found.map(|found| (found.past.number, found.numbered)).collect::<Vec<_>>()
+            found.map(|found| (found.past.number, found.is_number_exact)).collect::<Vec<_>>()
         };
         assert_eq!(of(Some((epoch, 4))), [(2, true), (3, true), (4, true)]);
         assert_eq!(of(Some((Epoch(Timestamp(99)), 4))), [(1, false), (2, false), (3, false)]);
@@ -293,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn rollouts_are_read_from_the_log() {
-        let all = told(&story());
+    fn rollouts_are_reconstructed_from_the_log() {
+        let all = past_rollouts(&story());
         let told: Vec<_> = all.iter().map(|past| (past.number, past.target.as_str(), past.status)).collect();
         assert_eq!(
             told,
@@ -312,21 +314,21 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_removed_ends_its_rollout_and_counts_anew() {
+    fn removal_of_process_ends_rollout_and_restarts_numbering() {
         let mut again = at(12, vec![started(Kind::Update, "v4", "")]);
         if let Aggregate::Process { epoch, .. } = &mut again.decision.aggregate {
             *epoch = Epoch(Timestamp(99));
         }
         let removed = at(11, vec![Event::Desired(desired::Event::Removed {})]);
-        let all = told(&[story(), vec![removed, again]].concat());
+        let all = past_rollouts(&[story(), vec![removed, again]].concat());
         assert_eq!((all[3].status, all[4].number), ("removed", 1));
     }
 
     #[test]
-    fn they_are_a_table() {
-        let look = Look { now: Timestamp::from_millis(15_000), full_ids: false, colour: false };
+    fn past_rollouts_are_formatted_as_table() {
+        let look = RenderOptions { now: Timestamp::from_millis(15_000), full_ids: false, colour: false };
         assert_eq!(
-            rows::rollouts(&told(&story())[1..3], look).render(false),
+            rows::rollouts(&past_rollouts(&story())[1..3], look).render(false),
             "ROLLOUT   WHAT             STATUS               REPLACED   BEGAN                      TOOK   WHO               NOTE\n      \
              2   rollout to bad   rolled_back               0/2   1970-01-01T00:00:06.000Z   2s     client shop/ada   index 0 failed: exit 1\n      \
              3   rollback to v2   rollback_completed        0/2   1970-01-01T00:00:08.000Z   1s     client shop/ada   1 of 2 failed"

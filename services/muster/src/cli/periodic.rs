@@ -7,27 +7,27 @@ use std::sync::Arc;
 use client::{Client, Error};
 use schemas::Code;
 use schemas::definition::{DesiredPeriodic, Overlap};
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::query::PeriodicRow;
 use schemas::schedule::Schedule;
-use schemas::spec::{self, Item, PeriodicAsk};
+use schemas::spec::{self, Item, PeriodicAction};
 use serde::Serialize;
 
 use super::args::{Global, PeriodicVerb};
 use super::connect::connect;
 use super::events::events_of;
 use super::failure::{Exit, Failure};
-use super::output::{Look, Output};
-use super::rows::{as_written, indented};
-use super::several::Several;
+use super::output::{Output, RenderOptions};
+use super::rows::{indented_json, without_empty_values};
+use super::several::Batch;
 use super::table::{Cell, Table, facts};
 use super::words::{age, until};
 use super::{file, find};
 
 /// Output of a command that changes a periodic task.
 #[derive(Serialize)]
-struct Changed<'a> {
+struct ChangeResult<'a> {
     periodic_guid: &'a PeriodicGuid,
     did: &'a str,
     /// Task that the command launched. `None` for other commands.
@@ -40,7 +40,7 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
     let output = Output::new(global);
     match verb {
         PeriodicVerb::Apply { file } => {
-            let items = file::items(&file, global.domain.as_ref())?;
+            let items = file::read_items(&file, global.domain.as_ref())?;
             apply(&connect(global).await?, &file, items, global).await
         }
         PeriodicVerb::List { .. } => {
@@ -52,39 +52,39 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
             find::whose(global, format!("periodic task {guid}"), row.domain.clone())?;
             output.one(&row, shown)
         }
-        PeriodicVerb::Pause { guid } => ask(&guid, PeriodicAsk::Pause, "paused", global).await,
-        PeriodicVerb::Resume { guid } => ask(&guid, PeriodicAsk::Resume, "resumed", global).await,
-        PeriodicVerb::Launch { guid } => ask(&guid, PeriodicAsk::Launch, "launched", global).await,
-        PeriodicVerb::Remove { guid } => ask(&guid, PeriodicAsk::Remove, "removed", global).await,
+        PeriodicVerb::Pause { guid } => ask(&guid, PeriodicAction::Pause, "paused", global).await,
+        PeriodicVerb::Resume { guid } => ask(&guid, PeriodicAction::Resume, "resumed", global).await,
+        PeriodicVerb::Launch { guid } => ask(&guid, PeriodicAction::Launch, "launched", global).await,
+        PeriodicVerb::Remove { guid } => ask(&guid, PeriodicAction::Remove, "removed", global).await,
     }
 }
 
-async fn ask(guid: &PeriodicGuid, ask: PeriodicAsk, did: &str, global: &Global) -> Result<(), Failure> {
+async fn ask(guid: &PeriodicGuid, ask: PeriodicAction, did: &str, global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
     let verb = did.trim_end_matches("ed");
-    let doing = |failure: Failure| failure.doing(format!("{verb} periodic task {guid}"));
+    let doing = |failure: Failure| failure.while_doing(format!("{verb} periodic task {guid}"));
     let known = find::periodic(&client, guid).await.map_err(doing)?.row;
     let client = client.in_domain(find::whose(global, format!("periodic task {guid}"), known.domain)?);
-    let done = client.ask_periodic(guid.clone(), ask).await.map_err(|error| doing(error.into()))?;
+    let done = client.command_periodic(guid.clone(), ask).await.map_err(|error| doing(error.into()))?;
     let mut task_guid = None;
-    if ask == PeriodicAsk::Launch {
+    if ask == PeriodicAction::Launch {
         let row = client.periodic(guid).await?.row;
         // The row may already show a later launch, which has another version.
         task_guid = row.last.filter(|_| row.version == done.version).map(|last| last.task_guid);
     }
-    told(guid, did, task_guid, done, Output::new(global))
+    print_change(guid, did, task_guid, done, Output::new(global))
 }
 
-fn told(
+fn print_change(
     guid: &PeriodicGuid,
     did: &str,
     task_guid: Option<TaskGuid>,
-    done: Done,
+    done: Ack,
     output: Output,
 ) -> Result<(), Failure> {
     let launched = task_guid.as_ref().map(|task| format!(": task {task}")).unwrap_or_default();
     let changed =
-        Changed { periodic_guid: guid, did, task_guid, position: done.position, version: done.version };
+        ChangeResult { periodic_guid: guid, did, task_guid, position: done.position, version: done.version };
     output.next(&changed, |_, _| format!("periodic task {guid} {did}{launched}"))
 }
 
@@ -99,25 +99,25 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
         }
     }
     if periodics.is_empty() {
-        let why = format!("{} holds no periodic task", path.display());
+        let why = format!("{} contains no periodic task", path.display());
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
-            .advise("processes are applied by muster lrp apply, tasks run by muster task run"));
+            .advise("to apply processes: muster lrp apply; to run tasks: muster task run"));
     }
     file::note_rest("periodic tasks are applied", &rest);
-    let mut several = Several::new(global, periodics.len());
+    let mut several = Batch::new(global, periodics.len());
     for periodic in periodics {
         let guid = periodic.periodic_guid.clone();
         let became = apply_one(client, periodic).await;
-        let became = became.map_err(|failure| failure.doing(format!("apply periodic task {guid}")));
-        if let Some((did, done)) = several.note(became)? {
-            told(&guid, did, None, done, Output::new(global))?;
+        let became = became.map_err(|failure| failure.while_doing(format!("apply periodic task {guid}")));
+        if let Some((did, done)) = several.record(became)? {
+            print_change(&guid, did, None, done, Output::new(global))?;
         }
     }
     several.end()
 }
 
 /// Creates a periodic task, or updates it if it is already desired.
-async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'static str, Done), Failure> {
+async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (periodic.periodic_guid.clone(), periodic.domain.clone());
     // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
@@ -126,18 +126,18 @@ async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'stat
         Err(error) if exists(&error) => match client.update_periodic(periodic).await {
             Ok(done) => {
                 let events = events_of(client, &format!("periodic:{guid}"), &done).await?;
-                return Ok((if events.is_empty() { "is so already" } else { "updated" }, done));
+                return Ok((if events.is_empty() { "unchanged" } else { "updated" }, done));
             }
             Err(error) => error,
         },
         Err(error) => error,
     };
     let known = client.periodic(&guid).await.ok().map(|one| one.row.domain);
-    Err(find::elsewhere(error.into(), format!("periodic task {guid}"), known, &domain))
+    Err(find::exists_in_other_domain(error.into(), format!("periodic task {guid}"), known, &domain))
 }
 
 /// Builds the table of periodic tasks.
-fn table(rows: &[PeriodicRow], look: Look) -> Table {
+fn table(rows: &[PeriodicRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&[
         "PERIODIC", "DOMAIN", "STATE", "CRON", "ZONE", "NEXT", "LAST", "RUNNING", "LAUNCHED", "SKIPPED",
     ]);
@@ -148,8 +148,8 @@ fn table(rows: &[PeriodicRow], look: Look) -> Table {
             Cell::state(row.state.as_str()),
             Cell::text(&row.cron),
             Cell::text(&row.time_zone),
-            Cell::maybe(row.next.map(|next| until(look.now, next))),
-            Cell::maybe(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
+            Cell::optional(row.next.map(|next| until(look.now, next))),
+            Cell::optional(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
             Cell::text(row.running.len()),
             Cell::text(row.launched),
             Cell::text(row.skipped),
@@ -159,11 +159,11 @@ fn table(rows: &[PeriodicRow], look: Look) -> Table {
 }
 
 /// Formats the details of a periodic task.
-fn shown(row: &PeriodicRow, look: Look) -> String {
+fn shown(row: &PeriodicRow, look: RenderOptions) -> String {
     let overlap = match row.overlap {
-        Overlap::Allowed => "allowed: it is launched beside one that still runs",
-        Overlap::Skipped => "skipped: it is not launched while an earlier one runs",
-        Overlap::Queued => "queued: it is launched when an earlier one has ended",
+        Overlap::Allowed => "allowed: a task is launched even if an earlier one still runs",
+        Overlap::Skipped => "skipped: no task is launched while an earlier one runs",
+        Overlap::Queued => "queued: a task is launched when the earlier one has ended",
     };
     let next = row.next.map(|next| format!("{next} ({})", until(look.now, next)));
     let last = row.last.as_ref().map(|last| {
@@ -178,7 +178,7 @@ fn shown(row: &PeriodicRow, look: Look) -> String {
         ("schedule", format!("{} in {}", row.cron, row.time_zone)),
         ("overlap", overlap.to_owned()),
         ("next", next.unwrap_or_default()),
-        ("waits", row.queued.map(|due| format!("the launch that was due {due}")).unwrap_or_default()),
+        ("waits", row.queued.map(|due| format!("the launch due {due}")).unwrap_or_default()),
         ("last", last.unwrap_or_default()),
         ("running", running.join(", ")),
         ("launched", row.launched.to_string()),
@@ -194,7 +194,10 @@ fn shown(row: &PeriodicRow, look: Look) -> String {
             overlap: row.overlap,
             definition: Arc::new(definition.clone()),
         };
-        shown.push_str(&format!("\n\n{}", indented(&as_written(spec::periodic_to_json(&desired)))));
+        shown.push_str(&format!(
+            "\n\n{}",
+            indented_json(&without_empty_values(spec::periodic_to_json(&desired)))
+        ));
     }
     shown
 }

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use auctioneer::board::BoardCell;
 use auctioneer::plan::{
-    Copy, Does, Left, NoRoom, Step, Victim, board_cell, known_process, known_task, running_instance,
-    running_task,
+    ClusterCopy, PlacementFailure, Step, StepAction, UnplacedInstance, Victim, board_cell, known_process,
+    known_task, running_instance, running_task,
 };
-use auctioneer::preempt::Running;
-use client::{Client, Only};
+use auctioneer::preempt::PreemptibleWork;
+use client::{Client, ListFilter};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Process, Purpose};
@@ -22,11 +22,11 @@ use schemas::spec::Item;
 use schemas::{ActualLrpKey, Place, Position};
 use serde::Serialize;
 
-use super::diff::{self, Compared};
+use super::diff::{self, Comparison};
 use super::failure::{Exit, Failure};
 use super::file;
 use super::lrp::Session;
-use super::output::{Look, Output};
+use super::output::{Output, RenderOptions};
 use super::table::{Cell, Table};
 use super::words::count;
 
@@ -35,37 +35,37 @@ pub(crate) use tasks::run as run_tasks;
 /// Predicted effect of applying a file.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
-    /// Log position of the plan. Changes after it may be included in part.
+    /// Log position of the plan. The plan may already include some of the changes after this position.
     position: Position,
     /// `true` if anything would change.
     changes: bool,
     /// `true` if all changes would be carried out.
     fits: bool,
-    processes: Vec<Planned>,
+    processes: Vec<PlannedProcess>,
     /// Predicted actions, in order.
     steps: Vec<Step>,
     /// Instances that could not be placed.
-    left: Vec<Left>,
+    left: Vec<UnplacedInstance>,
     /// Work outside of the file that waits for placement.
-    others: Others,
+    others: OtherWork,
     /// Free resources of the cells, before and afterwards.
-    cells: Vec<Room>,
+    cells: Vec<CellResources>,
 }
 
 /// Work outside of the plan that waits for placement. It takes part in the same auctions.
 #[derive(Clone, Debug, Serialize)]
-struct Others {
+struct OtherWork {
     /// Number of waiting instances and tasks.
     waiting: usize,
-    /// Number of them that would be placed in these auctions.
+    /// Number of these instances and tasks that would be placed in the same auctions.
     placed: usize,
 }
 
 /// Predicted effect on a process.
 #[derive(Clone, Debug, Serialize)]
-struct Planned {
+struct PlannedProcess {
     #[serde(flatten)]
-    compared: Compared,
+    compared: Comparison,
     /// `true` if the process would change.
     changes: bool,
     /// Desired instances: the number in the file or, for a global process, one for each cell that fits.
@@ -78,7 +78,7 @@ struct Planned {
 
 /// Free resources of a cell.
 #[derive(Clone, Debug, Serialize)]
-struct Room {
+struct CellResources {
     cell_id: CellId,
     zone: Zone,
     free: Resources,
@@ -87,7 +87,7 @@ struct Room {
 
 /// Output of `muster lrp rebalance`.
 #[derive(Clone, Debug, Serialize)]
-struct Balance<'a> {
+struct RebalanceResult<'a> {
     process_guid: &'a ProcessGuid,
     did: &'a str,
     /// Difference between the highest and the lowest number of instances on the cells that may run the
@@ -100,18 +100,19 @@ struct Balance<'a> {
 }
 
 /// State of the cluster that a plan is computed from.
-struct Known {
+struct ClusterState {
     position: Position,
-    copy: Copy,
+    copy: ClusterCopy,
     rows: BTreeMap<ProcessGuid, LrpRow>,
 }
 
-impl Known {
+impl ClusterState {
     /// Queries the cells and these processes.
     async fn ask(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
-        // The later queries return this position or a later one. Decisions after it may be missing from the
-        // rows; a command with `--if-position` is refused if they affect its target.
-        let all = client.lrps(&Only::default()).await?;
+        // The position of this reply becomes the position of the plan. The later queries return this position
+        // or a later one, so some rows may miss a decision that other rows include. A command with
+        // `--if-position` is refused if such a decision affects its target.
+        let all = client.lrps(&ListFilter::default()).await?;
         let (mut rows, mut processes): (BTreeMap<_, _>, Vec<Process>) = (BTreeMap::new(), vec![]);
         for guid in guids {
             let row = match client.lrp(guid).await {
@@ -119,16 +120,16 @@ impl Known {
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error.into()),
             };
-            let instances = client.instances(&Only::process(guid.clone())).await?.rows;
+            let instances = client.instances(&ListFilter::process(guid.clone())).await?.rows;
             processes.push(known_process(&row, &instances));
             rows.insert(guid.clone(), row);
         }
         let (others, tasks) = (others(client, all.rows, &rows).await?, waiting_tasks(client).await?);
         let listed = client.cells().await?;
         let cells = listed.rows.iter().filter_map(board_cell);
-        let copy = Copy::new(clock::now(), cells, processes).beside(others, tasks);
-        let copy = copy.preempting(may_stop(client).await?);
-        Ok(Self { position: all.position, copy: copy.numbered(&listed.rows)?, rows })
+        let copy = ClusterCopy::new(clock::now(), cells, processes).with_waiting(others, tasks);
+        let copy = copy.with_preemption(preemptible(client).await?);
+        Ok(Self { position: all.position, copy: copy.with_cell_ordinals(&listed.rows)?, rows })
     }
 }
 
@@ -148,18 +149,18 @@ async fn others(
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(error.into()),
         };
-        let instances = client.instances(&Only::process(row.process_guid.clone())).await?.rows;
+        let instances = client.instances(&ListFilter::process(row.process_guid.clone())).await?.rows;
         others.push(known_process(&row, &instances));
     }
     Ok(others)
 }
 
 /// Returns the work that preemption may stop. Empty if preemption is off.
-async fn may_stop(client: &Client) -> Result<Vec<Running>, Failure> {
+async fn preemptible(client: &Client) -> Result<Vec<PreemptibleWork>, Failure> {
     if !client.cluster().await?.row.preemption {
         return Ok(vec![]);
     }
-    let all = Only::default();
+    let all = ListFilter::default();
     let lrps = client.lrps(&all).await?.rows;
     let lrps: BTreeMap<&ProcessGuid, &LrpRow> = lrps.iter().map(|row| (&row.process_guid, row)).collect();
     let instances = client.instances(&all).await?.rows;
@@ -171,10 +172,10 @@ async fn may_stop(client: &Client) -> Result<Vec<Running>, Failure> {
 /// Returns the tasks that wait for placement.
 async fn waiting_tasks(client: &Client) -> Result<Vec<auctioneer::auction::Item>, Failure> {
     let waits = |row: &TaskRow| row.state == TaskState::Pending;
-    if !client.tasks(&Only::default()).await?.rows.iter().any(waits) {
+    if !client.tasks(&ListFilter::default()).await?.rows.iter().any(waits) {
         return Ok(vec![]);
     }
-    let rows = client.tasks_with_definitions(&Only::default()).await?.rows;
+    let rows = client.tasks_with_definitions(&ListFilter::default()).await?.rows;
     Ok(rows.iter().filter(|row| waits(row)).filter_map(known_task).collect())
 }
 
@@ -186,8 +187,8 @@ pub(crate) async fn run(
     named: &BTreeSet<String>,
     output: Output,
 ) -> Result<(), Failure> {
-    let lrps = diff::processes(path, file::sealed(client, items).await?, "planned")?;
-    let known = Known::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
+    let lrps = diff::processes(path, file::seal_items(client, items).await?, "planned")?;
+    let known = ClusterState::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
     let plan = plan(known, lrps, named)?;
     output.one(&plan, |plan, look| plan.text(path, look))?;
     end(plan.changes, plan.fits)
@@ -202,28 +203,28 @@ fn end(changes: bool, fits: bool) -> Result<(), Failure> {
     }
 }
 
-fn plan(known: Known, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result<Plan, Failure> {
-    let Known { position, mut copy, rows } = known;
+fn plan(known: ClusterState, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result<Plan, Failure> {
+    let ClusterState { position, mut copy, rows } = known;
     let before = free(&copy);
     let mut asked = vec![];
     for lrp in lrps {
         let guid = lrp.process_guid.clone();
         let known = rows.get(&guid).and_then(LrpRow::to_desired);
         let is_named = named.contains(guid.as_str());
-        let compared = known.as_ref().map(|known| diff::between(known, &lrp, is_named));
-        let compared = compared.unwrap_or_else(|| Compared::unknown(guid.clone()));
+        let compared = known.as_ref().map(|known| diff::compare_lrps(known, &lrp, is_named));
+        let compared = compared.unwrap_or_else(|| Comparison::missing(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
         let doing = format!("plan process {guid}");
         let changes =
-            ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.doing(doing))?;
+            ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.while_doing(doing))?;
         asked.push((compared, guid, (mode, instances), changes));
     }
     let changed: BTreeSet<ProcessGuid> =
         asked.iter().filter(|(.., changes)| *changes).map(|(_, guid, ..)| guid.clone()).collect();
     if !changed.is_empty() {
-        copy.walk().map_err(Failure::from)?;
+        copy.run().map_err(Failure::from)?;
     }
-    let processes = asked.into_iter().map(|(compared, guid, (mode, instances), changes)| Planned {
+    let processes = asked.into_iter().map(|(compared, guid, (mode, instances), changes)| PlannedProcess {
         compared,
         changes,
         instances: match mode {
@@ -231,29 +232,33 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result
             Mode::Global => desired(&copy, &guid),
         },
         would_run: running(&copy, &guid),
-        carried_out: !changes || copy.is_carried_out(&guid),
+        carried_out: !changes || copy.is_settled(&guid),
     });
-    let processes: Vec<Planned> = processes.collect();
+    let processes: Vec<PlannedProcess> = processes.collect();
     Ok(Plan {
         position,
         changes: !changed.is_empty(),
         fits: processes.iter().all(|planned| planned.carried_out),
         steps: copy.steps().to_vec(),
-        left: copy.left().into_iter().filter(|left| changed.contains(&left.process_guid)).collect(),
+        left: copy
+            .unplaced_instances()
+            .into_iter()
+            .filter(|left| changed.contains(&left.process_guid))
+            .collect(),
         processes,
-        others: Others::of(&copy),
-        cells: rooms(before, &copy),
+        others: OtherWork::from_copy(&copy),
+        cells: cell_resources(before, &copy),
     })
 }
 
 /// Returns the free resources of each cell.
-fn free(copy: &Copy) -> Vec<Resources> {
+fn free(copy: &ClusterCopy) -> Vec<Resources> {
     copy.cells().map(|(_, free)| free).collect()
 }
 
 /// Combines the free resources of each cell before the plan with the current ones.
-fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
-    let room = |(free, (cell, free_afterwards)): (Resources, (&BoardCell, Resources))| Room {
+fn cell_resources(before: Vec<Resources>, copy: &ClusterCopy) -> Vec<CellResources> {
+    let room = |(free, (cell, free_afterwards)): (Resources, (&BoardCell, Resources))| CellResources {
         cell_id: cell.id.clone(),
         zone: cell.zone.clone(),
         free,
@@ -262,96 +267,99 @@ fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
     before.into_iter().zip(copy.cells()).map(room).collect()
 }
 
-/// Applies the command that `lrp apply` would send to the cluster to the copy. Returns `true` if it changes
-/// anything.
+/// Applies a change of a process to the copy, in the same way as `lrp apply` would send it to the cluster.
+/// Returns `true` if the change has an effect.
 fn ask(
-    copy: &mut Copy,
+    copy: &mut ClusterCopy,
     known: Option<&DesiredLrp>,
     lrp: DesiredLrp,
     is_named: bool,
 ) -> Result<bool, Failure> {
     let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
     let Some(known) = known else {
-        return copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).map_err(Failure::from);
+        return copy.apply(&guid, &domain, &Command::Desire(Box::new(lrp))).map_err(Failure::from);
     };
     if known.domain != domain {
-        let why = format!("it is in domain {}, not in {domain} as the file says", known.domain);
+        let why = format!("it is in domain {}, but the file sets domain {domain}", known.domain);
         return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
     }
     let definition_id = diff::definition_id(&lrp, is_named);
     client::check_mode(&lrp, Some(known.mode)).map_err(Failure::from)?;
     let command = Command::Deploy { update: lrp.to_update(), definition_id, definition: lrp.definition };
-    copy.ask(&guid, &domain, &command).map_err(Failure::from)
+    copy.apply(&guid, &domain, &command).map_err(Failure::from)
 }
 
 /// Returns the number of desired instances of a process.
-fn desired(copy: &Copy, guid: &ProcessGuid) -> u32 {
+fn desired(copy: &ClusterCopy, guid: &ProcessGuid) -> u32 {
     copy.process(guid).and_then(|process| process.desired.as_deref()).map_or(0, |desired| desired.instances)
 }
 
-/// Returns the number of instances of a process that run and stay.
-fn running(copy: &Copy, guid: &ProcessGuid) -> u32 {
+/// Returns the number of running instances of a process that were not asked to stop.
+fn running(copy: &ClusterCopy, guid: &ProcessGuid) -> u32 {
     let slots = copy.process(guid).into_iter().flat_map(|process| process.slots.iter());
-    let runs = slots.filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
+    let runs = slots.filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.keeps_running());
     u32::try_from(runs.count()).unwrap_or(u32::MAX)
 }
 
 impl Plan {
-    fn text(&self, path: &Path, look: Look) -> String {
-        let mut parts: Vec<String> = self.processes.iter().map(Planned::text).collect();
+    fn text(&self, path: &Path, look: RenderOptions) -> String {
+        let mut parts: Vec<String> = self.processes.iter().map(PlannedProcess::text).collect();
         if !self.steps.is_empty() {
             parts.push(steps(&self.steps).render(look.colour));
         }
         for left in &self.left {
-            let name = ActualLrpKey::new(left.process_guid.clone(), left.place.clone()).in_full();
-            parts.push(format!("{name} would find no room: {}", told(&left.no_room)));
+            let name = ActualLrpKey::new(left.process_guid.clone(), left.place.clone()).with_definition();
+            parts.push(format!("{name} would not be placed: {}", no_room_text(&left.no_room)));
         }
         let stuck = self.processes.iter().filter(|planned| !planned.carried_out);
         parts.extend(stuck.map(|planned| {
             let guid = &planned.compared.process_guid;
             let all = count(planned.instances.into(), "instance");
-            format!("process {guid} would not come to its end: {} of {all} would run", planned.would_run)
+            format!(
+                "process {guid} would not reach the desired state: {} of {all} would run",
+                planned.would_run
+            )
         }));
         if self.changes && self.others.waiting > 0 {
             parts.push(self.others.text());
         }
         if self.changes && self.fits {
-            parts.push("all of it would find its place".to_owned());
+            parts.push("everything fits".to_owned());
         }
         if self.changes {
-            parts.push(exactly(self.position, "lrp apply", path));
+            parts.push(exact_plan_note(self.position, "lrp apply", path));
         }
         parts.join("\n")
     }
 }
 
 /// Formats the note on how to carry out exactly this plan.
-fn exactly(position: Position, verb: &str, path: &Path) -> String {
+fn exact_plan_note(position: Position, verb: &str, path: &Path) -> String {
     let path = path.display();
     format!(
-        "planned at position {position}, with the room that was free then\n\
-         to carry out this and nothing else: muster {verb} {path} --if-position {position}"
+        "planned at position {position}, with the resources that were free then\n\
+         to carry out exactly this plan: muster {verb} {path} --if-position {position}"
     )
 }
 
-impl Others {
-    fn of(copy: &Copy) -> Self {
-        let (waiting, placed) = copy.others();
+impl OtherWork {
+    fn from_copy(copy: &ClusterCopy) -> Self {
+        let (waiting, placed) = copy.other_work();
         Self { waiting, placed }
     }
 
     fn text(&self) -> String {
         let Self { waiting, placed } = self;
         let wait = if *waiting == 1 {
-            "1 instance or task of others waits".to_owned()
+            "1 other instance or task waits".to_owned()
         } else {
-            format!("{waiting} instances and tasks of others wait")
+            format!("{waiting} other instances and tasks wait")
         };
-        format!("{wait} for room too: {placed} of them would be placed meanwhile")
+        format!("{wait} for room: {placed} would be placed in the same auctions")
     }
 }
 
-impl Planned {
+impl PlannedProcess {
     fn text(&self) -> String {
         if self.compared.desired {
             return self.compared.text();
@@ -365,40 +373,46 @@ fn steps(all: &[Step]) -> Table {
     let mut table = Table::new(&["TURN", "INSTANCE", "DOES", "CELL", "ZONE", "NOTE"]);
     for Step { turn, process_guid, does } in all {
         let turn = if *turn == 0 { Cell::None } else { Cell::number(turn) };
-        let name = |place: &Place| ActualLrpKey::new(process_guid.clone(), place.clone()).in_full();
+        let name = |place: &Place| ActualLrpKey::new(process_guid.clone(), place.clone()).with_definition();
         let (name, does, cell, zone, note) = match does {
-            Does::Starts { place, cell_id, zone } => (name(place), "starts", Some(cell_id), Some(zone), None),
-            Does::Stops { place, cell_id } => (name(place), "stops", Some(cell_id), None, None),
-            Does::Preempts { place, cell_id, victims } => {
-                (name(place), "preempts", Some(cell_id), None, Some(in_words(victims)))
+            StepAction::Starts { place, cell_id, zone } => {
+                (name(place), "starts", Some(cell_id), Some(zone), None)
             }
-            Does::FallsBack { index, no_room } => {
-                let why = no_room.as_ref().map_or_else(String::new, |no_room| format!(": {}", told(no_room)));
-                let note = format!("no room for both, the old one goes first after a while{why}");
+            StepAction::Stops { place, cell_id } => (name(place), "stops", Some(cell_id), None, None),
+            StepAction::Preempts { place, cell_id, victims } => {
+                (name(place), "preempts", Some(cell_id), None, Some(victims_text(victims)))
+            }
+            StepAction::FallsBack { index, no_room } => {
+                let why = no_room
+                    .as_ref()
+                    .map_or_else(String::new, |no_room| format!(": {}", no_room_text(no_room)));
+                let note = format!("no room for both: after a delay the old instance is stopped first{why}");
                 (format!("{process_guid}/{index}"), "waits", None, None, Some(note))
             }
-            Does::Pauses { reason } => (process_guid.to_string(), "pauses", None, None, Some(reason.clone())),
+            StepAction::Pauses { reason } => {
+                (process_guid.to_string(), "pauses", None, None, Some(reason.clone()))
+            }
         };
         table.row(vec![
             turn,
             Cell::text(name),
             Cell::text(does),
-            Cell::maybe(cell),
-            Cell::maybe(zone),
-            Cell::maybe(note),
+            Cell::optional(cell),
+            Cell::optional(zone),
+            Cell::optional(note),
         ]);
     }
     table
 }
 
 /// Formats the work that would be stopped.
-fn in_words(victims: &[Victim]) -> String {
+fn victims_text(victims: &[Victim]) -> String {
     let victim = |one: &Victim| format!("{} (priority {})", one.name, one.priority);
     victims.iter().map(victim).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the reasons for a failed placement, cell by cell.
-fn told(no_room: &NoRoom) -> String {
+fn no_room_text(no_room: &PlacementFailure) -> String {
     let cells = no_room.cells.iter().map(|(id, why)| format!("{id}: {}", why.join(", ")));
     let cells: Vec<String> = cells.collect();
     if cells.is_empty() { no_room.error.clone() } else { format!("{} ({})", no_room.error, cells.join("; ")) }
@@ -413,41 +427,47 @@ impl Session<'_> {
             Err(Failure::new(Exit::Conflict, "InvalidStateTransition", why))
         };
         if !row.desired {
-            return refused("nobody desires it any more");
+            return refused("it is no longer desired");
         }
-        if row.rollout.as_ref().is_some_and(|rollout| !rollout.is_over()) {
-            let failure = refused("a rollout is under way, which places its instances anew");
+        if row.rollout.as_ref().is_some_and(|rollout| !rollout.is_completed()) {
+            let failure = refused("a rollout is under way, which places its instances again");
             return failure
                 .map_err(|failure| failure.advise(format!("see muster lrp rollout status {guid}")));
         }
-        let mut copy = Known::ask(&self.client, [guid]).await?.copy;
+        let mut copy = ClusterState::ask(&self.client, [guid]).await?.copy;
         let (skew, cells) = (copy.skew(guid), copy.spread(guid));
         let before = spread(&cells);
         let nothing = |skew_afterwards, why: &str| {
-            let balance =
-                Balance { process_guid: guid, did: "nothing", skew, skew_afterwards, cells: cells.clone() };
-            self.output.next(&balance, |_, _| format!("process {guid} stays as it is: {before}; {why}"))
+            let balance = RebalanceResult {
+                process_guid: guid,
+                did: "nothing",
+                skew,
+                skew_afterwards,
+                cells: cells.clone(),
+            };
+            self.output.next(&balance, |_, _| format!("process {guid} unchanged: {before}; {why}"))
         };
         if skew <= 1 {
-            return nothing(None, "that is as even as can be");
+            return nothing(None, "already as even as possible");
         }
-        copy.ask(guid, &row.domain, &Command::Restart(Purpose::Rebalance))
-            .map_err(|refusal| Failure::from(refusal).doing(format!("rebalance process {guid}")))?;
-        copy.walk().map_err(Failure::from)?;
+        copy.apply(guid, &row.domain, &Command::Restart(Purpose::Rebalance))
+            .map_err(|refusal| Failure::from(refusal).while_doing(format!("rebalance process {guid}")))?;
+        copy.run().map_err(Failure::from)?;
         let (planned, afterwards) = (copy.skew(guid), spread(&copy.spread(guid)));
-        if !copy.is_carried_out(guid) {
-            let left: Vec<String> = copy.left().iter().map(|left| told(&left.no_room)).collect();
-            let why = format!("a rollout would find no room: {}", left.join("; "));
+        if !copy.is_settled(guid) {
+            let left: Vec<String> =
+                copy.unplaced_instances().iter().map(|left| no_room_text(&left.no_room)).collect();
+            let why = format!("no room for a rollout: {}", left.join("; "));
             nothing(Some(planned), &why)?;
             return Err(Failure::silent(Exit::NotPlaced));
         }
         if planned >= skew {
-            return nothing(Some(planned), &format!("replacing all of them would come to {afterwards}"));
+            return nothing(Some(planned), &format!("replacing all instances would result in {afterwards}"));
         }
         super::output::note(&format!("{before}; planned: {afterwards}"));
         self.replace_all(guid, &client, Purpose::Rebalance, detach).await?;
         if !detach {
-            let after = Known::ask(&self.client, [guid]).await?.copy;
+            let after = ClusterState::ask(&self.client, [guid]).await?.copy;
             super::output::note(&format!("now: {}", spread(&after.spread(guid))));
         }
         Ok(())
@@ -457,5 +477,5 @@ impl Session<'_> {
 /// Formats the number of instances per cell.
 fn spread(cells: &BTreeMap<CellId, u32>) -> String {
     let each: Vec<String> = cells.iter().map(|(id, instances)| format!("{instances} on {id}")).collect();
-    if each.is_empty() { "no cell takes any".to_owned() } else { each.join(", ") }
+    if each.is_empty() { "no instances on any cell".to_owned() } else { each.join(", ") }
 }

@@ -1,8 +1,8 @@
 //! Precondition check for `--if-position`. Commands are refused if their target changed after a plan was
 //! made.
 //!
-//! The check covers all targets before the first command, so that none is changed if one of them is outdated.
-//! The BBS checks each command again.
+//! The check covers all targets before the first command is sent. If one target has changed, none of them is
+//! modified. The BBS checks each command again.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -15,35 +15,38 @@ use super::args::Global;
 use super::failure::{Exit, Failure};
 
 /// Maximum wait for a BBS that is behind the position of the plan.
-const BEHIND: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(100);
+const MAX_LAG: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Target of a plan.
-pub(crate) enum Thing<'a> {
+pub(crate) enum Target<'a> {
     Process(&'a ProcessGuid),
     Task(&'a TaskGuid),
 }
 
-/// Returns a client that has its commands refused if their target changed after `position`. Fails if one of
+/// Returns a client whose commands are refused if their target changed after `position`. Fails if one of
 /// `things` has changed already, or if the log does not reach the position. Without a position, the client is
 /// returned unchanged.
-pub(crate) async fn only_unchanged<'a>(
+pub(crate) async fn require_unchanged<'a>(
     client: &Client,
     position: Option<Position>,
-    things: impl IntoIterator<Item = Thing<'a>>,
+    things: impl IntoIterator<Item = Target<'a>>,
     global: &Global,
 ) -> Result<Client, Failure> {
     let Some(position) = position else { return Ok(client.clone()) };
-    reaches(client, position).await?;
-    // A repeated request id returns the original result. Its own change must not count as a conflict.
+    require_position(client, position).await?;
+    // A command with a repeated request id returns the original result. The change that the original command
+    // made must not count as a conflict, so the targets are not checked.
     if global.request_id.is_none() {
         let mut changed = vec![];
         for thing in things {
-            changed.extend(changed_since(client, position, thing).await?);
+            changed.extend(change_since(client, position, thing).await?);
         }
         if !changed.is_empty() {
-            let why =
-                format!("{}, after position {position}: nothing was changed, plan again", changed.join("; "));
+            let why = format!(
+                "{}, after the planned position {position}; nothing was changed: plan again",
+                changed.join("; ")
+            );
             return Err(Failure::new(Exit::Conflict, &Code::ResourceConflict.to_string(), why));
         }
     }
@@ -51,36 +54,37 @@ pub(crate) async fn only_unchanged<'a>(
 }
 
 /// Fails unless the log reaches this position.
-async fn reaches(client: &Client, position: Position) -> Result<(), Failure> {
-    let until = Instant::now() + BEHIND;
+async fn require_position(client: &Client, position: Position) -> Result<(), Failure> {
+    let until = Instant::now() + MAX_LAG;
     loop {
         let end = client.cluster().await?.position;
         if end >= position {
             return Ok(());
         }
         if Instant::now() >= until {
-            let why = format!("position {position} is behind the end of the log, which is at {end}");
+            let why = format!("position {position} is beyond the end of the log, which is at {end}");
             let failure = Failure::new(Exit::Failed, &Code::InvalidRequest.to_string(), why);
-            return Err(failure.advise("--if-position takes the position that a plan names"));
+            return Err(failure.advise("--if-position expects the position that the plan printed"));
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Describes the change of a target after `position`, if there was one. A missing target is left to the BBS.
-async fn changed_since(
+/// Describes the change of a target after `position`, if there was one. A target that does not exist is not
+/// checked here, but by the BBS.
+async fn change_since(
     client: &Client,
     position: Position,
-    thing: Thing<'_>,
+    thing: Target<'_>,
 ) -> Result<Option<String>, Failure> {
     let last = match thing {
-        Thing::Process(guid) => found(client.lrp(guid).await.map(|one| one.row.last_decision))?,
-        Thing::Task(guid) => found(client.task(guid).await.map(|one| one.row.last_decision))?,
+        Target::Process(guid) => found(client.lrp(guid).await.map(|one| one.row.last_decision))?,
+        Target::Task(guid) => found(client.task(guid).await.map(|one| one.row.last_decision))?,
     };
-    let told = |what: &dyn Display, last| format!("{what} has changed at position {last}");
+    let told = |what: &dyn Display, last| format!("{what} changed at position {last}");
     Ok(last.filter(|last| *last > position).map(|last| match thing {
-        Thing::Process(guid) => told(&format!("process {guid}"), last),
-        Thing::Task(guid) => told(&format!("task {guid}"), last),
+        Target::Process(guid) => told(&format!("process {guid}"), last),
+        Target::Task(guid) => told(&format!("task {guid}"), last),
     }))
 }
 

@@ -18,13 +18,14 @@ use crate::http;
 use crate::watched;
 
 /// Timeout of a probe without `--timeout`.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of `muster probe`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProbeArgs {
-    /// Address of the service's --metrics, such as 127.0.0.1:9464; for 0.0.0.0 and :: this host is probed
-    #[arg(long, value_name = "ADDR", value_parser = watched::parse, env = "MUSTER_METRICS")]
+    /// Metrics address of the service (its --metrics option), such as 127.0.0.1:9464; if it is 0.0.0.0 or ::,
+    /// the loopback address is probed
+    #[arg(long, value_name = "ADDR", value_parser = watched::parse_address, env = "MUSTER_METRICS")]
     metrics: SocketAddr,
     /// Check only whether the service is alive (/livez), not whether it is ready (/readyz)
     #[arg(long)]
@@ -33,7 +34,7 @@ pub(crate) struct ProbeArgs {
 
 /// Reply of a service to a probe.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct Reply {
     /// `true` if the service has no problems.
     #[serde(alias = "live")]
     ready: bool,
@@ -44,22 +45,22 @@ struct Answer {
 
 /// Output of `muster probe`.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ProbeResult {
     address: SocketAddr,
     probe: &'static str,
     fine: bool,
 }
 
 pub(crate) async fn run(args: &ProbeArgs, global: &Global) -> Result<(), Failure> {
-    let (address, probe) = (reached(args.metrics), if args.live { "livez" } else { "readyz" });
-    let (status, body) = ask(address, probe, global.timeout.unwrap_or(PATIENCE)).await?;
-    judge(address, probe, status, &body)?;
-    let shown = Shown { address, probe, fine: true };
-    Output::new(global).one(&shown, |_, _| if args.live { "it lives" } else { "it does its work" }.to_owned())
+    let (address, probe) = (probe_address(args.metrics), if args.live { "livez" } else { "readyz" });
+    let (status, body) = ask(address, probe, global.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
+    check_reply(address, probe, status, &body)?;
+    let shown = ProbeResult { address, probe, fine: true };
+    Output::new(global).one(&shown, |_, _| if args.live { "alive" } else { "ready" }.to_owned())
 }
 
 /// Returns the address to connect to: the loopback address if the service listens on all addresses.
-fn reached(address: SocketAddr) -> SocketAddr {
+fn probe_address(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(all) if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(all) if all.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -81,15 +82,15 @@ async fn ask(address: SocketAddr, probe: &str, limit: Duration) -> Result<(Statu
 }
 
 /// Fails unless the service reports success. The error lists the reported problems.
-fn judge(address: SocketAddr, probe: &str, status: StatusCode, body: &str) -> Result<(), Failure> {
-    let answer: Option<Answer> = serde_json::from_str(body).ok();
+fn check_reply(address: SocketAddr, probe: &str, status: StatusCode, body: &str) -> Result<(), Failure> {
+    let answer: Option<Reply> = serde_json::from_str(body).ok();
     let foreign = || {
-        let why = format!("{address} is no Muster service: it answers /{probe} with {status}");
+        let why = format!("{address} is not a Muster service: it answered /{probe} with {status}");
         Failure::new(Exit::Failed, "Foreign", why)
     };
     match (status, answer) {
-        (StatusCode::OK, Some(Answer { ready: true, .. })) => Ok(()),
-        (StatusCode::SERVICE_UNAVAILABLE, Some(Answer { wrong, .. })) => {
+        (StatusCode::OK, Some(Reply { ready: true, .. })) => Ok(()),
+        (StatusCode::SERVICE_UNAVAILABLE, Some(Reply { wrong, .. })) => {
             let each = wrong.iter().map(|(service, why)| format!("{service}: {}", why.join("; ")));
             let why = each.collect::<Vec<_>>().join("; ");
             Err(Failure::new(Exit::Failed, "NotReady", format!("{address}: {why}")))
@@ -107,19 +108,20 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_everywhere_is_asked_on_this_host() {
+    fn unspecified_address_is_probed_on_loopback() {
         for (told, asked) in
             [("0.0.0.0:9464", "127.0.0.1:9464"), ("[::]:9464", "[::1]:9464"), ("10.0.0.7:80", "10.0.0.7:80")]
         {
-            assert_eq!(reached(address(told)), address(asked));
+            assert_eq!(probe_address(address(told)), address(asked));
         }
     }
 
     #[test]
-    fn only_a_service_that_says_so_is_fine() {
+    fn only_ready_reply_passes_probe() {
         let at = address("127.0.0.1:9464");
-        let says =
-            |status, body: &str| judge(at, "readyz", status, body).map_err(|failure| failure.text(false));
+        let says = |status, body: &str| {
+            check_reply(at, "readyz", status, body).map_err(|failure| failure.text(false))
+        };
         assert_eq!(says(StatusCode::OK, r#"{"ready":true}"#), Ok(()));
         let wrong = r#"{"ready":false,"wrong":{"rep c1":["no connection to a NATS server"]}}"#;
         let why = says(StatusCode::SERVICE_UNAVAILABLE, wrong).unwrap_err();
@@ -130,7 +132,7 @@ mod tests {
             (StatusCode::NOT_FOUND, "{}"),
             (StatusCode::SERVICE_UNAVAILABLE, "<html>"),
         ] {
-            assert!(says(status, body).unwrap_err().contains("is no Muster service"), "{status} {body}");
+            assert!(says(status, body).unwrap_err().contains("is not a Muster service"), "{status} {body}");
         }
     }
 }

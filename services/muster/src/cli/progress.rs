@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use client::{Client, LrpWatch, Progress as Far, Snapshot, key_of};
+use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_key};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::{
@@ -15,23 +15,23 @@ use schemas::{ActualLrpKey, Position};
 use tokio::time::timeout;
 
 use super::describe::rollout_name;
-use super::failure::{Exit, Failure, stuck};
+use super::failure::{Exit, Failure, stuck_process};
 use super::names::Names;
 use super::output::{Output, note};
 use super::past::Crash;
-use super::rows::{comes_back, reached, rollout_under_way};
-use super::words::{one_line, visible};
+use super::rows::{addresses, restart_text, rollout_under_way};
+use super::words::{escape_text, one_line};
 use super::{rollout, waits};
 
-/// Time without a change before the monitors of starting instances are queried, and the interval between
-/// these queries.
-const MONITOR_PAUSE: Duration = Duration::from_secs(1);
+/// Interval between queries of the monitors of starting instances. The first query starts when nothing has
+/// changed for this time.
+const MONITOR_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of instances whose monitors are queried.
-const MONITORS_ASKED: usize = 4;
+const MAX_MONITOR_QUERIES: usize = 4;
 
 /// Result of waiting for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watched {
+pub(crate) enum WaitResult {
     /// The process is in the requested state.
     Settled {
         /// Number of running instances.
@@ -45,7 +45,7 @@ pub(crate) enum Watched {
 
 /// Condition that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum WaitCondition<'a> {
     /// Every desired instance runs, with any definition.
     Instances,
     /// The rollout to this definition has ended.
@@ -53,7 +53,7 @@ pub(crate) enum Asked<'a> {
 }
 
 /// Last reported state of each instance.
-type Seen = BTreeMap<(ActualLrpKey, InstancePresence), String>;
+type ReportedStates = BTreeMap<(ActualLrpKey, InstancePresence), String>;
 
 /// A progress line. Hidden unless the output is meant for people.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Bar {
 impl Bar {
     /// Starts a progress line.
     pub(crate) fn new(output: Output, text: String) -> Self {
-        if !output.is_for_people() {
+        if !output.is_human_readable() {
             return Self { bar: None };
         }
         let bar = ProgressBar::new_spinner();
@@ -72,7 +72,7 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
             bar.set_style(style);
         }
-        bar.set_message(visible(&text));
+        bar.set_message(escape_text(&text));
         bar.enable_steady_tick(Duration::from_millis(120));
         Self { bar: Some(bar) }
     }
@@ -80,12 +80,12 @@ impl Bar {
     /// Updates the text of the progress line.
     pub(crate) fn set(&self, text: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(visible(&text));
+            bar.set_message(escape_text(&text));
         }
     }
 
     /// Prints a permanent line.
-    pub(crate) fn say(&self, line: &str) {
+    pub(crate) fn print_line(&self, line: &str) {
         match &self.bar {
             Some(bar) if bar.is_hidden() => note(line),
             Some(bar) => bar.suspend(|| note(line)),
@@ -104,87 +104,88 @@ impl Drop for Bar {
 
 /// Follows a process from the position of a command. Returns when the process has settled or is stuck, the
 /// time limit expires, or the user interrupts.
-pub(crate) async fn settle(
+pub(crate) async fn wait_until_settled(
     client: &Client,
     (guid, after): (&ProcessGuid, Position),
-    asked: Asked<'_>,
+    asked: WaitCondition<'_>,
     limit: Option<Duration>,
     output: Output,
-) -> Result<Watched, Failure> {
+) -> Result<WaitResult, Failure> {
     let bar = Bar::new(output, format!("process {guid}"));
-    let mut standing = Standing::default();
+    let mut standing = FollowState::default();
     let watch = client.watch_lrp(guid.clone(), after);
     let watch = follow(client, watch, (guid, asked), &bar, &mut standing);
     let watched = tokio::select! {
         watched = timeout(limit.unwrap_or(Duration::MAX), watch) => watched,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
-            return Ok(Watched::Interrupted);
+            return Ok(WaitResult::Interrupted);
         }
     };
     match watched {
-        Ok(settled) => settled.map(|running| Watched::Settled { running }),
+        Ok(settled) => settled.map(|running| WaitResult::Settled { running }),
         Err(_) => {
-            let waited = super::words::span(limit.unwrap_or_default());
+            let waited = super::words::duration_text(limit.unwrap_or_default());
             let because = standing.why.or_else(|| standing.waits.complaint());
             let because = because.map(|why| format!(": {why}")).unwrap_or_default();
-            let why = format!("process {guid} is not as desired after {waited}{because}");
+            let why = format!("process {guid} did not reach the desired state within {waited}{because}");
             Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why)
-                .advise(format!("it goes on; see muster lrp show {guid}")))
+                .advise(format!("the change continues; see muster lrp show {guid}")))
         }
     }
 }
 
 /// State of a followed process, as far as it was reported to the user.
 #[derive(Debug, Default)]
-struct Standing {
-    seen: Seen,
+struct FollowState {
+    seen: ReportedStates,
     /// Last reported line about the rollout.
     rollout: Option<String>,
     /// Reason that the rollout does not progress.
     why: Option<String>,
-    waits: Waits,
+    waits: WaitReasons,
 }
 
 async fn follow(
     client: &Client,
     mut watch: LrpWatch,
-    (guid, asked): (&ProcessGuid, Asked<'_>),
+    (guid, asked): (&ProcessGuid, WaitCondition<'_>),
     bar: &Bar,
-    now: &mut Standing,
+    now: &mut FollowState,
 ) -> Result<u32, Failure> {
     let mut first = true;
     loop {
         let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut now.waits)).await?;
         now.waits.watch(guid, &snapshot);
-        if let Some(news) = now.news_of_rollout(&snapshot) {
-            bar.say(&news);
+        if let Some(news) = now.rollout_news(&snapshot) {
+            bar.print_line(&news);
         }
         let lines = changes(&mut now.seen, &snapshot.instances);
         // Instances that ran before the command are not reported.
         let ran = |line: &String| line.contains(" runs on ");
-        lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
+        lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.print_line(line));
         first = false;
         bar.set(now.waits.standing.clone());
-        if let Some(why) = taken_over(guid, asked, &snapshot) {
+        if let Some(why) = superseded_failure(guid, asked, &snapshot) {
             return Err(why);
         }
         let running = || snapshot.lrp.as_ref().map_or(0, |lrp| lrp.running);
         match (snapshot.progress(), asked) {
-            (Far::Under, _) => {}
-            (Far::Running | Far::Gone | Far::Paused, Asked::Instances) => return Ok(running()),
-            (Far::Running | Far::Gone | Far::Paused, Asked::Rollout(target)) => {
+            (Far::InProgress, _) => {}
+            (Far::Running | Far::Gone | Far::Paused, WaitCondition::Instances) => return Ok(running()),
+            (Far::Running | Far::Gone | Far::Paused, WaitCondition::Rollout(target)) => {
                 return ended(client, guid, target, &snapshot).await.map(|()| running());
             }
             (Far::Stuck(rows), _) => {
                 let of_rollout = snapshot.lrp.as_ref().and_then(|lrp| held(lrp, &snapshot.instances, &rows));
-                return Err(of_rollout.unwrap_or_else(|| stuck(guid.as_str(), &rows)));
+                return Err(of_rollout.unwrap_or_else(|| stuck_process(guid.as_str(), &rows)));
             }
         }
     }
 }
 
-/// Returns the failure of a rollout that cannot continue. `None` unless all stuck instances belong to it.
+/// Returns the failure of a rollout that cannot continue. `None` unless all stuck instances (`rows`) have the
+/// target definition of the rollout.
 fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
     let rollout = rollout_under_way(lrp)?;
     if rows.iter().any(|row| row.definition_id != rollout.target) {
@@ -192,21 +193,22 @@ fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option
     }
     let (guid, name) = (&lrp.process_guid, rollout_name(rollout.kind, &rollout.target));
     let why = waits::why(lrp, instances)?;
-    let usual = stuck(guid.as_str(), rows);
-    let failure = Failure::new(usual.exit, &usual.code, format!("the {name} of process {guid} waits: {why}"));
+    let on_timeout = stuck_process(guid.as_str(), rows);
+    let failure =
+        Failure::new(on_timeout.exit, &on_timeout.code, format!("the {name} of process {guid} waits: {why}"));
     let crashed = rows.iter().find_map(|row| row.crashed_in.as_ref());
     let logs = crashed.map(|by| format!("see muster instance logs {}", by.instance_guid));
     let can = match (rollout.kind, &rollout.rollback_to) {
         (Kind::Update, Some(_)) => format!(", or muster lrp rollout rollback {guid}"),
         (Kind::Update, None) | (Kind::Rollback, _) => String::new(),
     };
-    let told = format!("what ran before runs on; mend it with muster lrp apply FILE{can}");
+    let told = format!("the old instances keep running; fix the update with muster lrp apply FILE{can}");
     Some(failure.advise(told).advise_some(logs))
 }
 
-impl Standing {
+impl FollowState {
     /// Returns a line about the rollout if it differs from the last one: started, in progress or paused.
-    fn news_of_rollout(&mut self, snapshot: &Snapshot) -> Option<String> {
+    fn rollout_news(&mut self, snapshot: &Snapshot) -> Option<String> {
         let lrp = snapshot.lrp.as_ref()?;
         self.why = waits::why(lrp, &snapshot.instances);
         let rollout = rollout_under_way(lrp)?;
@@ -214,7 +216,7 @@ impl Standing {
         let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
         let news = match (rollout.is_paused(), reason.is_empty()) {
             (true, _) => format!("{name} is {}", self.why.clone().unwrap_or_default()),
-            (false, false) => format!("{name} begins: {reason}"),
+            (false, false) => format!("{name} started: {reason}"),
             (false, true) => format!("{name} is under way"),
         };
         (self.rollout.as_ref() != Some(&news)).then(|| self.rollout.insert(news).clone())
@@ -222,8 +224,8 @@ impl Standing {
 }
 
 /// Returns a failure if the awaited rollout was superseded by another one.
-fn taken_over(guid: &ProcessGuid, asked: Asked<'_>, snapshot: &Snapshot) -> Option<Failure> {
-    let Asked::Rollout(target) = asked else { return None };
+fn superseded_failure(guid: &ProcessGuid, asked: WaitCondition<'_>, snapshot: &Snapshot) -> Option<Failure> {
+    let WaitCondition::Rollout(target) = asked else { return None };
     let rollout = snapshot.lrp.as_ref()?.rollout.as_ref()?;
     if rollout.target == *target || rollout.kind == Kind::Rollback {
         return None;
@@ -235,7 +237,7 @@ fn taken_over(guid: &ProcessGuid, asked: Asked<'_>, snapshot: &Snapshot) -> Opti
 }
 
 /// Number of recent rollouts that are searched for the awaited one.
-const LOOKED_BACK: usize = 10;
+const MAX_ROLLOUTS_SEARCHED: usize = 10;
 
 /// Returns the result of the awaited rollout. It is an error if the rollout is paused or was rolled back, or
 /// if the process was removed.
@@ -249,14 +251,15 @@ async fn ended(
         let why = format!("process {guid} was removed before its rollout to {target} ended");
         return Err(Failure::new(Exit::Conflict, "Removed", why));
     };
-    let Some(rollout) = lrp.rollout.as_ref().filter(|one| one.target != *target || !one.is_over()) else {
+    let Some(rollout) = lrp.rollout.as_ref().filter(|one| one.target != *target || !one.is_completed())
+    else {
         return Ok(());
     };
-    let past = rollout::past(client, guid, LOOKED_BACK).await?;
+    let past = rollout::past(client, guid, MAX_ROLLOUTS_SEARCHED).await?;
     let failed = past.iter().rev().find(|past| past.kind == Kind::Update || past.target == *target);
     let crash = failed.and_then(|past| past.last_crash.as_ref());
     let said = crash.map(Crash::advice);
-    if !rollout.is_over() {
+    if !rollout.is_completed() {
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
         let failure = Failure::new(Exit::Paused, "Paused", format!("the {name} of process {guid} is {why}"));
@@ -274,54 +277,54 @@ async fn ended(
 
 /// Reasons for the lack of progress of a process, as far as they were reported to the user.
 #[derive(Debug, Default)]
-struct Waits {
+struct WaitReasons {
     /// Status of the process in one line.
     standing: String,
     /// `true` if an instance is not assigned to a cell.
-    to_be_placed: bool,
+    has_unclaimed: bool,
     /// `true` while the change is in progress.
     unfinished: bool,
     /// Names of starting instances.
     starting: Vec<String>,
     /// Last reported problem of each instance and of the cluster.
-    told: BTreeMap<String, String>,
+    reported_problems: BTreeMap<String, String>,
 }
 
 /// Key of the cluster among the reported problems. It cannot be the name of an instance.
 const CLUSTER: &str = "";
 
-impl Waits {
+impl WaitReasons {
     /// Updates the state from a snapshot.
     fn watch(&mut self, guid: &ProcessGuid, snapshot: &Snapshot) {
         let rows = &snapshot.instances;
         let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
-        let called = Names::of_rows(rows);
-        let names = starting.map(|row| called.of(row));
-        self.starting = names.take(MONITORS_ASKED).collect();
-        self.told.retain(|name, _| name == CLUSTER || self.starting.contains(name));
-        self.to_be_placed = snapshot.lrp.as_ref().is_some_and(|lrp| lrp.unclaimed > 0);
-        self.unfinished = snapshot.progress() == Far::Under;
+        let called = Names::from_rows(rows);
+        let names = starting.map(|row| called.row_name(row));
+        self.starting = names.take(MAX_MONITOR_QUERIES).collect();
+        self.reported_problems.retain(|name, _| name == CLUSTER || self.starting.contains(name));
+        self.has_unclaimed = snapshot.lrp.as_ref().is_some_and(|lrp| lrp.unclaimed > 0);
+        self.unfinished = snapshot.progress() == Far::InProgress;
         self.standing = standing(guid, snapshot);
     }
 
     /// Returns the known reason for the lack of progress: a problem of the cluster, or the output of a
     /// failing monitor.
     fn complaint(&self) -> Option<String> {
-        if let Some(problem) = self.told.get(CLUSTER) {
+        if let Some(problem) = self.reported_problems.get(CLUSTER) {
             return Some(problem.clone());
         }
-        let (name, says) = self.told.iter().find(|(name, _)| *name != CLUSTER)?;
+        let (name, says) = self.reported_problems.iter().find(|(name, _)| *name != CLUSTER)?;
         Some(format!("{name} is not healthy yet: {}", one_line(says)))
     }
 
     /// Checks why nothing changes, and reports new problems.
     async fn ask(&mut self, client: &Client, bar: &Bar) {
-        self.ask_cluster(client, bar).await;
-        self.ask_monitors(client, bar).await;
+        self.check_cluster(client, bar).await;
+        self.check_monitors(client, bar).await;
     }
 
     /// Checks that the BBS and the auctioneer are working.
-    async fn ask_cluster(&mut self, client: &Client, bar: &Bar) {
+    async fn check_cluster(&mut self, client: &Client, bar: &Bar) {
         if !self.unfinished {
             return;
         }
@@ -331,15 +334,15 @@ impl Waits {
         };
         match problem {
             None => {
-                if self.told.remove(CLUSTER).is_some() {
+                if self.reported_problems.remove(CLUSTER).is_some() {
                     bar.set(self.standing.clone());
                 }
             }
             Some(problem) => {
                 bar.set(format!("{}; {problem}", self.standing));
-                if self.told.get(CLUSTER) != Some(&problem) {
-                    bar.say(&format!("waits: {problem}"));
-                    self.told.insert(CLUSTER.to_owned(), problem);
+                if self.reported_problems.get(CLUSTER) != Some(&problem) {
+                    bar.print_line(&format!("waits: {problem}"));
+                    self.reported_problems.insert(CLUSTER.to_owned(), problem);
                 }
             }
         }
@@ -349,7 +352,7 @@ impl Waits {
     fn problem(&self, cluster: &ClusterRow) -> Option<String> {
         let matters = |finding: &&Finding| match finding.code {
             FindingCode::AppendsFail | FindingCode::NoBbsLeads => true,
-            FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.to_be_placed,
+            FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.has_unclaimed,
             FindingCode::AppendsSlow
             | FindingCode::LogUnreadable
             | FindingCode::LogHazard
@@ -376,30 +379,30 @@ impl Waits {
     }
 
     /// Queries the monitors of starting instances.
-    async fn ask_monitors(&mut self, client: &Client, bar: &Bar) {
+    async fn check_monitors(&mut self, client: &Client, bar: &Bar) {
         for name in &self.starting {
             // A cell that does not answer is skipped; the wait continues.
             let Ok(all) = client.instance_health(name).await else { continue };
             let Some(health) = all.into_iter().find_map(|one| one.health) else { continue };
-            let Some(complaint) = health.complaint() else { continue };
-            if self.told.get(name) != Some(&complaint) {
-                bar.say(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
-                self.told.insert(name.clone(), complaint);
+            let Some(complaint) = health.failure_summary() else { continue };
+            if self.reported_problems.get(name) != Some(&complaint) {
+                bar.print_line(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
+                self.reported_problems.insert(name.clone(), complaint);
             }
         }
     }
 }
 
-/// Waits for the next snapshot. Checks for problems whenever `MONITOR_PAUSE` passes without one.
+/// Waits for the next snapshot. Checks for problems at regular intervals in between.
 async fn next_snapshot(
     client: &Client,
     watch: &mut LrpWatch,
     bar: &Bar,
-    waits: &mut Waits,
+    waits: &mut WaitReasons,
 ) -> Result<Snapshot, Failure> {
     let mut next = pin!(watch.next());
     loop {
-        match timeout(MONITOR_PAUSE, &mut next).await {
+        match timeout(MONITOR_QUERY_INTERVAL, &mut next).await {
             Ok(snapshot) => return Ok(snapshot?),
             Err(_) => waits.ask(client, bar).await,
         }
@@ -408,14 +411,14 @@ async fn next_snapshot(
 
 /// Returns the status of a process in one line.
 fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
-    let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is gone") };
+    let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is removed") };
     if let Some(rollout) = rollout_under_way(lrp) {
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
         return format!("process {guid}: {name}, {} of {} replaced; {why}", rollout.replaced, rollout.total);
     }
     let mut parts = vec![format!("{} of {} running", lrp.running, lrp.instances)];
-    let more = [(lrp.claimed, "starting"), (lrp.unclaimed, "to be placed"), (lrp.crashed, "crashed")];
+    let more = [(lrp.claimed, "starting"), (lrp.unclaimed, "waiting for a cell"), (lrp.crashed, "crashed")];
     parts.extend(
         more.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{number} {what}")),
     );
@@ -423,25 +426,26 @@ fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
 }
 
 /// Returns a line for each instance that changed since the last call, and updates `seen`.
-fn changes(seen: &mut Seen, rows: &[InstanceRow]) -> Vec<String> {
-    let names = Names::among(seen.keys().map(|(key, _)| key.clone()).chain(rows.iter().map(key_of)));
+fn changes(seen: &mut ReportedStates, rows: &[InstanceRow]) -> Vec<String> {
+    let names =
+        Names::from_keys(seen.keys().map(|(key, _)| key.clone()).chain(rows.iter().map(instance_key)));
     let mut lines = vec![];
     let mut now = BTreeMap::new();
     for row in rows {
-        let (key, line) = ((key_of(row), row.presence), describe(row));
+        let (key, line) = ((instance_key(row), row.presence), instance_state_text(row));
         if seen.get(&key) != Some(&line) {
-            lines.push(format!("{} {line}", names.of(row)));
+            lines.push(format!("{} {line}", names.row_name(row)));
         }
         now.insert(key, line);
     }
     let gone = seen.keys().filter(|key| !now.contains_key(*key) && key.1 == InstancePresence::Ordinary);
-    lines.extend(gone.map(|(key, _)| format!("{} is gone", names.name(key))));
+    lines.extend(gone.map(|(key, _)| format!("{} has ended", names.name(key))));
     *seen = now;
     lines
 }
 
 /// Describes the state of an instance in a few words.
-fn describe(row: &InstanceRow) -> String {
+fn instance_state_text(row: &InstanceRow) -> String {
     let cell = row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
     match (row.state, row.stopping) {
         (_, true) => format!("stops{cell}"),
@@ -449,12 +453,15 @@ fn describe(row: &InstanceRow) -> String {
             format!("is evacuated from{}", cell.trim_start_matches(" on"))
         }
         (InstanceState::Running, false) => {
-            format!("runs{cell}{}", reached(row).map(|address| format!(" at {address}")).unwrap_or_default())
+            format!(
+                "runs{cell}{}",
+                addresses(row).map(|address| format!(" at {address}")).unwrap_or_default()
+            )
         }
         (InstanceState::Claimed, false) => format!("starts{cell}"),
         (InstanceState::Crashed, false) => {
             let reason = one_line(row.crash_reason.as_deref().unwrap_or_default());
-            format!("crashed: {reason}; {}", comes_back(row))
+            format!("crashed: {reason}; {}", restart_text(row))
         }
         (InstanceState::Unclaimed, false) => match &row.placement_error {
             Some(error) => format!("is not placed: {}", one_line(error)),
@@ -466,11 +473,11 @@ fn describe(row: &InstanceRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::{of_definition, rolling, running};
+    use crate::cli::rows::tests::{rolling, running, with_definition};
 
     #[test]
-    fn changes_are_told_once() {
-        let mut seen = Seen::new();
+    fn changes_are_reported_once() {
+        let mut seen = ReportedStates::new();
         let waits = InstanceRow {
             state: InstanceState::Unclaimed,
             cell_id: None,
@@ -490,23 +497,23 @@ mod tests {
             ["web/1 is not placed: insufficient resources"]
         );
         let stops = InstanceRow { stopping: true, ..running(0) };
-        assert_eq!(changes(&mut seen, &[stops]), ["web/0 stops on c1", "web/1 is gone"]);
-        assert_eq!(changes(&mut seen, &[]), ["web/0 is gone"]);
+        assert_eq!(changes(&mut seen, &[stops]), ["web/0 stops on c1", "web/1 has ended"]);
+        assert_eq!(changes(&mut seen, &[]), ["web/0 has ended"]);
     }
 
     #[test]
-    fn of_two_definitions_at_an_index_it_is_told_which() {
-        let mut seen = Seen::new();
+    fn changes_name_definition_if_index_is_shared() {
+        let mut seen = ReportedStates::new();
         changes(&mut seen, &[running(0), running(1)]);
-        let both = [running(0), of_definition("v2", running(0)), running(1)];
+        let both = [running(0), with_definition("v2", running(0)), running(1)];
         assert_eq!(changes(&mut seen, &both), ["web/0@v2 runs on c1 at 10.0.0.1:60001"]);
-        let replaced = [of_definition("v2", running(0)), running(1)];
-        assert_eq!(changes(&mut seen, &replaced), ["web/0@web is gone"]);
-        assert_eq!(changes(&mut seen, &[running(1)]), ["web/0 is gone"]);
+        let replaced = [with_definition("v2", running(0)), running(1)];
+        assert_eq!(changes(&mut seen, &replaced), ["web/0@web has ended"]);
+        assert_eq!(changes(&mut seen, &[running(1)]), ["web/0 has ended"]);
     }
 
     #[test]
-    fn what_is_stuck_has_its_exit_status() {
+    fn stuck_process_has_specific_exit_status() {
         let unplaced = InstanceRow {
             state: InstanceState::Unclaimed,
             placement_error: Some("found no compatible cells".into()),
@@ -518,10 +525,10 @@ mod tests {
             crash_reason: Some("exit status 3".into()),
             ..running(1)
         };
-        let both = stuck("web", &[unplaced, crashed.clone()]);
+        let both = stuck_process("web", &[unplaced, crashed.clone()]);
         assert_eq!(both.exit, Exit::NotPlaced);
         assert!(both.message.contains("web/0 is not placed: found no compatible cells"), "{}", both.message);
-        let one = stuck("web", &[crashed]);
+        let one = stuck_process("web", &[crashed]);
         assert_eq!((one.exit, one.code.as_str()), (Exit::Failed, "Crashed"));
         assert!(one.text(false).contains("muster instance logs web/1"), "{}", one.text(false));
     }
@@ -531,31 +538,31 @@ mod tests {
     }
 
     #[test]
-    fn where_a_rollout_stands_is_told_in_one_line_and_its_turns_once() {
-        let both = vec![running(0), of_definition("v2", running(0)), running(1)];
+    fn rollout_status_is_one_line_and_news_is_reported_once() {
+        let both = vec![running(0), with_definition("v2", running(0)), running(1)];
         let guid = ProcessGuid::new("web").unwrap();
         let rolls = snapshot(rolling("updating", &[0]), both.clone());
         assert_eq!(
             standing(&guid, &rolls),
             "process web: rollout to v2, 1 of 2 replaced; index 0 runs on c1 and takes over"
         );
-        let mut now = Standing::default();
-        assert_eq!(now.news_of_rollout(&rolls).unwrap(), "rollout to v2 is under way");
-        assert_eq!(now.news_of_rollout(&rolls), None);
+        let mut now = FollowState::default();
+        assert_eq!(now.rollout_news(&rolls).unwrap(), "rollout to v2 is under way");
+        assert_eq!(now.rollout_news(&rolls), None);
         let mut paused = rolling("paused", &[]);
         paused.rollout.as_mut().unwrap().reason = Some("1 of 2 failed".into());
-        let told = now.news_of_rollout(&snapshot(paused, both)).unwrap();
+        let told = now.rollout_news(&snapshot(paused, both)).unwrap();
         assert_eq!(told, "rollout to v2 is paused: 1 of 2 failed (resume or roll back)");
         assert_eq!(now.why.as_deref(), Some("paused: 1 of 2 failed (resume or roll back)"));
     }
 
     #[test]
-    fn a_rollout_that_cannot_go_on_says_why_and_what_to_do() {
+    fn stuck_rollout_failure_has_reason_and_advice() {
         let crashed = InstanceRow {
             state: InstanceState::Crashed,
             crash_count: 4,
             crash_reason: Some("Exited with status 1".into()),
-            ..of_definition("v2", running(0))
+            ..with_definition("v2", running(0))
         };
         let lrp = rolling("updating", &[0]);
         let failure = held(&lrp, std::slice::from_ref(&crashed), std::slice::from_ref(&crashed)).unwrap();
@@ -563,14 +570,15 @@ mod tests {
         assert_eq!(
             failure.text(false),
             "error: the rollout to v2 of process web waits: index 0 crashed 4 times: Exited with status 1; not \
-             restarted (Crashed)\n  what ran before runs on; mend it with muster lrp apply FILE, or muster lrp rollout rollback web"
+             restarted (Crashed)\n  the old instances keep running; fix the update with \
+             muster lrp apply FILE, or muster lrp rollout rollback web"
         );
         let old = InstanceRow { state: InstanceState::Crashed, ..running(1) };
-        assert_eq!(held(&lrp, &[], &[crashed, old]), None, "not of the rollout alone");
+        assert_eq!(held(&lrp, &[], &[crashed, old]), None, "not only instances of the rollout");
     }
 
     #[test]
-    fn another_rollout_takes_the_place_of_the_one_that_is_waited_for() {
+    fn awaited_rollout_fails_when_superseded() {
         let (guid, v1) = (ProcessGuid::new("web").unwrap(), DefinitionId::new("v1").unwrap());
         let v2 = DefinitionId::new("v2").unwrap();
         let of = |kind| {
@@ -578,10 +586,14 @@ mod tests {
             lrp.rollout.as_mut().unwrap().kind = kind;
             snapshot(lrp, vec![])
         };
-        let superseded = taken_over(&guid, Asked::Rollout(&v1), &of(Kind::Update)).unwrap();
+        let superseded = superseded_failure(&guid, WaitCondition::Rollout(&v1), &of(Kind::Update)).unwrap();
         assert_eq!((superseded.exit, superseded.code.as_str()), (Exit::Conflict, "Superseded"));
-        assert_eq!(taken_over(&guid, Asked::Rollout(&v2), &of(Kind::Update)), None);
-        assert_eq!(taken_over(&guid, Asked::Rollout(&v1), &of(Kind::Rollback)), None, "it rolls back");
-        assert_eq!(taken_over(&guid, Asked::Instances, &of(Kind::Update)), None);
+        assert_eq!(superseded_failure(&guid, WaitCondition::Rollout(&v2), &of(Kind::Update)), None);
+        assert_eq!(
+            superseded_failure(&guid, WaitCondition::Rollout(&v1), &of(Kind::Rollback)),
+            None,
+            "it rolls back"
+        );
+        assert_eq!(superseded_failure(&guid, WaitCondition::Instances, &of(Kind::Update)), None);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ::projector::rebuild::{self, Rebuilt, Step};
+use ::projector::rebuild::{self, RebuildResult, Step};
 use ::projector::verify::{self, Comparison};
-use ::projector::{Error, Standing, TextRow, Url};
+use ::projector::{Error, Generation, TextRow, Url};
 use access::Role;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
@@ -26,7 +26,7 @@ use crate::wire::setting_aside;
 
 /// Database option of a command.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct OfDatabase {
+pub(crate) struct DatabaseOption {
     /// Database with the tables [default: the one in the data folder of muster dev]
     #[arg(long, value_name = "URL", env = "MUSTER_DATABASE")]
     pub(crate) database: Option<Url>,
@@ -39,13 +39,13 @@ pub(crate) enum ProjectionVerb {
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
     },
-    /// Compare every row, including historical ones, with the rows that the log yields: exits 9 if any
-    /// differs
+    /// Compare every row of the tables, including historical rows, with the rows computed from the log; exits
+    /// with 9 if any row differs
     Verify {
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
     },
     /// Rebuild the tables from the log next to the live ones, then switch readers over; an interrupted
     /// rebuild is continued
@@ -54,14 +54,14 @@ pub(crate) enum ProjectionVerb {
         #[arg(long)]
         restart: bool,
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
     },
     /// Grant a database role read access to the tables, and nothing else
     Grant {
         /// Existing role of the database
         role: String,
         #[command(flatten)]
-        of: OfDatabase,
+        of: DatabaseOption,
     },
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn run(verb: ProjectionVerb, global: &Global) -> Result<(), Fai
         ProjectionVerb::Grant { role, of } => {
             let url = database_of(of.database, global)?;
             ::projector::grant(&url, &role).await?;
-            note(&format!("{role} may read the tables of {url}, those of later generations, too"));
+            note(&format!("{role} may now read the tables of {url}, including later generations"));
             Ok(())
         }
     }
@@ -87,24 +87,24 @@ struct GenerationRow {
     generation: i64,
     state: &'static str,
     position: Position,
-    /// Number of journal entries that are missing. `None` if the journal cannot be read.
+    /// Number of journal entries that the tables do not contain yet. `None` if the journal cannot be read.
     behind: Option<u64>,
     cluster_id: Option<String>,
     shape: String,
-    /// `true` if this version of the program uses the same shape.
+    /// `true` if this version of the program uses tables of the same shape.
     of_this_version: bool,
     indexed: bool,
 }
 
 impl GenerationRow {
-    fn of(standing: Standing, url: &Url, live: Option<i64>, end: Option<Position>) -> Self {
+    fn from_generation(standing: Generation, url: &Url, live: Option<i64>, end: Option<Position>) -> Self {
         let state = match live {
             _ if standing.live => "live",
-            Some(live) if standing.generation < live => "replaced",
+            Some(live) if standing.number < live => "replaced",
             Some(_) | None => "building",
         };
         Self {
-            generation: standing.generation,
+            generation: standing.number,
             state,
             position: standing.end.position,
             behind: end.map(|end| end.0.saturating_sub(standing.end.position.0)),
@@ -121,12 +121,13 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     let end = match read_journal(global).await {
         Ok(journal) => Some(journal.end().await.map_err(Error::from)?),
         Err(failure) => {
-            note(&format!("how far they are behind is not known: {}", failure.message));
+            note(&format!("can't determine how far the tables are behind: {}", failure.message));
             None
         }
     };
-    let live = all.iter().find(|one| one.live).map(|one| one.generation);
-    let rows: Vec<_> = all.into_iter().map(|one| GenerationRow::of(one, url, live, end)).collect();
+    let live = all.iter().find(|one| one.live).map(|one| one.number);
+    let rows: Vec<_> =
+        all.into_iter().map(|one| GenerationRow::from_generation(one, url, live, end)).collect();
     Output::new(global).rows(&rows, |rows, _| {
         let mut table =
             Table::new(&["generation", "state", "position", "behind", "cluster", "shape", "version"]);
@@ -136,7 +137,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
                 Cell::state(row.state),
                 Cell::number(row.position),
                 row.behind.map_or(Cell::None, Cell::number),
-                Cell::maybe(row.cluster_id.as_ref()),
+                Cell::optional(row.cluster_id.as_ref()),
                 Cell::text(&row.shape),
                 Cell::text(if row.of_this_version { "this" } else { "another" }),
             ]);
@@ -169,7 +170,7 @@ struct Report {
 }
 
 impl TableRow {
-    fn of(compared: &Comparison) -> Self {
+    fn from_comparison(compared: &Comparison) -> Self {
         let columns = compared.table.columns();
         let object = |row: &TextRow| {
             let values = columns.iter().zip(row);
@@ -200,16 +201,16 @@ async fn verify(url: &Url, global: &Global) -> Result<(), Failure> {
     });
     let (standing, compared) = compared.await?;
     drop(bar);
-    let tables: Vec<_> = compared.iter().map(TableRow::of).collect();
+    let tables: Vec<_> = compared.iter().map(TableRow::from_comparison).collect();
     let report = Report { position: standing.end.position, same: tables.iter().all(|row| row.same), tables };
     Output::new(global).one(&report, |report, look| text(report, look.colour))?;
     if report.same {
         return Ok(());
     }
     let names: Vec<&str> = report.tables.iter().filter(|row| !row.same).map(|row| &*row.table).collect();
-    let why = format!("the log gives other rows than {} at position {}", names.join(", "), report.position);
+    let why = format!("tables differ from the log at position {}: {}", report.position, names.join(", "));
     Err(Failure::new(Exit::Found, "TablesDiffer", why)
-        .advise("make the tables again: muster projection rebuild"))
+        .advise("rebuild the tables: muster projection rebuild"))
 }
 
 fn text(report: &Report, colour: bool) -> String {
@@ -230,15 +231,15 @@ fn text(report: &Report, colour: bool) -> String {
                 text.push_str(&format!("\n{}: {what}: {}", row.table, Value::Object(row_of.clone())));
             }
         };
-        say("the log doesn't give", &row.not_in_log);
-        say("lacks", &row.not_in_table);
+        say("not in the log", &row.not_in_log);
+        say("not in the table", &row.not_in_table);
     }
     text
 }
 
 /// Fails unless the role may follow the journal. Without this check, requests would remain unanswered and be
 /// retried forever.
-fn may_follow(role: Option<Role>) -> Result<(), Failure> {
+fn check_may_follow(role: Option<Role>) -> Result<(), Failure> {
     match role {
         None | Some(Role::Projector | Role::BbsWriter | Role::Auctioneer | Role::Admin(_)) => Ok(()),
         Some(
@@ -250,60 +251,62 @@ fn may_follow(role: Option<Role>) -> Result<(), Failure> {
             | Role::Gateway(_)
             | Role::System),
         ) => {
-            let why = format!("{role} may not follow the log, which making tables takes");
+            let why = format!("{role} may not follow the log, which a rebuild requires");
             Err(Failure::new(Exit::Failed, "PermissionDenied", why)
-                .advise("name the credentials of a projector by --creds"))
+                .advise("use the credentials of a projector: --creds FILE"))
         }
     }
 }
 
 async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failure> {
-    may_follow(role(global))?;
+    check_may_follow(role(global))?;
     let journal = read_journal(global).await?;
-    let signal = |error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}"));
-    let stop = stop::on_signal(Hangup::Ends).map_err(signal)?;
+    let signal = |error| Failure::new(Exit::Failed, "Signal", format!("can't listen for signals: {error}"));
+    let stop = stop::on_signal(Hangup::Stop).map_err(signal)?;
     let known = setting_aside::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
     let bar = bar("{msg} {bar:30} {pos} of {len} entries, {per_sec}, {eta} left");
     let done = rebuild::rebuild(&journal, &known, url, restart, &stop, |step| match step {
-        Step::Written(position, end) => {
+        Step::Writing(position, end) => {
             bar.set_message("writing the tables");
             bar.set_length(end.0);
             bar.set_position(position.0);
         }
-        Step::Comparing => bar.set_message("making indexes, and comparing with the old tables"),
-        Step::Switching => bar.set_message("switching"),
+        Step::Comparing => bar.set_message("creating indexes, and comparing with the old tables"),
+        Step::Switching => bar.set_message("switching readers over"),
     });
     let done = done.await?;
     let reached = bar.position();
     drop(bar);
     match done {
-        Some(rebuilt) => Output::new(global).one(&Shown::of(&rebuilt), |shown, _| shown.text()),
+        Some(rebuilt) => {
+            Output::new(global).one(&RebuildOutput::from_result(&rebuilt), |shown, _| shown.text())
+        }
         None => {
-            let why = format!("stopped at position {reached}: the tables that readers see are as they were");
+            let why = format!("rebuild stopped at position {reached}: readers still use the old tables");
             Err(Failure::new(Exit::Failed, "Stopped", why)
-                .advise("go on: muster projection rebuild")
-                .advise("or begin again: muster projection rebuild --restart"))
+                .advise("to continue: muster projection rebuild")
+                .advise("to start over: muster projection rebuild --restart"))
         }
     }
 }
 
 /// Output of `muster projection rebuild`.
 #[derive(Serialize)]
-struct Shown {
+struct RebuildOutput {
     generation: i64,
     position: Position,
     /// `true` if the previous tables had the same shape and were compared.
     compared: bool,
-    /// Names of the tables whose previous rows differed.
+    /// Names of the tables that differed from the rebuilt ones.
     differed: Vec<String>,
 }
 
-impl Shown {
-    fn of(rebuilt: &Rebuilt) -> Self {
-        let compared = rebuilt.compared.as_deref();
+impl RebuildOutput {
+    fn from_result(rebuilt: &RebuildResult) -> Self {
+        let compared = rebuilt.comparison.as_deref();
         let differed = compared.unwrap_or_default().iter().filter(|one| !one.is_same());
         Self {
-            generation: rebuilt.standing.generation,
+            generation: rebuilt.standing.number,
             position: rebuilt.standing.end.position,
             compared: compared.is_some(),
             differed: differed.map(|one| one.table.name()).collect(),
@@ -312,12 +315,12 @@ impl Shown {
 
     fn text(&self) -> String {
         let were = match self.differed.as_slice() {
-            _ if !self.compared => "there were none of the same shape to compare them with".to_owned(),
-            [] => "the old ones had the same rows".to_owned(),
-            names => format!("the old ones had other rows in {}", names.join(", ")),
+            _ if !self.compared => "no old tables of the same shape to compare with".to_owned(),
+            [] => "the old tables had the same rows".to_owned(),
+            names => format!("the old tables had other rows in {}", names.join(", ")),
         };
         let Self { generation, position, .. } = self;
-        format!("readers see generation {generation} of the tables from position {position} on: {were}")
+        format!("readers now use generation {generation} of the tables, at position {position}: {were}")
     }
 }
 
@@ -335,23 +338,23 @@ fn bar(template: &str) -> ProgressBar {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match &error {
-            Error::Question(_) => Exit::Usage,
+            Error::InvalidQuery(_) => Exit::Usage,
             Error::NoRoles(_) => Exit::Usage,
-            Error::Another
+            Error::LockedByOther
             | Error::OtherCluster { .. }
-            | Error::Ahead { .. }
+            | Error::AheadOfJournal { .. }
             | Error::OtherHistory { .. }
-            | Error::SetAsideLater { .. } => Exit::Conflict,
+            | Error::QuarantinedLater { .. } => Exit::Conflict,
             Error::Database { .. }
-            | Error::Rights { .. }
+            | Error::MissingRight { .. }
             | Error::Empty(_)
             | Error::Lost(_)
             | Error::OtherShape
-            | Error::OtherBooks { .. }
+            | Error::OtherMetadata { .. }
             | Error::Replaced
             | Error::Rewound { .. }
             | Error::OldServer(_)
-            | Error::Encoding(_)
+            | Error::OtherEncoding(_)
             | Error::Remove { .. }
             | Error::Journal(_)
             | Error::Unreadable { .. } => Exit::Failed,

@@ -1,10 +1,10 @@
-//! `muster reconcile`: prints, as JSON, the actions of a rep for a container and its record according to its
-//! tables. Needs no cluster.
+//! `muster reconcile`: prints, as JSON, the actions that the reconciliation tables of a rep prescribe for a
+//! container and its record. Needs no cluster.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rep::reconcile::evacuation::{Instance, Twin};
+use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::lrp::{self, Lrp};
 use rep::reconcile::task::{self, Task};
 use rep::reconcile::{Holder, Row, Step, Surprise, Verdict};
@@ -23,8 +23,8 @@ use super::output::Output;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReconcileArgs {
     #[arg(
-        help = "JSON: {\"container\": \"running\", \"lrp\": \"claimed_self\"}, with \"evacuating\" on a cell that evacuates, \
-                or {\"container\": \"completed\", \"task\": \"running_self\"}; a list for several; - is the standard input",
+        help = "JSON: {\"container\": \"running\", \"lrp\": \"claimed_self\"}, with \"evacuating\" on an evacuating cell, \
+                or {\"container\": \"completed\", \"task\": \"running_self\"}; a list for several cases; - is the standard input",
         default_value = "-",
         value_name = "FILE"
     )]
@@ -32,9 +32,9 @@ pub(crate) struct ReconcileArgs {
 }
 
 /// Input words and their values.
-type Words<T> = &'static [(&'static str, T)];
+type WordMap<T> = &'static [(&'static str, T)];
 
-const CONTAINERS: Words<lrp::Container> = &[
+const CONTAINERS: WordMap<lrp::Container> = &[
     ("none", lrp::Container::None),
     ("reserved", lrp::Container::Reserved),
     ("initializing", lrp::Container::Initializing),
@@ -43,7 +43,7 @@ const CONTAINERS: Words<lrp::Container> = &[
     ("completed_crashed", lrp::Container::Crashed),
     ("completed_shutdown", lrp::Container::Shutdown),
 ];
-const LRPS: Words<Instance> = &[
+const LRPS: WordMap<Instance> = &[
     ("absent", Instance::Absent),
     ("unclaimed", Instance::Unclaimed),
     ("unclaimed_with_placement_error", Instance::Unplaced),
@@ -53,9 +53,12 @@ const LRPS: Words<Instance> = &[
     ("running_other", Instance::Running(Holder::Omega)),
     ("crashed", Instance::Crashed),
 ];
-const TWINS: Words<Twin> =
-    &[("absent", Twin::Absent), ("running_self", Twin::Alpha), ("running_other", Twin::Beta)];
-const TASK_CONTAINERS: Words<task::Container> = &[
+const TWINS: WordMap<EvacuatingLrp> = &[
+    ("absent", EvacuatingLrp::Absent),
+    ("running_self", EvacuatingLrp::Alpha),
+    ("running_other", EvacuatingLrp::Beta),
+];
+const TASK_CONTAINERS: WordMap<task::Container> = &[
     ("none", task::Container::None),
     ("reserved", task::Container::Reserved),
     ("initializing", task::Container::Initializing),
@@ -63,7 +66,7 @@ const TASK_CONTAINERS: Words<task::Container> = &[
     ("running", task::Container::Running),
     ("completed", task::Container::Completed),
 ];
-const TASKS: Words<Task> = &[
+const TASKS: WordMap<Task> = &[
     ("absent", Task::Absent),
     ("pending", Task::Pending),
     ("running_self", Task::Running(Holder::Alpha)),
@@ -76,38 +79,39 @@ const TASKS: Words<Task> = &[
 
 /// Output for one case.
 #[derive(Debug, Serialize)]
-struct Answer {
-    /// Row of the table, in the notation of Diego Dev Notes.
+struct CaseResult {
+    /// Row of the reconciliation table, in the notation of Diego Dev Notes.
     row: String,
-    /// `true` if the document has this row. docs/model.md defines the rows that it omits.
+    /// `true` if Diego Dev Notes contain this row. docs/internals/model/rep.md defines the rows that they
+    /// omit.
     told: bool,
     /// Degree of surprise: `expected`, `conceivable` or `inconceivable`.
     surprise: &'static str,
     /// Actions of the rep, in order.
-    steps: Vec<Shown>,
-    /// Reason that this case cannot occur. `None` if it can.
+    steps: Vec<ShownStep>,
+    /// Reason that this case cannot occur. `None` if the case can occur.
     out_of_reach: Option<&'static str>,
 }
 
 /// One action of the rep.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ShownStep {
     step: &'static str,
     words: &'static str,
 }
 
 pub(crate) fn run(args: &ReconcileArgs, global: &Global) -> Result<(), Failure> {
     let path: &Path = &args.file;
-    let value = spec::json(file::read(path)?.as_bytes())
-        .map_err(|refusal| Failure::from(refusal).doing(format!("read {}", path.display())))?;
+    let value = spec::json(file::read_text(path)?.as_bytes())
+        .map_err(|refusal| Failure::from(refusal).while_doing(format!("read {}", path.display())))?;
     let refused = |bad: Vec<BadField>| {
-        Failure::from(Refusal::invalid(bad)).doing(format!("read a case from {}", path.display()))
+        Failure::from(Refusal::invalid(bad)).while_doing(format!("read a case from {}", path.display()))
     };
     let output = Output::new(global);
     let mut bad = vec![];
     if let Value::Array(cases) = &value {
         let mut one = |(at, case)| row(case, &format!("[{at}]."), &mut bad).map(answer);
-        let rows: Vec<Answer> = cases.iter().enumerate().filter_map(&mut one).collect();
+        let rows: Vec<CaseResult> = cases.iter().enumerate().filter_map(&mut one).collect();
         return if bad.is_empty() { output.json(&rows) } else { Err(refused(bad)) };
     }
     match row(&value, "", &mut bad) {
@@ -127,7 +131,7 @@ fn row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
     for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
         bad.push(problem(
             &format!("{path}{name}"),
-            format!("is not a field of a case: use {}", known.join(", ")),
+            format!("is not a field of a case: expected {}", known.join(", ")),
         ));
     }
     let found = if of_task {
@@ -138,12 +142,12 @@ fn row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
         let container = word(fields, path, "container", CONTAINERS, bad);
         let lrp = word(fields, path, "lrp", LRPS, bad);
         let twin = fields.contains_key("evacuating").then(|| word(fields, path, "evacuating", TWINS, bad));
-        of_process(container?, lrp?, twin.map_or(Some(None), |twin| twin.map(Some))?)
+        process_row(container?, lrp?, twin.map_or(Some(None), |twin| twin.map(Some))?)
     };
     found.filter(|_| bad.is_empty())
 }
 
-fn of_process(container: lrp::Container, lrp: Instance, twin: Option<Twin>) -> Option<Row> {
+fn process_row(container: lrp::Container, lrp: Instance, twin: Option<EvacuatingLrp>) -> Option<Row> {
     if let Some(twin) = twin {
         return Some(Row::Evacuation(container, lrp, twin));
     }
@@ -162,7 +166,7 @@ fn word<T: Copy>(
     fields: &Map<String, Value>,
     path: &str,
     name: &str,
-    words: Words<T>,
+    words: WordMap<T>,
     bad: &mut Vec<BadField>,
 ) -> Option<T> {
     let value = fields.get(name);
@@ -171,7 +175,7 @@ fn word<T: Copy>(
     if found.is_none() {
         let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         let what = value.map_or_else(|| "is missing".to_owned(), |value| format!("is {value}"));
-        bad.push(problem(&format!("{path}{name}"), format!("{what}: use {}", all.join(", "))));
+        bad.push(problem(&format!("{path}{name}"), format!("{what}: expected {}", all.join(", "))));
     }
     found.map(|(_, meaning)| *meaning)
 }
@@ -180,18 +184,18 @@ fn problem(field: &str, problem: impl Into<String>) -> BadField {
     BadField { field: field.to_owned(), problem: problem.into() }
 }
 
-fn answer(row: Row) -> Answer {
+fn answer(row: Row) -> CaseResult {
     let Verdict { surprise, steps } = row.verdict();
-    Answer {
+    CaseResult {
         row: row.to_string(),
-        told: row.is_told(),
+        told: row.is_documented(),
         surprise: match surprise {
             Surprise::Expected => "expected",
             Surprise::Conceivable => "conceivable",
             Surprise::Inconceivable => "inconceivable",
         },
-        steps: steps.iter().map(|step| Shown { step: name(*step), words: step.words() }).collect(),
-        out_of_reach: row.out_of_reach(),
+        steps: steps.iter().map(|step| ShownStep { step: name(*step), words: step.label() }).collect(),
+        out_of_reach: row.unreachable_reason(),
     }
 }
 
@@ -219,15 +223,15 @@ mod tests {
 
     use super::*;
 
-    fn told(case: &Value) -> Result<Answer, Vec<BadField>> {
+    fn parse_case(case: &Value) -> Result<CaseResult, Vec<BadField>> {
         let mut bad = vec![];
         row(case, "", &mut bad).map(answer).ok_or(bad)
     }
 
     #[test]
-    fn a_case_is_answered_by_its_table() {
+    fn case_returns_steps_of_its_table() {
         let steps = |case: Value| {
-            let steps = told(&case).unwrap().steps;
+            let steps = parse_case(&case).unwrap().steps;
             steps.iter().map(|shown| shown.step).collect::<Vec<_>>()
         };
         assert_eq!(
@@ -242,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_case_is_told_by_path() {
+    fn invalid_case_reports_problems_by_path() {
         let bad = |case: Value| {
-            let bad = told(&case).unwrap_err();
+            let bad = parse_case(&case).unwrap_err();
             bad.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect::<Vec<_>>()
         };
         let told = bad(json!({"container": "runing", "lrp": "crashed"}));
-        assert!(told[0].starts_with("container: is \"runing\": use none, reserved"), "{told:?}");
+        assert!(told[0].starts_with("container: is \"runing\": expected none, reserved"), "{told:?}");
         let told = bad(json!({"container": "running", "colour": 1}));
         assert_eq!(told.len(), 2);
         assert!(told[0].starts_with("colour: is not a field") && told[1].starts_with("lrp: is missing"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::journal::JournalError;
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::{ClusterLog, Reader};
 use schemas::Position;
 use schemas::query::{AsOf, Moment};
@@ -13,16 +13,16 @@ use super::args::Global;
 use super::direct::read_journal;
 use super::failure::{Exit, Failure};
 use super::moment;
-use crate::archive::export::note_cluster;
-use crate::archive::range::Times;
+use crate::archive::export::note_quarantined;
+use crate::archive::range::DecisionTimes;
 use crate::error::chain;
 
 /// Number of entries per read.
-const PAGE: usize = 5_000;
+const PAGE_LEN: usize = 5_000;
 /// Maximum wait for entries that the journal reports but does not return.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Interval between reads during this wait.
-const AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reads all entries of the journal.
 ///
@@ -34,20 +34,22 @@ pub(crate) async fn read(global: &Global) -> Result<Vec<Message>, Failure> {
     let mut messages: Vec<Message> = vec![];
     let mut waited = Duration::ZERO;
     while (messages.len() as u64) < end.0 {
-        let page = journal.read(Position(messages.len() as u64), None, PAGE).await.map_err(failed)?;
+        let page = journal.read(Position(messages.len() as u64), None, PAGE_LEN).await.map_err(failed)?;
         if page.is_empty() {
-            if waited >= PATIENCE {
-                let why =
-                    format!("the journal ends at position {end}, and gives nothing after {}", messages.len());
+            if waited >= MAX_WAIT {
+                let why = format!(
+                    "the journal ends at position {end}, but returned nothing after {}",
+                    messages.len()
+                );
                 return Err(Failure::new(Exit::Failed, "Journal", why));
             }
-            tokio::time::sleep(AGAIN).await;
-            waited += AGAIN;
+            tokio::time::sleep(POLL_INTERVAL).await;
+            waited += POLL_INTERVAL;
         }
         for recorded in page {
             let next = Position(messages.len() as u64 + 1);
             if recorded.position != next {
-                let why = format!("the journal gives position {} where {next} stands", recorded.position);
+                let why = format!("the journal returned position {} instead of {next}", recorded.position);
                 return Err(Failure::new(Exit::Failed, "Journal", why));
             }
             let (subject, entry, bytes) = (recorded.subject, recorded.entry, recorded.bytes);
@@ -64,7 +66,7 @@ pub(crate) async fn read(global: &Global) -> Result<Vec<Message>, Failure> {
 /// The log ends before the moment, or starts after it.
 pub(crate) fn position(messages: &[Message], as_of: Option<AsOf>) -> Result<Position, Failure> {
     let end = Position(messages.len() as u64);
-    let time = match as_of.map(moment::settled).transpose()? {
+    let time = match as_of.map(moment::resolve).transpose()? {
         None => return Ok(end),
         Some(Moment::Position(position)) if position > end => {
             return Err(Unusable::Beyond { position, end }.into());
@@ -72,25 +74,25 @@ pub(crate) fn position(messages: &[Message], as_of: Option<AsOf>) -> Result<Posi
         Some(Moment::Position(position)) => return Ok(position),
         Some(Moment::Time(time)) => time,
     };
-    let mut times = Times::of(Reader::knowing(set_aside(messages)));
+    let mut times = DecisionTimes::new(Reader::with_quarantines(quarantined(messages)));
     let mut later = |(position, message): (u64, &Message)| {
         let at = times.next(Position(position), &message.subject, &message.bytes);
         at.is_some_and(|at| at > time)
     };
     let first = (1..).zip(messages).position(&mut later).unwrap_or(messages.len());
     if first == 0 {
-        return Err(Failure::usage(format!("the log begins after {time}")));
+        return Err(Failure::usage(format!("the log starts after {time}")));
     }
     Ok(Position(first as u64))
 }
 
 /// Returns the quarantined positions.
-fn set_aside(messages: &[Message]) -> Positions {
+fn quarantined(messages: &[Message]) -> QuarantinedPositions {
     let mut log = ClusterLog::default();
     for (position, message) in (1..).zip(messages) {
-        note_cluster(&mut log, &message.subject, Position(position), &message.bytes);
+        note_quarantined(&mut log, &message.subject, Position(position), &message.bytes);
     }
-    log.positions().clone()
+    log.quarantined().clone()
 }
 
 /// Folds a log up to a moment, so that a simulation can continue from there.
@@ -112,9 +114,10 @@ impl From<Unusable> for Failure {
         match unusable {
             Unusable::Beyond { .. } => Self::usage(message),
             Unusable::Halted(_) => Self::new(Exit::Failed, "Journal", message)
-                .advise("this program and the cluster are of different versions: use the same"),
-            Unusable::Restless(_) => Self::new(Exit::Failed, "Restless", message)
-                .advise("give a time that it shall run: --for 10m"),
+                .advise("this program and the cluster have different versions: use the same version"),
+            Unusable::Restless(_) => {
+                Self::new(Exit::Failed, "Restless", message).advise("limit the simulated time: --for 10m")
+            }
         }
     }
 }
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_has_no_time() {
+    fn message_on_wrong_subject_is_ignored_when_resolving_time() {
         let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
         let switched = |on| cluster::Event::PreemptionSwitched { on };
         let log = [

@@ -13,9 +13,9 @@ use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::file;
 use super::near::did_you_mean;
-use super::output::{Look, Output};
+use super::output::{Output, RenderOptions};
 use super::table::{Cell, Table};
-use super::words::{count, parse_duration, took};
+use super::words::{count, parse_duration, precise_duration};
 use super::{moment, recorded};
 use schemas::query::AsOf;
 
@@ -23,16 +23,17 @@ use schemas::query::AsOf;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// Settings to change, in TOML: tables restart, process.NAME.restart and cell.ID, and preemption; see
-    /// docs/what-if.md [default: as they were recorded]
+    /// docs/guides/replay-with-other-settings.md [default: the recorded settings]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Start of the replay: a position, a time, or a time ago as -10m [default: the beginning of the log]
+    /// Start of the replay: a position, a time, or a time ago such as -10m [default: the beginning of the
+    /// log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     from: Option<AsOf>,
     /// End of the replay [default: the end of the log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     to: Option<AsOf>,
-    /// Exit with 9 if the result differs from the recording: a regression test on recorded production
+    /// Exit with 9 if the result differs from the recording, for use as a regression test
     #[arg(long)]
     check: bool,
     /// Time during which the cluster treats silence of most cells as a network fault
@@ -47,11 +48,13 @@ pub(crate) async fn run(args: &ReplayArgs, global: &Global) -> Result<(), Failur
     let from = recorded::position(&messages, args.from.or(beginning))?;
     let to = recorded::position(&messages, args.to)?;
     if from > to {
-        return Err(Failure::usage(format!("it begins at position {from}, after its end at {to}")));
+        return Err(Failure::usage(format!(
+            "invalid --from at position {from}: expected at most {to}, the position of --to"
+        )));
     }
     let recording = recorded::recording(messages, Some(AsOf::Position(from)), args.mass_loss_wait)?;
     let told = recording.replay(to, &settings).map_err(|why| match why {
-        NoReplay::Misfits(misfits) => unfit(misfits, args.policy.as_deref()),
+        NoReplay::Misfits(misfits) => misfit_failure(misfits, args.policy.as_deref()),
         NoReplay::Unusable(unusable) => unusable.into(),
     })?;
     Output::new(global).one(&told, text)?;
@@ -63,19 +66,20 @@ pub(crate) async fn run(args: &ReplayArgs, global: &Global) -> Result<(), Failur
 
 fn settings(path: &Path) -> Result<Settings, Failure> {
     let bad = |why: String| {
-        let why = format!("{} is no valid policy: {}", path.display(), why.trim_end());
+        let why = format!("invalid policy {}: {}", path.display(), why.trim_end());
         Failure::new(Exit::Failed, "InvalidRequest", why)
     };
-    let settings: Settings = toml::from_str(&file::read(path)?).map_err(|error| bad(error.to_string()))?;
+    let settings: Settings =
+        toml::from_str(&file::read_text(path)?).map_err(|error| bad(error.to_string()))?;
     let faults = settings.faults();
     if faults.is_empty() {
         return Ok(settings);
     }
-    Err(Failure::from(Refusal::invalid(faults)).doing(format!("read {}", path.display())))
+    Err(Failure::from(Refusal::invalid(faults)).while_doing(format!("read {}", path.display())))
 }
 
 /// Returns the failure for settings that do not fit the recording. It suggests similar names.
-fn unfit(misfits: Vec<Misfit>, policy: Option<&Path>) -> Failure {
+fn misfit_failure(misfits: Vec<Misfit>, policy: Option<&Path>) -> Failure {
     let bad = |one: Misfit| {
         let Misfit { field, problem, name, known } = one;
         let meant = did_you_mean(&name, known.iter().map(String::as_str));
@@ -85,12 +89,12 @@ fn unfit(misfits: Vec<Misfit>, policy: Option<&Path>) -> Failure {
         }
     };
     let failure = Failure::from(Refusal::invalid(misfits.into_iter().map(bad).collect()));
-    policy.map_or(failure.clone(), |path| failure.doing(format!("replay with {}", path.display())))
+    policy.map_or(failure.clone(), |path| failure.while_doing(format!("replay with {}", path.display())))
 }
 
-fn text(told: &Replay, look: Look) -> String {
+fn text(told: &Replay, look: RenderOptions) -> String {
     let mut parts = vec![format!(
-        "from position {} to {}, {}: recorded, and replayed",
+        "position {} to {}, {}: recorded and replayed",
         told.from,
         told.to,
         millis(told.length_ms)
@@ -103,21 +107,21 @@ fn text(told: &Replay, look: Look) -> String {
         tasks.into_iter().for_each(|row| table.row(row));
         table.render(look.colour)
     }));
-    parts.extend(told.refused.iter().map(|what| format!("refused now: {what}")));
-    parts.extend(told.skipped.iter().map(|(what, number)| format!("not asked again: {number} {what}")));
+    parts.extend(told.refused.iter().map(|what| format!("refused in the replay: {what}")));
+    parts.extend(told.skipped.iter().map(|(what, number)| format!("not replayed: {number} {what}")));
     parts.extend(told.differences.iter().cloned());
     parts.push(match told.differences.len() {
-        0 => "it comes to what was recorded".to_owned(),
-        found => format!("it comes to something else: {}", count(found as u64, "difference")),
+        0 => "the result is the same as recorded".to_owned(),
+        found => format!("the result differs from the recording: {}", count(found as u64, "difference")),
     });
     parts.join("\n")
 }
 
 /// A process, with its recorded and its replayed figures.
-type Both<'a> = (&'a ProcessGuid, OfProcess, OfProcess);
+type ProcessComparison<'a> = (&'a ProcessGuid, OfProcess, OfProcess);
 
 /// Returns the figures of all processes.
-fn processes(told: &Replay) -> Vec<Both<'_>> {
+fn processes(told: &Replay) -> Vec<ProcessComparison<'_>> {
     let of = |figures: &simulation::recorded::replay::Figures, guid| {
         figures.processes.get(guid).cloned().unwrap_or_default()
     };
@@ -127,7 +131,7 @@ fn processes(told: &Replay) -> Vec<Both<'_>> {
     guids.into_iter().map(both).collect()
 }
 
-fn table(all: &[Both<'_>]) -> Table {
+fn table(all: &[ProcessComparison<'_>]) -> Table {
     let mut table = Table::new(&[
         "PROCESS",
         "CRASHES",
@@ -162,20 +166,20 @@ fn table(all: &[Both<'_>]) -> Table {
 
 /// Returns a row for each recorded task, with its recorded and its replayed outcome.
 fn tasks(told: &Replay) -> Vec<Vec<Cell>> {
-    let usual = OfTask::default();
+    let defaults = OfTask::default();
     let row = |(guid, was): (&schemas::names::TaskGuid, &OfTask)| {
-        let is = told.replayed.tasks.get(guid).unwrap_or(&usual);
+        let is = told.replayed.tasks.get(guid).unwrap_or(&defaults);
         let end = |of: &OfTask| match (of.succeeded, &of.failure_reason) {
             (Some(true), _) => Cell::state("succeeded"),
             (Some(false), reason) => Cell::text(format!("failed: {}", reason.as_deref().unwrap_or("-"))),
             (None, _) => Cell::text("not ended"),
         };
-        let waited = |of: &OfTask| Cell::maybe(of.waited_ms.map(millis));
+        let waited = |of: &OfTask| Cell::optional(of.waited_ms.map(millis));
         vec![Cell::text(guid), end(was), end(is), waited(was), waited(is)]
     };
     told.recorded.tasks.iter().map(row).collect()
 }
 
 fn millis(time: u64) -> String {
-    took(Duration::from_millis(time))
+    precise_duration(Duration::from_millis(time))
 }

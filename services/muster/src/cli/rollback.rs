@@ -13,13 +13,13 @@ use schemas::rollout::Kind;
 use schemas::spec::content_id;
 use schemas::{Code, Position, desired, rollout};
 
-use super::events::{decided, end_of_log};
+use super::events::{decisions_of, end_of_log};
 use super::failure::{Exit, Failure};
 use super::lrp::Session;
 use super::{find, moment, rows};
 
 /// A definition and its id.
-type Named = (DefinitionId, Arc<Definition>);
+type NamedDefinition = (DefinitionId, Arc<Definition>);
 
 /// Starts a rollout to an earlier definition, and waits for it.
 pub(super) async fn run(
@@ -28,13 +28,13 @@ pub(super) async fn run(
     to: Option<&str>,
     detach: bool,
 ) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.doing(format!("roll back process {guid}"));
+    let doing = |failure: Failure| failure.while_doing(format!("roll back process {guid}"));
     let (row, client) = session.known(guid, "roll back").await?;
     if rows::rollout_under_way(&row).is_some() {
         let why = "a rollout is under way";
         let failure = Failure::new(Exit::Conflict, &Code::InvalidStateTransition.to_string(), why);
         return Err(
-            doing(failure).advise(format!("muster lrp rollout rollback {guid} ends it and goes back"))
+            doing(failure).advise(format!("to end it and roll back: muster lrp rollout rollback {guid}"))
         );
     }
     let found = match to {
@@ -50,7 +50,7 @@ pub(super) async fn run(
         (deployed, _) => deployed,
     };
     let done = deployed.map_err(|error| doing(error.into()))?;
-    session.rolled_back(guid, done, detach).await
+    session.finish_rollback(guid, done, detach).await
 }
 
 /// Returns the last definition whose content differs from that of the active one.
@@ -58,8 +58,8 @@ async fn before(
     client: &Client,
     guid: &ProcessGuid,
     active: Option<&DefinitionId>,
-) -> Result<Named, Failure> {
-    let ran = Ran::read(client, guid).await?;
+) -> Result<NamedDefinition, Failure> {
+    let ran = DefinitionHistory::read(client, guid).await?;
     active.and_then(|active| ran.before(active)).ok_or_else(|| {
         Failure::not_found(format!("an earlier definition of process {guid}"))
             .advise(format!("see muster history lrp {guid}"))
@@ -67,7 +67,7 @@ async fn before(
 }
 
 /// Returns the definition with an id, or the one that was active at a moment.
-async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<Named, Failure> {
+async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<NamedDefinition, Failure> {
     let end = end_of_log(client).await?;
     let at = moment::parse(to).ok().filter(|at| match at {
         // A content id can consist of digits only. Such a number is too large to be a position.
@@ -79,28 +79,33 @@ async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<Named, F
         let then = row.to_desired().map(|lrp| (lrp.definition_id, lrp.definition));
         return then.ok_or_else(|| Failure::not_found(format!("a definition of process {guid} at {to}")));
     }
-    let mut ran = Ran::read(client, guid).await?;
+    let mut ran = DefinitionHistory::read(client, guid).await?;
     DefinitionId::new(to).ok().and_then(|id| ran.known.remove_entry(&id)).ok_or_else(|| {
         let known: Vec<&str> = ran.known.keys().map(DefinitionId::as_str).collect();
-        Failure::not_found(format!("definition {to} of process {guid}"))
-            .advise(format!("the log has {}; or name a moment, as --to 41 or --to -10m", known.join(", ")))
+        Failure::not_found(format!("definition {to} of process {guid}")).advise(format!(
+            "recorded definitions: {}; or pass a moment, such as --to 41 or --to -10m",
+            known.join(", ")
+        ))
     })
 }
 
 /// History of the definitions of a process.
 #[derive(Debug, Default)]
-struct Ran {
+struct DefinitionHistory {
     /// Every definition that the process had, by id.
     known: BTreeMap<DefinitionId, Arc<Definition>>,
-    /// Targets of the rollouts, in order, without those that were rolled back.
+    /// Targets of the rollouts, in order. Rollouts that were rolled back are left out.
     order: Vec<DefinitionId>,
 }
 
-impl Ran {
+impl DefinitionHistory {
     async fn read(client: &Client, guid: &ProcessGuid) -> Result<Self, Failure> {
         let (entries, _) = client.history(Position(0), Some(&format!("lrp:{guid}"))).await?;
         let mut ran = Self::default();
-        decided(entries).into_iter().flat_map(|one| one.decision.events).for_each(|event| ran.take(event));
+        decisions_of(entries)
+            .into_iter()
+            .flat_map(|one| one.decision.events)
+            .for_each(|event| ran.take(event));
         Ok(ran)
     }
 
@@ -119,7 +124,7 @@ impl Ran {
         }
     }
 
-    fn before(&self, active: &DefinitionId) -> Option<Named> {
+    fn before(&self, active: &DefinitionId) -> Option<NamedDefinition> {
         let content = self.known.get(active);
         let all = self.order.iter().rev().filter_map(|id| self.known.get_key_value(id));
         let mut others = all.filter(|(id, definition)| *id != active && Some(*definition) != content);
@@ -155,14 +160,14 @@ mod tests {
             target: id(target),
             rollback_to: None,
             total: 1,
-            policy: Box::new(UpdatePolicy::of_update()),
+            policy: Box::new(UpdatePolicy::default_update()),
             reason: String::new(),
         })
     }
 
     #[test]
-    fn rollback_goes_to_the_last_other_definition_that_was_not_rolled_back() {
-        let mut ran = Ran::default();
+    fn rollback_selects_last_differing_definition_not_rolled_back() {
+        let mut ran = DefinitionHistory::default();
         let first = DesiredLrp { definition: definition(1), ..fixtures::lrp("web", "shop", 1) };
         ran.take(Event::Desired(desired::Event::Desired(Box::new(first))));
         let mut after = |events: Vec<Event>, active: &str| {
@@ -172,9 +177,13 @@ mod tests {
         assert_eq!(after(vec![], "web"), None);
         assert_eq!(after(vec![added("v2", 2), rollout(Kind::Update, "v2")], "v2"), Some(("web".into(), 1)));
         let failed = vec![added("v3", 3), rollout(Kind::Update, "v3"), rollout(Kind::Rollback, "v2")];
-        assert_eq!(after(failed, "v2"), Some(("web".into(), 1)), "v3 did not work");
+        assert_eq!(after(failed, "v2"), Some(("web".into(), 1)), "v3 was rolled back");
         let restarted = vec![added("v2-restart-9", 2), rollout(Kind::Update, "v2-restart-9")];
-        assert_eq!(after(restarted, "v2-restart-9"), Some(("web".into(), 1)), "a restart runs the same");
+        assert_eq!(
+            after(restarted, "v2-restart-9"),
+            Some(("web".into(), 1)),
+            "a restart has the same content"
+        );
         assert_eq!(after(vec![rollout(Kind::Update, "web")], "web"), Some(("v2-restart-9".into(), 2)));
     }
 }

@@ -1,24 +1,24 @@
 //! `muster lrp rollout`: commands for the rollout of a process.
 
-use client::{Client, Only};
+use client::{Client, ListFilter};
 use schemas::Position;
 use schemas::container::Instance;
-use schemas::ended::How;
-use schemas::message::Done;
+use schemas::ended::EndKind;
+use schemas::message::Ack;
 use schemas::names::ProcessGuid;
-use schemas::process::Steer;
+use schemas::process::RolloutControl;
 use schemas::query::{EndedInstanceRow, LrpRow, RolloutRow};
 use schemas::rollout::Kind;
 use serde::Serialize;
 
 use super::args::{Global, RolloutVerb};
 use super::describe::rollout_name;
-use super::events::{decided, end_of_log};
+use super::events::{decisions_of, end_of_log};
 use super::failure::{Exit, Failure};
-use super::lrp::{Changed, Session};
+use super::lrp::{ChangeResult, Session};
 use super::output::note;
-use super::past::{Crash, Past, rollouts};
-use super::progress::Asked;
+use super::past::{Crash, PastRollout, rollouts};
+use super::progress::WaitCondition;
 use super::{find, rows, waits};
 
 /// Output of `muster lrp rollout status`.
@@ -45,11 +45,16 @@ pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failur
 
 /// Initial number of log positions that are searched for rollouts. Each further search covers four times as
 /// many.
-const WINDOW: u64 = 1_000;
+const INITIAL_WINDOW: u64 = 1_000;
 
-/// Returns the newest rollouts of a process, at most `most`. They belong to its current life or, if the
-/// process is gone, to any. The log is read backwards until they are found.
-pub(crate) async fn past(client: &Client, guid: &ProcessGuid, most: usize) -> Result<Vec<Past>, Failure> {
+/// Returns the newest rollouts of a process, at most `most`. For a process that exists, these are the
+/// rollouts since its last creation. For a removed process, these are the rollouts of all its lives. The log
+/// is read backwards until enough rollouts are found.
+pub(crate) async fn past(
+    client: &Client,
+    guid: &ProcessGuid,
+    most: usize,
+) -> Result<Vec<PastRollout>, Failure> {
     let (position, last) = match client.lrp(guid).await {
         Ok(one) => {
             let number = one.row.rollout.as_ref().map_or(0, |rollout| rollout.number);
@@ -60,31 +65,31 @@ pub(crate) async fn past(client: &Client, guid: &ProcessGuid, most: usize) -> Re
     };
     let about = format!("lrp:{guid}");
     let there = last.map_or(most, |(_, number)| most.min(usize::try_from(number).unwrap_or(most)));
-    let (mut from, mut window, mut all) = (position, WINDOW, vec![]);
+    let (mut from, mut window, mut all) = (position, INITIAL_WINDOW, vec![]);
     loop {
         let mut found = rollouts(&all, last);
         found.retain(|found| last.is_none_or(|(life, _)| found.life == life));
         let newest = found.split_off(found.len().saturating_sub(there));
-        let enough = newest.len() == there && newest.iter().all(|found| found.numbered);
+        let enough = newest.len() == there && newest.iter().all(|found| found.is_number_exact);
         if enough || from == Position(0) {
             return Ok(newest.into_iter().map(|found| found.past).collect());
         }
         let after = Position(from.0.saturating_sub(window));
-        let mut older = decided(client.history_until(after, from, Some(&about)).await?.0);
+        let mut older = decisions_of(client.history_until(after, from, Some(&about)).await?.0);
         older.append(&mut all);
         (from, window, all) = (after, window.saturating_mul(4), older);
     }
 }
 
-/// Returns the last crash of an instance that the rollout started, during the rollout. The record of ended
-/// instances is consulted first, then the log, which keeps crashes longer.
+/// Returns the last crash, during the rollout, of an instance that the rollout started. The records of ended
+/// instances are searched first. The log is searched next, because it keeps crashes longer.
 async fn last_crash(
     client: &Client,
     guid: &ProcessGuid,
     rollout: &RolloutRow,
 ) -> Result<Option<Crash>, Failure> {
-    let ended = client.ended_instances(&Only::process(guid.clone()), None).await?.rows;
-    let crash = crash_of(ended, rollout);
+    let ended = client.ended_instances(&ListFilter::process(guid.clone()), None).await?.rows;
+    let crash = newest_crash(ended, rollout);
     if crash.is_some() || rollout.failed.is_empty() {
         return Ok(crash);
     }
@@ -94,10 +99,10 @@ async fn last_crash(
 }
 
 /// Returns the newest crash among ended containers of the target definition during the rollout.
-fn crash_of(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Crash> {
+fn newest_crash(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Crash> {
     let of_rollout = |row: &EndedInstanceRow| {
-        let until = rollout.is_over().then_some(rollout.since);
-        row.how == How::Crashed
+        let until = rollout.is_completed().then_some(rollout.since);
+        row.how == EndKind::Crashed
             && row.definition_id == rollout.target
             && row.ended_at >= rollout.started_at
             && until.is_none_or(|until| row.ended_at <= until)
@@ -115,8 +120,8 @@ fn crash_of(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Crash>
 impl Session<'_> {
     async fn rollout_status(&self, guid: &ProcessGuid) -> Result<(), Failure> {
         let lrp = self.known(guid, "show the rollout of").await?.0;
-        let Some(rollout) = &lrp.rollout else { return Err(had_none(guid)) };
-        let instances = self.client.instances(&Only::process(guid.clone())).await?.rows;
+        let Some(rollout) = &lrp.rollout else { return Err(no_rollout(guid)) };
+        let instances = self.client.instances(&ListFilter::process(guid.clone())).await?.rows;
         let last_crash = last_crash(&self.client, guid, rollout).await?;
         let status = RolloutStatus { waits: waits::why(&lrp, &instances), last_crash, lrp };
         self.output.one(&status, rows::rollout)
@@ -124,20 +129,20 @@ impl Session<'_> {
 
     async fn watch_rollout(&self, guid: &ProcessGuid) -> Result<(), Failure> {
         let (lrp, _) = self.known(guid, "watch the rollout of").await?;
-        let Some(rollout) = &lrp.rollout else { return Err(had_none(guid)) };
-        let done = Done { position: Position(0), version: lrp.version };
+        let Some(rollout) = &lrp.rollout else { return Err(no_rollout(guid)) };
+        let done = Ack { position: Position(0), version: lrp.version };
         let did = match rollout.kind {
             Kind::Update => "rolled out",
             Kind::Rollback => "rolled back",
         };
-        self.carried_out(guid, done, did, Asked::Rollout(&rollout.target), false).await
+        self.settle_and_print(guid, done, did, WaitCondition::Rollout(&rollout.target), false).await
     }
 
     async fn pause(&self, guid: &ProcessGuid) -> Result<(), Failure> {
-        let (done, lrp) = self.steer(guid, Steer::Pause, "pause").await?;
+        let (done, lrp) = self.steer(guid, RolloutControl::Pause, "pause").await?;
         let rollout = lrp.rollout.as_ref();
         let name = rollout.map(|rollout| rollout_name(rollout.kind, &rollout.target)).unwrap_or_default();
-        let changed = Changed {
+        let changed = ChangeResult {
             process_guid: guid,
             did: "paused",
             definition_id: rollout.map(|rollout| &rollout.target),
@@ -149,17 +154,17 @@ impl Session<'_> {
     }
 
     async fn resume(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let (done, lrp) = self.steer(guid, Steer::Resume, "resume").await?;
+        let (done, lrp) = self.steer(guid, RolloutControl::Resume, "resume").await?;
         let target = lrp.rollout.map(|rollout| rollout.target);
-        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
-        self.carried_out(guid, done, "resumed", asked, detach).await
+        let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
+        self.settle_and_print(guid, done, "resumed", asked, detach).await
     }
 
     async fn roll_back(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let (done, _) = self.steer(guid, Steer::RollBack, "roll back").await?;
-        let target = self.rollout_begun(guid, &done).await?;
-        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
-        self.carried_out(guid, done, "rolled back", asked, detach).await
+        let (done, _) = self.steer(guid, RolloutControl::RollBack, "roll back").await?;
+        let target = self.started_rollout(guid, &done).await?;
+        let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
+        self.settle_and_print(guid, done, "rolled back", asked, detach).await
     }
 
     async fn rollout_history(&self, guid: &ProcessGuid, limit: u32) -> Result<(), Failure> {
@@ -170,30 +175,35 @@ impl Session<'_> {
             self.known(guid, "show the rollouts of").await?;
         }
         if all.first().is_some_and(|first| first.number > 1) && all.len() == limit {
-            note("older ones are left out: see --limit");
+            note("older rollouts are not shown: see --limit");
         }
         self.output.rows(&all, rows::rollouts)
     }
 
     /// Sends a steering command to the rollout of a process. Returns the updated row as well.
-    async fn steer(&self, guid: &ProcessGuid, steer: Steer, what: &str) -> Result<(Done, LrpRow), Failure> {
+    async fn steer(
+        &self,
+        guid: &ProcessGuid,
+        steer: RolloutControl,
+        what: &str,
+    ) -> Result<(Ack, LrpRow), Failure> {
         let what = format!("{what} the rollout of");
         let (_, client) = self.known(guid, &what).await?;
-        let doing = |failure: Failure| failure.doing(format!("{what} process {guid}"));
+        let doing = |failure: Failure| failure.while_doing(format!("{what} process {guid}"));
         let steered = client.steer_lrp(guid.clone(), steer).await.map_err(Failure::from).map_err(doing);
         let advice = match steer {
-            Steer::RollBack => format!("after its end: muster lrp rollback {guid}"),
-            Steer::Pause | Steer::Resume => format!("see muster lrp rollout status {guid}"),
+            RolloutControl::RollBack => format!("after the end of the rollout: muster lrp rollback {guid}"),
+            RolloutControl::Pause | RolloutControl::Resume => format!("see muster lrp rollout status {guid}"),
         };
-        let done = steered.map_err(|failure| failure.advise_on(Exit::Conflict, advice))?;
+        let done = steered.map_err(|failure| failure.advise_if_exit(Exit::Conflict, advice))?;
         Ok((done, find::lrp(&self.client, guid).await.map_err(doing)?.row))
     }
 }
 
-fn had_none(guid: &ProcessGuid) -> Failure {
-    let why = format!("process {guid} had no rollout yet");
+fn no_rollout(guid: &ProcessGuid) -> Failure {
+    let why = format!("process {guid} has had no rollout yet");
     let failure = Failure::new(Exit::NotFound, "ResourceNotFound", why);
-    failure.advise("rollouts begin with muster lrp apply, update, activate and restart")
+    failure.advise("rollouts are started by muster lrp apply, update, activate and restart")
 }
 
 #[cfg(test)]
@@ -205,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    fn ended(nth: u32, definition: &str, how: How, second: u64) -> EndedInstanceRow {
+    fn ended(nth: u32, definition: &str, how: EndKind, second: u64) -> EndedInstanceRow {
         EndedInstanceRow {
             process_guid: ProcessGuid::new("web").unwrap(),
             index: nth,
@@ -228,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_crash_of_a_rollout_is_of_what_it_brings_while_it_is_under_way() {
+    fn newest_crash_is_of_target_definition_during_rollout() {
         let rollout = |status: &str| RolloutRow {
             number: 1,
             kind: Kind::Update,
@@ -246,16 +256,16 @@ mod tests {
         };
         let rows = || {
             vec![
-                ended(0, "v2", How::Crashed, 9),
-                ended(1, "v2", How::Crashed, 12),
-                ended(2, "v1", How::Crashed, 13),
-                ended(3, "v2", How::Stopped, 14),
-                ended(4, "v2", How::Crashed, 25),
+                ended(0, "v2", EndKind::Crashed, 9),
+                ended(1, "v2", EndKind::Crashed, 12),
+                ended(2, "v1", EndKind::Crashed, 13),
+                ended(3, "v2", EndKind::Stopped, 14),
+                ended(4, "v2", EndKind::Crashed, 25),
             ]
         };
-        let index = |status| crash_of(rows(), &rollout(status)).map(|crash| (crash.index, crash.reason));
+        let index = |status| newest_crash(rows(), &rollout(status)).map(|crash| (crash.index, crash.reason));
         assert_eq!(index("updating"), Some((4, "boom 4".into())));
         assert_eq!(index("completed"), Some((1, "boom 1".into())));
-        assert_eq!(crash_of(rows()[2..4].to_vec(), &rollout("updating")), None);
+        assert_eq!(newest_crash(rows()[2..4].to_vec(), &rollout("updating")), None);
     }
 }

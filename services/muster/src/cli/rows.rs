@@ -19,16 +19,18 @@ use serde_json::Value;
 
 use super::describe::{indices, rollout_name};
 use super::names::Names;
-use super::output::Look;
-use super::past::Past;
+use super::output::RenderOptions;
+use super::past::PastRollout;
 use super::rollout::RolloutStatus;
-use super::status::Complaint;
-use super::table::{Cell, Table, facts, painted};
+use super::status::MonitorFailure;
+use super::table::{Cell, Table, facts, painted_state};
 use super::waits;
-use super::words::{age, count, mebibytes, one_line, short, span, time_of_day, until, visible_json};
+use super::words::{
+    age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_of_day, until,
+};
 
 /// Builds the table of processes.
-pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
+pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&[
         "PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "WAITING", "CRASHED", "NOTE", "CHANGED",
     ]);
@@ -59,7 +61,7 @@ fn lrp_note(row: &LrpRow) -> Cell {
 
 /// Returns the rollout of a process, unless it is over.
 pub(crate) fn rollout_under_way(row: &LrpRow) -> Option<&RolloutRow> {
-    row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_over())
+    row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_completed())
 }
 
 /// Formats a rollout in a few words: `rollout to v2, 1/3, paused`.
@@ -79,7 +81,7 @@ fn first_line(text: &str) -> Option<String> {
 }
 
 /// Formats the details of a process.
-pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String {
+pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: RenderOptions) -> String {
     let mut text = facts(&[
         ("process", row.process_guid.to_string()),
         ("domain", row.domain.to_string()),
@@ -87,7 +89,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
             "desired",
             match row.mode {
                 Some(Mode::Replicated) => count(row.instances.into(), "instance"),
-                Some(Mode::Global) => format!("one on each cell that fits: {}", row.instances),
+                Some(Mode::Global) => format!("one per compatible cell: {}", row.instances),
                 None => "no longer".into(),
             },
         ),
@@ -101,7 +103,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
         ("waits", waits::why(row, instances).unwrap_or_default()),
     ]);
     if let Some(desired) = row.to_desired() {
-        text.push_str(&format!("\n\n{}", indented(&as_written(spec::to_json(&desired)))));
+        text.push_str(&format!("\n\n{}", indented_json(&without_empty_values(spec::to_json(&desired)))));
     }
     if !instances.is_empty() {
         text.push_str(&format!("\n\n{}", self::instances(instances, look).render(look.colour)));
@@ -122,21 +124,21 @@ fn definitions(row: &LrpRow) -> String {
 }
 
 /// Formats the last rollout of a process in one line, even if it is over.
-fn last_rollout(rollout: &RolloutRow, look: Look) -> String {
+fn last_rollout(rollout: &RolloutRow, look: RenderOptions) -> String {
     let name = rollout_name(rollout.kind, &rollout.target);
     let (replaced, total, since) = (rollout.replaced, rollout.total, age(look.now, rollout.since));
     format!("{name}: {}, {replaced} of {total} replaced, for {since}", rollout.status)
 }
 
 /// Formats the status of a rollout.
-pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
+pub(crate) fn rollout(status: &RolloutStatus, look: RenderOptions) -> String {
     let RolloutStatus { lrp, waits, last_crash } = status;
     let Some(rollout) = &lrp.rollout else { return String::new() };
     let ago = |at| format!("{at} ({} ago)", age(look.now, at));
     facts(&[
         ("process", lrp.process_guid.to_string()),
         ("rollout", format!("{}, {}", rollout.number, rollout_name(rollout.kind, &rollout.target))),
-        ("status", painted(&rollout.status, look.colour)),
+        ("status", painted_state(&rollout.status, look.colour)),
         ("reason", rollout.reason.as_deref().map(one_line).unwrap_or_default()),
         ("target", rollout.target.to_string()),
         ("healthy", healthy(lrp)),
@@ -148,12 +150,12 @@ pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
         ("began", ago(rollout.started_at)),
         ("since", ago(rollout.since)),
         ("waits", waits.clone().unwrap_or_default()),
-        ("last crash", last_crash.as_ref().map(|crash| crash.told(look)).unwrap_or_default()),
+        ("last crash", last_crash.as_ref().map(|crash| crash.summary(look)).unwrap_or_default()),
     ])
 }
 
 /// Builds the table of past rollouts.
-pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
+pub(crate) fn rollouts(all: &[PastRollout], look: RenderOptions) -> Table {
     let columns = ["ROLLOUT", "WHAT", "STATUS", "REPLACED", "BEGAN", "TOOK", "WHO", "NOTE"];
     let mut table = Table::new(&columns);
     for past in all {
@@ -162,18 +164,18 @@ pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
             Cell::number(past.number),
             Cell::text(rollout_name(past.kind, &past.target)),
             Cell::state(past.status),
-            Cell::number(of(past.replaced.to_string(), past.total.to_string())),
+            Cell::number(fraction(past.replaced.to_string(), past.total.to_string())),
             Cell::text(past.started_at),
             Cell::text(age(until, past.started_at)),
             Cell::text(&past.who),
-            Cell::maybe(past.note()),
+            Cell::optional(past.note()),
         ]);
     }
     table
 }
 
 /// Removes null, `false`, and empty values from a spec, since a user would not write them.
-pub(super) fn as_written(value: Value) -> Value {
+pub(super) fn without_empty_values(value: Value) -> Value {
     let says = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -183,51 +185,56 @@ pub(super) fn as_written(value: Value) -> Value {
     };
     match value {
         Value::Object(object) => {
-            let parts = object.into_iter().map(|(name, part)| (name, as_written(part)));
+            let parts = object.into_iter().map(|(name, part)| (name, without_empty_values(part)));
             Value::Object(parts.filter(|(_, part)| says(part)).collect())
         }
-        Value::Array(list) => Value::Array(list.into_iter().map(as_written).collect()),
+        Value::Array(list) => Value::Array(list.into_iter().map(without_empty_values).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
     }
 }
 
 /// Formats a value as JSON, indented by two spaces.
-pub(super) fn indented(thing: &impl serde::Serialize) -> String {
-    let text = visible_json(&serde_json::to_string_pretty(thing).unwrap_or_default());
+pub(super) fn indented_json(thing: &impl serde::Serialize) -> String {
+    let text = escape_json(&serde_json::to_string_pretty(thing).unwrap_or_default());
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Builds the table of instances. Definitions are shown if one of them is not named like its process.
-pub(crate) fn instances(rows: &[InstanceRow], look: Look) -> Table {
-    instances_saying(rows, &[], look)
+/// Builds the table of instances. Definition ids are shown if at least one of them differs from the guid of
+/// its process.
+pub(crate) fn instances(rows: &[InstanceRow], look: RenderOptions) -> Table {
+    instances_with_complaints(rows, &[], look)
 }
 
 /// Builds the table of instances, with the failures of their monitors.
-pub(crate) fn instances_saying(rows: &[InstanceRow], complaints: &[Complaint], look: Look) -> Table {
+pub(crate) fn instances_with_complaints(
+    rows: &[InstanceRow],
+    complaints: &[MonitorFailure],
+    look: RenderOptions,
+) -> Table {
     let says = |name: &str, row: &InstanceRow| {
         let complaint = complaints.iter().find(|one| one.instance == name);
         let complaint = complaint.filter(|_| row.state == InstanceState::Claimed);
         complaint.map(|complaint| format!("not healthy yet: {}", complaint.says))
     };
-    let names = Names::of_rows(rows);
+    let names = Names::from_rows(rows);
     let definitions = rows.iter().any(|row| row.definition_id != DefinitionId::from(&row.process_guid));
     let definition = definitions.then_some("DEFINITION");
     let headers = ["ID", "STATE", "CELL", "ADDRESS", "CRASHES", "AGE", "NOTE"];
     let headers: Vec<&str> = ["INSTANCE"].into_iter().chain(definition).chain(headers).collect();
     let mut table = Table::new(&headers);
     for row in rows {
-        let name = names.of(row);
+        let name = names.row_name(row);
         let note = says(&name, row).or_else(|| note(row, look));
         let mut cells = vec![Cell::text(name)];
         cells.extend(definitions.then(|| Cell::text(&row.definition_id)));
         cells.extend([
-            Cell::maybe(row.instance_guid.map(|guid| short(&guid, look.full_ids))),
+            Cell::optional(row.instance_guid.map(|guid| short_id(&guid, look.full_ids))),
             Cell::state(state(row)),
-            Cell::maybe(row.cell_id.as_ref()),
-            Cell::maybe(reached(row)),
+            Cell::optional(row.cell_id.as_ref()),
+            Cell::optional(addresses(row)),
             Cell::number(row.crash_count),
             Cell::text(age(look.now, row.since)),
-            Cell::maybe(note),
+            Cell::optional(note),
         ]);
         table.row(cells);
     }
@@ -244,20 +251,20 @@ pub(crate) fn state(row: &InstanceRow) -> String {
 }
 
 /// Returns the addresses of an instance. `None` if it has none.
-pub(crate) fn reached(row: &InstanceRow) -> Option<String> {
-    let all: Vec<String> = row.ports.iter().filter_map(|port| client::reached_at(row, port)).collect();
+pub(crate) fn addresses(row: &InstanceRow) -> Option<String> {
+    let all: Vec<String> = row.ports.iter().filter_map(|port| client::port_address(row, port)).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 
 /// Returns the problem or the last crash of an instance, if there is one.
-pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
+pub(crate) fn note(row: &InstanceRow, look: RenderOptions) -> Option<String> {
     let due = || row.restart_at.map(|at| format!("restarts {}", until(look.now, at)));
     match row.state {
         InstanceState::Unclaimed => row.placement_error.clone(),
         InstanceState::Crashed => {
             let reason = row.crash_reason.clone().unwrap_or_default();
-            let next = due().unwrap_or_else(|| stays_down(row));
-            Some(format!("{reason}; {next}{}", of_attempts(row)))
+            let next = due().unwrap_or_else(|| no_restart_text(row));
+            Some(format!("{reason}; {next}{}", attempts_text(row)))
         }
         InstanceState::Claimed | InstanceState::Running => {
             row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}"))
@@ -266,26 +273,26 @@ pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
 }
 
 /// Describes when a crashed instance restarts, or why it does not.
-pub(crate) fn comes_back(row: &InstanceRow) -> String {
+pub(crate) fn restart_text(row: &InstanceRow) -> String {
     match row.restart_at {
-        Some(at) => format!("restarts at {} UTC{}", time_of_day(at), of_attempts(row)),
-        None => stays_down(row),
+        Some(at) => format!("restarts at {} UTC{}", time_of_day(at), attempts_text(row)),
+        None => no_restart_text(row),
     }
 }
 
 /// Describes why a crashed instance is not restarted.
-fn stays_down(row: &InstanceRow) -> String {
+fn no_restart_text(row: &InstanceRow) -> String {
     row.declined.map_or_else(|| "not restarted".to_owned(), |why| format!("not restarted: {why}"))
 }
 
 /// Formats the number of counted restarts, and the number that the policy allows.
-fn of_attempts(row: &InstanceRow) -> String {
+fn attempts_text(row: &InstanceRow) -> String {
     let attempts = |Attempts { counted, allowed }| format!(" ({counted} of {allowed} restarts)");
     row.attempts.map(attempts).unwrap_or_default()
 }
 
 /// Formats the details of an instance.
-pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
+pub(crate) fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> String {
     let text = |value: Option<String>| value.unwrap_or_default();
     facts(&[
         ("instance", name.to_owned()),
@@ -293,7 +300,7 @@ pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
         ("domain", row.domain.to_string()),
         ("state", format!("{} since {} ({})", state(row), row.since, age(look.now, row.since))),
         ("cell", text(row.cell_id.as_ref().map(ToString::to_string))),
-        ("address", text(reached(row))),
+        ("address", text(addresses(row))),
         ("ports", ports(row)),
         ("isolation", text(row.isolation.map(|isolation| isolation.to_string()))),
         ("not placed", text(row.placement_error.clone())),
@@ -308,12 +315,12 @@ pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
 
 fn ports(row: &InstanceRow) -> String {
     let port =
-        |port: &schemas::container::PortMapping| format!("{} is {}", port.container_port, port.host_port);
+        |port: &schemas::container::PortMapping| format!("{} -> {}", port.container_port, port.host_port);
     row.ports.iter().map(port).collect::<Vec<_>>().join(", ")
 }
 
 /// Builds the table of tasks.
-pub(crate) fn tasks(rows: &[TaskRow], look: Look) -> Table {
+pub(crate) fn tasks(rows: &[TaskRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&["TASK", "DOMAIN", "STATE", "OUTCOME", "CELL", "AGE", "NOTE"]);
     for row in rows {
         table.row(vec![
@@ -321,9 +328,9 @@ pub(crate) fn tasks(rows: &[TaskRow], look: Look) -> Table {
             Cell::text(&row.domain),
             Cell::state(row.state),
             outcome(row).map_or(Cell::None, Cell::state),
-            Cell::maybe(row.cell_id.as_ref()),
+            Cell::optional(row.cell_id.as_ref()),
             Cell::text(age(look.now, row.since)),
-            Cell::maybe(task_note(row)),
+            Cell::optional(task_note(row)),
         ]);
     }
     table
@@ -341,7 +348,7 @@ pub(crate) fn task_note(row: &TaskRow) -> Option<String> {
 }
 
 /// Formats the details of a task.
-pub(crate) fn task(row: &TaskRow, look: Look) -> String {
+pub(crate) fn task(row: &TaskRow, look: RenderOptions) -> String {
     let text = |value: Option<String>| value.unwrap_or_default();
     let mut shown = facts(&[
         ("task", row.task_guid.to_string()),
@@ -351,7 +358,7 @@ pub(crate) fn task(row: &TaskRow, look: Look) -> String {
         ("reason", text(row.failure_reason.clone())),
         ("not placed", text(row.placement_error.clone())),
         ("created", row.epoch.0.to_string()),
-        ("callback", text(row.callback.as_ref().map(callback))),
+        ("callback", text(row.callback.as_ref().map(callback_text))),
         ("completed", text(row.first_completed_at.map(|at| at.to_string()))),
         ("cell", text(row.cell_id.as_ref().map(ToString::to_string))),
         ("container", text(row.instance_guid.map(|guid| guid.to_string()))),
@@ -363,13 +370,14 @@ pub(crate) fn task(row: &TaskRow, look: Look) -> String {
             domain: row.domain.clone(),
             definition: Arc::new(definition.clone()),
         };
-        shown.push_str(&format!("\n\n{}", indented(&as_written(spec::task_to_json(&desired)))));
+        shown
+            .push_str(&format!("\n\n{}", indented_json(&without_empty_values(spec::task_to_json(&desired)))));
     }
     shown
 }
 
 /// Builds the table of domains.
-pub(crate) fn domains(rows: &[DomainRow], look: Look) -> Table {
+pub(crate) fn domains(rows: &[DomainRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&["DOMAIN", "STATE", "REFRESHED", "EXPIRES"]);
     for row in rows {
         table.row(vec![
@@ -387,7 +395,7 @@ pub(crate) fn domains(rows: &[DomainRow], look: Look) -> Table {
 }
 
 /// Formats the use and the quotas of a domain.
-pub(crate) fn domain_use(row: &DomainUseRow, _: Look) -> String {
+pub(crate) fn domain_use(row: &DomainUseRow, _: RenderOptions) -> String {
     let DomainUseRow { domain, used, quotas, limited } = row;
     facts(&[
         ("domain", domain.to_string()),
@@ -400,7 +408,7 @@ pub(crate) fn domain_use(row: &DomainUseRow, _: Look) -> String {
 }
 
 /// Builds the table of cells.
-pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
+pub(crate) fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
     let mut table = Table::new(&[
         "CELL",
         "ZONE",
@@ -413,7 +421,7 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
         "DISK",
         "CONTAINERS",
         "PORTS",
-        "HEARD",
+        "HEARTBEAT",
         "SINCE",
     ]);
     for row in rows {
@@ -428,14 +436,14 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
                 Cell::state(row.state)
             },
             Cell::text(&row.presence.stack),
-            Cell::maybe((!tags.is_empty()).then(|| tags.join(","))),
+            Cell::optional((!tags.is_empty()).then(|| tags.join(","))),
             Cell::number(row.instances),
             Cell::number(row.tasks),
-            Cell::number(of(mebibytes(used.memory_mb), mebibytes(total.memory_mb))),
-            Cell::number(of(mebibytes(used.disk_mb), mebibytes(total.disk_mb))),
-            Cell::number(of(used.containers.to_string(), total.containers.to_string())),
-            Cell::number(of(used.ports.to_string(), total.ports.to_string())),
-            Cell::maybe(heard(row)),
+            Cell::number(fraction(mebibytes(used.memory_mb), mebibytes(total.memory_mb))),
+            Cell::number(fraction(mebibytes(used.disk_mb), mebibytes(total.disk_mb))),
+            Cell::number(fraction(used.containers.to_string(), total.containers.to_string())),
+            Cell::number(fraction(used.ports.to_string(), total.ports.to_string())),
+            Cell::optional(heard(row)),
             Cell::text(age(look.now, row.since)),
         ]);
     }
@@ -445,26 +453,32 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
 /// Returns the time since the last heartbeat of a cell. `None` if the cell is absent.
 fn heard(row: &CellRow) -> Option<String> {
     let ago = row.heard_ms_ago.filter(|_| row.gone.is_none())?;
-    Some(span(std::time::Duration::from_millis(ago - ago % 1_000)))
+    Some(duration_text(std::time::Duration::from_millis(ago - ago % 1_000)))
 }
 
-/// Returns the reason that a cell is absent, a command that its rep has not received yet, or the cordon.
+/// Returns the remark on a cell: the reason that it is absent, a command that its rep has not received yet,
+/// or that it is cordoned.
 fn remark(row: &CellRow) -> String {
     match (&row.gone, row.evacuation_wanted, row.state == schemas::query::CellState::Evacuating) {
         (Some(why), _, _) => format!(": {why}"),
-        (None, true, false) => ": to be evacuated, its rep was not reached yet".to_owned(),
-        (None, false, true) => ": not to be evacuated any more, its rep was not reached yet".to_owned(),
+        (None, true, false) => ": evacuation requested, but its rep has not been reached yet".to_owned(),
+        (None, false, true) => ": evacuation canceled, but its rep has not been reached yet".to_owned(),
         (None, _, _) if row.cordoned => ": cordoned, takes no new work".to_owned(),
         (None, _, _) => String::new(),
     }
 }
 
-fn of(used: String, total: String) -> String {
+fn fraction(used: String, total: String) -> String {
     format!("{used}/{total}")
 }
 
 /// Formats the details of a cell, and the work on it.
-pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], look: Look) -> String {
+pub(crate) fn cell(
+    row: &CellRow,
+    instances: &[InstanceRow],
+    tasks: &[TaskRow],
+    look: RenderOptions,
+) -> String {
     let Resources { memory_mb, disk_mb, containers, ports } = row.used;
     let total = row.presence.total;
     let tags: Vec<&str> = row.presence.placement_tags.iter().map(|tag| tag.as_str()).collect();
@@ -479,11 +493,11 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
         ("stack", row.presence.stack.to_string()),
         ("tags", tags.join(", ")),
         ("attributes", attributes),
-        ("memory", of(mebibytes(memory_mb), mebibytes(total.memory_mb))),
-        ("disk", of(mebibytes(disk_mb), mebibytes(total.disk_mb))),
-        ("containers", of(containers.to_string(), total.containers.to_string())),
-        ("ports", of(ports.to_string(), total.ports.to_string())),
-        ("run", format!("{} since it started", row.presence.incarnation)),
+        ("memory", fraction(mebibytes(memory_mb), mebibytes(total.memory_mb))),
+        ("disk", fraction(mebibytes(disk_mb), mebibytes(total.disk_mb))),
+        ("containers", fraction(containers.to_string(), total.containers.to_string())),
+        ("ports", fraction(ports.to_string(), total.ports.to_string())),
+        ("rep", format!("started as {}", row.presence.incarnation)),
     ]);
     if !instances.is_empty() {
         text.push_str(&format!("\n\n{}", self::instances(instances, look).render(look.colour)));
@@ -495,21 +509,22 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
 }
 
 /// Formats findings, one per line, with the severity in colour.
-pub(crate) fn findings(all: &[Finding], look: Look) -> String {
+pub(crate) fn findings(all: &[Finding], look: RenderOptions) -> String {
     let line = |finding: &Finding| {
         let word = match finding.severity {
             Severity::Note => "note",
             Severity::Degraded => "DEGRADED",
             Severity::Unhealthy => "UNHEALTHY",
         };
-        format!("{}: {}", painted(word, look.colour), one_line(&finding.message))
+        format!("{}: {}", painted_state(word, look.colour), one_line(&finding.message))
     };
     all.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Builds the table of BBSs and auctioneers that send heartbeats.
-pub(crate) fn services(all: &Services, look: Look) -> String {
-    let columns = ["SERVICE", "ROLE", "STATE", "TERM", "HOST", "PID", "VERSION", "POSITION", "LAG", "BEAT"];
+pub(crate) fn services(all: &Services, look: RenderOptions) -> String {
+    let columns =
+        ["SERVICE", "ROLE", "STATE", "TERM", "HOST", "PID", "VERSION", "POSITION", "LAG", "HEARTBEAT"];
     let mut table = Table::new(&columns);
     for row in &all.rows {
         table.row(vec![
@@ -535,20 +550,20 @@ pub(crate) fn services(all: &Services, look: Look) -> String {
     if all.complete {
         text
     } else {
-        format!("{text}\nthis BBS listens only since a moment ago: there may be more")
+        format!("{text}\nthis BBS has just started: other services may still appear")
     }
 }
 
 /// Formats the details of the cluster.
-pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
+pub(crate) fn cluster(row: &ClusterRow, look: RenderOptions) -> String {
     let beats = |id: &ServiceId| row.services.rows.iter().any(|service| service.id == *id && service.leads);
     let leader = |leader: &Option<schemas::cluster::Leader>| match leader {
         Some(leader) => {
             let silent = row.services.complete && !beats(&leader.id);
-            let silent = if silent { ", but doesn't beat" } else { "" };
+            let silent = if silent { ", but sends no heartbeats" } else { "" };
             format!("{} in term {}, for {}{silent}", leader.id, leader.term, age(look.now, leader.since))
         }
-        None => "nobody leads".to_owned(),
+        None => "no leader".to_owned(),
     };
     let zones: Vec<&str> = row.zones.iter().map(|zone| zone.as_str()).collect();
     let aside = &row.set_aside;
@@ -567,7 +582,7 @@ pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
         ("durability", row.durability.clone()),
         ("shards", row.shards.to_string()),
         ("format", row.format.to_string()),
-        ("set aside", if aside.count > 0 { malformed_count(aside) } else { String::new() }),
+        ("quarantined", if aside.count > 0 { malformed_count(aside) } else { String::new() }),
     ]);
     let mut parts = vec![text, services(&row.services, look)];
     if !row.problems.is_empty() {
@@ -586,7 +601,7 @@ fn malformed_count(aside: &MalformedEntries) -> String {
 
 /// Builds the table of malformed journal entries, the newest first.
 fn malformed_entries(rows: &[MalformedEntry]) -> Table {
-    let mut table = Table::new(&["POSITION", "SUBJECT", "WHAT IS WRONG"]);
+    let mut table = Table::new(&["POSITION", "SUBJECT", "PROBLEM"]);
     for row in rows.iter().rev() {
         let subject = Cell::text(one_line(&row.subject));
         table.row(vec![Cell::number(row.position), subject, Cell::text(one_line(&row.why))]);
@@ -603,7 +618,7 @@ pub(crate) fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BT
 /// Formats a log entry with all its fields.
 pub(crate) fn entry(row: &RecordedEntry) -> String {
     let head = facts(&[("position", row.position.to_string()), ("subject", row.subject.clone())]);
-    format!("{head}\n\n{}", indented(&row.entry))
+    format!("{head}\n\n{}", indented_json(&row.entry))
 }
 
 #[cfg(test)]
@@ -611,11 +626,11 @@ pub(crate) fn entry(row: &RecordedEntry) -> String {
 pub(crate) mod tests;
 
 /// Describes the result of the callbacks of a task.
-fn callback(callback: &Callback) -> String {
+fn callback_text(callback: &Callback) -> String {
     let what = match callback.last.verdict() {
         CallbackVerdict::Delivered => "delivered",
-        CallbackVerdict::Repeat => "called again until the task expires",
-        CallbackVerdict::Ended => "not called again",
+        CallbackVerdict::Repeat => "retried until the task expires",
+        CallbackVerdict::Ended => "not retried",
     };
     format!(
         "{} after {}, at {}: {what}",

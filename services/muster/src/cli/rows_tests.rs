@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::*;
 
-const LOOK: Look = Look { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
+const LOOK: RenderOptions =
+    RenderOptions { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
 
 fn ago(seconds: u64) -> Timestamp {
     Timestamp::from_millis(10_000_000 - seconds * 1_000)
@@ -52,29 +53,29 @@ pub(crate) fn running(index: u32) -> InstanceRow {
 }
 
 /// Returns the row with another definition.
-pub(crate) fn of_definition(definition: &str, row: InstanceRow) -> InstanceRow {
+pub(crate) fn with_definition(definition: &str, row: InstanceRow) -> InstanceRow {
     InstanceRow { definition_id: DefinitionId::new(definition).unwrap(), ..row }
 }
 
-fn held_by_nobody(state: InstanceState) -> InstanceRow {
+fn without_container(state: InstanceState) -> InstanceRow {
     let nobody =
         InstanceRow { instance_guid: None, cell_id: None, address: None, ports: vec![], ..running(1) };
     InstanceRow { state, ..nobody }
 }
 
 #[test]
-fn instances_are_a_table() {
+fn instances_are_formatted_as_table() {
     let rows = [
         running(0),
         InstanceRow {
             placement_error: Some("insufficient resources: memory".into()),
-            ..held_by_nobody(InstanceState::Unclaimed)
+            ..without_container(InstanceState::Unclaimed)
         },
         InstanceRow {
             crash_count: 4,
             crash_reason: Some("exit status 3".into()),
             restart_at: Some(LOOK.now + std::time::Duration::from_secs(50)),
-            ..held_by_nobody(InstanceState::Crashed)
+            ..without_container(InstanceState::Crashed)
         },
         InstanceRow { stopping: true, ..running(3) },
         InstanceRow { presence: InstancePresence::Evacuating, ..running(4) },
@@ -88,12 +89,16 @@ fn instances_are_a_table() {
          web/3      0000abc3   STOPPING RUNNING     c1     10.0.0.1:60001         0   90s   -\n\
          web/4      0000abc4   RUNNING EVACUATING   c1     10.0.0.1:60001         0   90s   -"
     );
-    assert!(instances(&rows, Look { full_ids: true, ..LOOK }).render(false).contains("-0000-00000000abc0"));
+    assert!(
+        instances(&rows, RenderOptions { full_ids: true, ..LOOK })
+            .render(false)
+            .contains("-0000-00000000abc0")
+    );
 }
 
 #[test]
-fn definitions_are_shown_where_they_are_not_called_like_their_process() {
-    let rows = [running(0), of_definition("v2", running(0)), of_definition("v2", running(1))];
+fn definition_column_is_shown_if_one_is_not_named_like_its_process() {
+    let rows = [running(0), with_definition("v2", running(0)), with_definition("v2", running(1))];
     assert_eq!(
         instances(&rows, LOOK).render(false),
         "INSTANCE    DEFINITION   ID         STATE     CELL   ADDRESS          CRASHES   AGE   NOTE\n\
@@ -104,7 +109,7 @@ fn definitions_are_shown_where_they_are_not_called_like_their_process() {
 }
 
 #[test]
-fn an_instance_is_facts() {
+fn instance_details_list_its_facts() {
     assert_eq!(
         instance("web/0", &running(0), LOOK),
         "instance    web/0\n\
@@ -113,7 +118,7 @@ fn an_instance_is_facts() {
          state       RUNNING since 1970-01-01T02:45:10.000Z (90s)\n\
          cell        c1\n\
          address     10.0.0.1:60001\n\
-         ports       8080 is 60001\n\
+         ports       8080 -> 60001\n\
          crashes     0\n\
          definition  web"
     );
@@ -172,7 +177,7 @@ pub(crate) fn rolling(status: &str, in_replacement: &[u32]) -> LrpRow {
 }
 
 #[test]
-fn a_rollout_is_told_where_its_process_is() {
+fn process_table_and_details_show_rollout() {
     let rows = [rolling("updating", &[0]), rolling("rollback_paused", &[]), rolling("completed", &[])];
     let table = lrps(&rows, LOOK).render(false);
     assert!(
@@ -180,7 +185,7 @@ fn a_rollout_is_told_where_its_process_is() {
         "{table}"
     );
     assert!(table.lines().last().unwrap().contains("   -      "), "{table}");
-    let shown = lrp(&rows[0], &[running(0), of_definition("v2", running(0)), running(1)], LOOK);
+    let shown = lrp(&rows[0], &[running(0), with_definition("v2", running(0)), running(1)], LOOK);
     for part in [
         "\ndefinition   v2\n",
         "\nhealthy      web\n",
@@ -194,7 +199,7 @@ fn a_rollout_is_told_where_its_process_is() {
 }
 
 #[test]
-fn a_rollout_is_shown() {
+fn rollout_details_list_its_facts() {
     let mut row = rolling("paused", &[]);
     let paused = row.rollout.as_mut().unwrap();
     paused.reason = Some("1 of 2 failed, the last at index 0: Exited with status 1".into());
@@ -220,7 +225,7 @@ fn a_rollout_is_shown() {
 }
 
 #[test]
-fn processes_are_a_table() {
+fn processes_are_formatted_as_table() {
     let row = process();
     let rows = [row.clone(), LrpRow { desired: false, instances: 0, ..row }];
     assert_eq!(
@@ -232,7 +237,7 @@ fn processes_are_a_table() {
 }
 
 #[test]
-fn tasks_are_a_table() {
+fn tasks_are_formatted_as_table() {
     let row = TaskRow {
         task_guid: TaskGuid::new("greet").unwrap(),
         domain: domain(),
@@ -268,7 +273,7 @@ fn tasks_are_a_table() {
     );
 }
 
-pub(crate) fn a_cell() -> CellRow {
+pub(crate) fn example_cell() -> CellRow {
     CellRow {
         cell_id: CellId::new("c1").unwrap(),
         presence: Presence {
@@ -290,11 +295,11 @@ pub(crate) fn a_cell() -> CellRow {
 }
 
 #[test]
-fn cells_and_domains_are_tables() {
+fn cells_and_domains_are_formatted_as_tables() {
     assert_eq!(
-        cells(&[a_cell()], LOOK).render(false),
-        "CELL   ZONE   STATE     STACK   TAGS   INSTANCES   TASKS    MEMORY     DISK   CONTAINERS    PORTS   HEARD   SINCE\n\
-         c1     z1     PRESENT   linux   -              2       0   512M/4G   1G/10G         2/64   3/1000   2s      5s"
+        cells(&[example_cell()], LOOK).render(false),
+        "CELL   ZONE   STATE     STACK   TAGS   INSTANCES   TASKS    MEMORY     DISK   CONTAINERS    PORTS   HEARTBEAT   SINCE\n\
+         c1     z1     PRESENT   linux   -              2       0   512M/4G   1G/10G         2/64   3/1000   2s          5s"
     );
     let fresh = DomainRow { domain: domain(), fresh: true, refreshed_at: ago(5), expires_at: None };
     let stale = DomainRow { fresh: false, expires_at: Some(ago(2)), ..fresh.clone() };
@@ -307,7 +312,7 @@ fn cells_and_domains_are_tables() {
 }
 
 #[test]
-fn a_cluster_tells_what_of_its_journal_is_no_entry() {
+fn cluster_details_list_malformed_entries_newest_first() {
     let whole = ClusterRow {
         cluster_id: schemas::names::ClusterId(Uuid::nil()),
         shards: 32,
@@ -327,7 +332,7 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
         durability: "verified".into(),
         set_aside: MalformedEntries::default(),
     };
-    assert!(!cluster(&whole, LOOK).contains("set aside"));
+    assert!(!cluster(&whole, LOOK).contains("quarantined"));
     let malformed = |position, why: &str| MalformedEntry {
         position: schemas::Position(position),
         subject: "muster.event.lrp.0".into(),
@@ -336,9 +341,9 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
     let last = vec![malformed(7, "EOF while parsing"), malformed(41, "expected value")];
     let damaged = ClusterRow { set_aside: MalformedEntries { count: 9, last }, ..whole };
     let text = cluster(&damaged, LOOK);
-    assert!(text.contains("set aside             9 malformed entries\n"), "{text}");
+    assert!(text.contains("quarantined           9 malformed entries\n"), "{text}");
     let newest_first = "
-POSITION   SUBJECT              WHAT IS WRONG
+POSITION   SUBJECT              PROBLEM
       41   muster.event.lrp.0   expected value
        7   muster.event.lrp.0   EOF while parsing";
     assert!(text.ends_with(newest_first), "{text}");

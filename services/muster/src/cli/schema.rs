@@ -1,6 +1,6 @@
 //! `muster schema`: the JSON Schemas of events and commands, as the cluster publishes them.
 
-use schemas::published::{Described, SchemaRow};
+use schemas::published::{SchemaKind, SchemaRow};
 
 use super::args::{Global, SchemaVerb};
 use super::connect::connect;
@@ -21,9 +21,9 @@ fn table(rows: &[SchemaRow]) -> Table {
     let mut table = Table::new(&["NAME", "DESCRIBES", "MEANING"]);
     for SchemaRow { name, describes, meaning } in rows {
         let describes = match describes {
-            Described::Entry => "entry",
-            Described::Event => "event",
-            Described::Command => "command",
+            SchemaKind::Entry => "entry",
+            SchemaKind::Event => "event",
+            SchemaKind::Command => "command",
         };
         table.row(vec![Cell::text(name), Cell::text(describes), Cell::text(meaning)]);
     }

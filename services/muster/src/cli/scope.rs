@@ -1,9 +1,10 @@
 //! Effect of `--domain` on each command. Every command accepts the option, because the environment and the
-//! options file set it for all commands. As a flag, it is refused if the command ignores it.
+//! options file set it for all commands. If the user passes the flag to a command that ignores it, the
+//! command is refused.
 
 use super::args::{
     CellVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Format, Global, InstanceVerb, JournalVerb,
-    LrpVerb, ParameterisedVerb, PeriodicVerb, RolloutVerb, Strength, TaskVerb,
+    LrpVerb, OptionSource, ParameterisedVerb, PeriodicVerb, RolloutVerb, TaskVerb,
 };
 use super::failure::Failure;
 
@@ -14,8 +15,8 @@ pub(crate) enum DomainUse {
     Filters,
     /// The target of the command must belong to the domain.
     Checks,
-    /// Items of a file that name no domain get this one.
-    Fills,
+    /// Items of a file that name no domain get the domain of this option.
+    SetsDefault,
     /// No effect.
     None,
 }
@@ -26,10 +27,10 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         Command::Task(TaskVerb::Run { .. } | TaskVerb::Plan { .. })
         | Command::Periodic(PeriodicVerb::Apply { .. })
         | Command::WhatIf(_)
-        | Command::Decide(_) => DomainUse::Fills,
-        Command::Lrp(verb) => of_lrp(verb),
-        Command::Parameterised(verb) => of_parameterised(verb),
-        Command::Evaluation(verb) => of_evaluation(verb),
+        | Command::Decide(_) => DomainUse::SetsDefault,
+        Command::Lrp(verb) => lrp_domain_use(verb),
+        Command::Parameterised(verb) => parameterised_domain_use(verb),
+        Command::Evaluation(verb) => evaluation_domain_use(verb),
         Command::Instance(InstanceVerb::List { .. })
         | Command::Task(TaskVerb::List { .. })
         | Command::Periodic(PeriodicVerb::List { .. })
@@ -93,10 +94,10 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     }
 }
 
-const fn of_lrp(verb: &LrpVerb) -> DomainUse {
+const fn lrp_domain_use(verb: &LrpVerb) -> DomainUse {
     match verb {
         LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. } => {
-            DomainUse::Fills
+            DomainUse::SetsDefault
         }
         LrpVerb::List { .. } => DomainUse::Filters,
         LrpVerb::Show { .. }
@@ -118,7 +119,7 @@ const fn of_lrp(verb: &LrpVerb) -> DomainUse {
     }
 }
 
-const fn of_evaluation(verb: &EvaluationVerb) -> DomainUse {
+const fn evaluation_domain_use(verb: &EvaluationVerb) -> DomainUse {
     match verb {
         EvaluationVerb::List { .. } | EvaluationVerb::Watch { id: None } => DomainUse::Filters,
         EvaluationVerb::Show { .. }
@@ -127,9 +128,9 @@ const fn of_evaluation(verb: &EvaluationVerb) -> DomainUse {
     }
 }
 
-const fn of_parameterised(verb: &ParameterisedVerb) -> DomainUse {
+const fn parameterised_domain_use(verb: &ParameterisedVerb) -> DomainUse {
     match verb {
-        ParameterisedVerb::Apply { .. } => DomainUse::Fills,
+        ParameterisedVerb::Apply { .. } => DomainUse::SetsDefault,
         ParameterisedVerb::List { .. } => DomainUse::Filters,
         ParameterisedVerb::Show { .. }
         | ParameterisedVerb::Dispatch { .. }
@@ -141,10 +142,10 @@ const fn of_parameterised(verb: &ParameterisedVerb) -> DomainUse {
 /// Refuses a domain flag that the command ignores, and an output format that the command does not support.
 pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     if global.output == Format::Csv && !matches!(command, Command::Sql { .. }) {
-        let why = "csv is no format of this command, but of muster sql alone: use -o table, json or jsonl";
+        let why = "invalid output format csv: only muster sql supports it; use -o table, json or jsonl";
         return Err(Failure::usage(why));
     }
-    let Some(domain) = global.domain.as_ref().filter(|_| global.named.domain == Strength::Flag) else {
+    let Some(domain) = global.domain.as_ref().filter(|_| global.named.domain == OptionSource::Flag) else {
         return Ok(());
     };
     if domain_use(command) != DomainUse::None {
@@ -153,11 +154,10 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));
     Err(match command {
         Command::Events(_) => failure.advise(
-            "events are narrowed by --about lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or domain:NAME",
+            "filter events with --about lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or \
+             domain:NAME",
         ),
-        Command::Domain(_) => {
-            failure.advise("name the domain as an argument: muster domain refresh DOMAIN")
-        }
+        Command::Domain(_) => failure.advise("name the domain as an argument: muster domain refresh DOMAIN"),
         Command::Lrp(_)
         | Command::Instance(_)
         | Command::Task(_)

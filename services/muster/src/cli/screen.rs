@@ -19,19 +19,19 @@ use super::failure::{Exit, Failure};
 use super::keys::{self, Key, Move};
 
 /// Interval at which the key reader checks whether it should stop.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Capacity of the event queue.
-const KEYS: usize = 64;
+const QUEUE_CAPACITY: usize = 64;
 /// Size of a terminal that does not report it: columns and lines.
-const USUAL_SIZE: (u16, u16) = (80, 24);
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// `true` if the terminal has to be restored. The lock is held while the terminal is taken or restored, so
-/// that a thread that ends the program waits for it.
-static DRAWN_ON: Mutex<bool> = Mutex::new(false);
+/// `true` if the terminal has to be restored. The lock is held while the terminal is switched or restored, so
+/// that a thread that exits the program waits until this is done.
+static IS_TAKEN: Mutex<bool> = Mutex::new(false);
 
 /// Action that a key triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum KeyAction {
     Move(Move),
     Quit,
     /// The terminal was resized.
@@ -46,21 +46,22 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal. Keys are read if the standard input is a terminal.
+    /// Switches the terminal to the alternate screen. Keys are read if the standard input is a terminal.
     pub(crate) fn open() -> Result<Self, Failure> {
-        let failed =
-            |error: io::Error| Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}"));
+        let failed = |error: io::Error| {
+            Failure::new(Exit::Failed, "Terminal", format!("can't use the terminal: {error}"))
+        };
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
+            restore_terminal();
             before(panic);
         }));
-        runtime::stop::before_ending(give_back);
+        runtime::stop::on_forced_exit(restore_terminal);
         let mut screen = Self { keys: None, wanted: Arc::new(AtomicBool::new(true)) };
         let has_keys = io::stdin().is_terminal();
         take(has_keys).map_err(failed)?;
         if has_keys {
-            let (sender, receiver) = mpsc::channel(KEYS);
+            let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
             let wanted = Arc::clone(&screen.wanted);
             std::thread::spawn(move || read(&sender, &wanted));
             screen.keys = Some(receiver);
@@ -74,9 +75,9 @@ impl Screen {
     }
 
     /// Returns the next key that triggers an action. Waits forever if no keys are read. Cancel-safe.
-    pub(crate) async fn key(&mut self) -> Meaning {
+    pub(crate) async fn key(&mut self) -> KeyAction {
         loop {
-            if let Some(key) = meaning(&self.event().await) {
+            if let Some(key) = key_action(&self.event().await) {
                 return key;
             }
         }
@@ -97,7 +98,7 @@ impl Screen {
     /// Returns the columns and lines of the terminal.
     pub(crate) fn size() -> (usize, usize) {
         let (columns, lines) = crossterm::terminal::size().unwrap_or_default();
-        let (columns, lines) = if columns == 0 || lines == 0 { USUAL_SIZE } else { (columns, lines) };
+        let (columns, lines) = if columns == 0 || lines == 0 { DEFAULT_SIZE } else { (columns, lines) };
         (columns.into(), lines.into())
     }
 
@@ -107,7 +108,7 @@ impl Screen {
         compose(&mut text, lines).and_then(|()| io::stdout().lock().write_all(&text)).map_err(|error| {
             Failure::new(Exit::Failed, "Output", format!("can't write to the standard output: {error}"))
         })?;
-        io::stdout().flush().map_err(|_| Failure::nobody_reads())
+        io::stdout().flush().map_err(|_| Failure::broken_pipe())
     }
 }
 
@@ -126,16 +127,16 @@ fn compose(text: &mut Vec<u8>, lines: &[String]) -> io::Result<()> {
 impl Drop for Screen {
     fn drop(&mut self) {
         self.wanted.store(false, Ordering::SeqCst);
-        give_back();
+        restore_terminal();
     }
 }
 
-fn drawn_on() -> MutexGuard<'static, bool> {
-    DRAWN_ON.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_terminal() -> MutexGuard<'static, bool> {
+    IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn take(has_keys: bool) -> io::Result<()> {
-    let mut drawn_on = drawn_on();
+    let mut drawn_on = lock_terminal();
     *drawn_on = true;
     if has_keys {
         enable_raw_mode()?;
@@ -144,8 +145,8 @@ fn take(has_keys: bool) -> io::Result<()> {
 }
 
 /// Restores the terminal, once. Errors are ignored, because they could not be shown.
-fn give_back() {
-    let mut drawn_on = drawn_on();
+fn restore_terminal() {
+    let mut drawn_on = lock_terminal();
     if std::mem::take(&mut *drawn_on) {
         drop(execute!(io::stdout(), Show, LeaveAlternateScreen));
         drop(disable_raw_mode());
@@ -155,7 +156,7 @@ fn give_back() {
 /// Reads events until the screen is dropped.
 fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     while wanted.load(Ordering::SeqCst) {
-        let event = match event::poll(LOOK) {
+        let event = match event::poll(POLL_INTERVAL) {
             Ok(false) => continue,
             Ok(true) => event::read(),
             Err(_) => return,
@@ -168,10 +169,10 @@ fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
 }
 
 /// Returns the action that an event triggers. A character counts the same with and without Ctrl.
-fn meaning(event: &Event) -> Option<Meaning> {
+fn key_action(event: &Event) -> Option<KeyAction> {
     let key = match keys::key(event)? {
-        Key::Resized => return Some(Meaning::Resized),
-        Key::Interrupt | Key::Back => return Some(Meaning::Quit),
+        Key::Resized => return Some(KeyAction::Resized),
+        Key::Interrupt | Key::Escape => return Some(KeyAction::Quit),
         Key::Char(char) | Key::Control(char) => Key::Char(char),
         key @ (Key::Up
         | Key::Down
@@ -180,11 +181,11 @@ fn meaning(event: &Event) -> Option<Meaning> {
         | Key::First
         | Key::Last
         | Key::Enter
-        | Key::Next
-        | Key::Previous
-        | Key::Erase) => key,
+        | Key::Tab
+        | Key::BackTab
+        | Key::Backspace) => key,
     };
-    if key == Key::Char('q') { Some(Meaning::Quit) } else { keys::moves(key).map(Meaning::Move) }
+    if key == Key::Char('q') { Some(KeyAction::Quit) } else { keys::movement(key).map(KeyAction::Move) }
 }
 
 #[cfg(test)]
@@ -194,20 +195,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_drawn_over_what_was_there() {
+    fn drawing_clears_previous_lines() {
         let mut text = vec![];
         compose(&mut text, &["a".into(), "b".into()]).unwrap();
         assert_eq!(String::from_utf8(text).unwrap(), "\u{1b}[1;1Ha\u{1b}[K\r\nb\u{1b}[K\u{1b}[J");
     }
 
     #[test]
-    fn keys_have_meanings() {
-        let key = |code, modifiers| meaning(&Event::Key(KeyEvent::new(code, modifiers)));
+    fn keys_trigger_their_actions() {
+        let key = |code, modifiers| key_action(&Event::Key(KeyEvent::new(code, modifiers)));
         let plain = |code| key(code, KeyModifiers::NONE);
-        assert_eq!(plain(KeyCode::Char('q')), Some(Meaning::Quit));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Meaning::Quit));
+        assert_eq!(plain(KeyCode::Char('q')), Some(KeyAction::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(KeyAction::Quit));
         assert_eq!(plain(KeyCode::Char('c')), None);
-        assert_eq!([plain(KeyCode::Down), plain(KeyCode::Char('j'))], [Some(Meaning::Move(Move::Down)); 2]);
-        assert_eq!(meaning(&Event::Resize(1, 1)), Some(Meaning::Resized));
+        assert_eq!([plain(KeyCode::Down), plain(KeyCode::Char('j'))], [Some(KeyAction::Move(Move::Down)); 2]);
+        assert_eq!(key_action(&Event::Resize(1, 1)), Some(KeyAction::Resized));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ::secrets::{FileError, Key, Keys, Ring};
 use clap::Args;
-use client::{Client, Only};
+use client::{Client, ListFilter};
 use schemas::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -18,28 +18,32 @@ use super::words::count;
 use crate::error::{ServiceError, chain};
 
 /// Maximum number of users of a key that are listed.
-const NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 
-/// Key file of a command that decides locally. Like in a BBS, secrets in desired work are sealed first.
+/// Key file of a command that computes decisions locally. Like a BBS, such a command seals the secrets in
+/// desired work first.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct KeysHere {
+pub(crate) struct LocalKeys {
     /// File of the cluster's keys for secrets [default: that of a local cluster, in its data folder]
     #[arg(long, value_name = "FILE", env = "MUSTER_SECRETS")]
     secrets: Option<PathBuf>,
 }
 
-impl KeysHere {
+impl LocalKeys {
     pub(crate) fn open(&self, global: &Global) -> Result<Keys, Failure> {
-        let usual =
-            || data_folder(global).map(|folder| folder.join(::secrets::FILE)).filter(|file| file.exists());
-        let file = self.secrets.clone().or_else(usual);
-        Ok(file.as_deref().map(Keys::of_file).transpose()?.unwrap_or_default())
+        let default_file = || {
+            data_folder(global)
+                .map(|folder| folder.join(::secrets::KEY_FILE_NAME))
+                .filter(|file| file.exists())
+        };
+        let file = self.secrets.clone().or_else(default_file);
+        Ok(file.as_deref().map(Keys::from_file).transpose()?.unwrap_or_default())
     }
 }
 
 /// Output of a command that changes a key file.
 #[derive(Serialize)]
-struct Changed<'a> {
+struct ChangeResult<'a> {
     file: &'a Path,
     did: &'a str,
     key: &'a str,
@@ -47,7 +51,7 @@ struct Changed<'a> {
 
 /// Output row for a key, without the key itself.
 #[derive(Serialize)]
-struct Shown {
+struct KeyRow {
     id: String,
     made: Timestamp,
     seals: bool,
@@ -65,10 +69,10 @@ pub(crate) async fn run(verb: SecretsVerb, global: &Global) -> Result<(), Failur
 
 /// Returns the selected key file, or that of a local cluster.
 fn file(keys: KeyFile, global: &Global) -> Result<PathBuf, Failure> {
-    let usual = || data_folder(global).map(|folder| folder.join(::secrets::FILE));
-    keys.file.or_else(usual).ok_or_else(|| {
-        Failure::usage("no file of keys is named: give it behind the command, or set MUSTER_SECRETS")
-    })
+    let default_file = || data_folder(global).map(|folder| folder.join(::secrets::KEY_FILE_NAME));
+    keys.file
+        .or_else(default_file)
+        .ok_or_else(|| Failure::usage("no key file: pass FILE, or set MUSTER_SECRETS"))
 }
 
 impl From<FileError> for Failure {
@@ -76,10 +80,10 @@ impl From<FileError> for Failure {
         let why = chain(&error);
         match error {
             FileError::Exists { .. } => Self::new(Exit::Conflict, "Exists", why)
-                .advise("to add a key to it: muster secrets rotate FILE"),
+                .advise("to add a key to this file: muster secrets rotate FILE"),
             FileError::Unreadable { .. }
             | FileError::Unwritable { .. }
-            | FileError::Open { .. }
+            | FileError::AccessibleToOthers { .. }
             | FileError::Malformed { .. }
             | FileError::Busy { .. } => Self::new(Exit::Failed, "Keys", why),
         }
@@ -94,66 +98,65 @@ fn new_key() -> Result<Key, Failure> {
 fn init(path: &Path, global: &Global) -> Result<(), Failure> {
     let key = new_key()?;
     let id = key.id().to_owned();
-    Ring::of(key).create(path)?;
-    told(path, "made", &id, global, |path| {
+    Ring::from_key(key).create(path)?;
+    print_change(path, "made", &id, global, |path| {
         format!(
-            "{path} is made, with key {id}: keep a copy where the journal's backups are not\n\
-             start each BBS and rep with it: --secrets {path}, or MUSTER_SECRETS"
+            "created {path} with key {id}: keep a copy apart from the backups of the journal\n\
+             start each BBS and rep with --secrets {path}, or MUSTER_SECRETS"
         )
     })
 }
 
-/// Adds a key that only opens. Distributing the file first ensures that every process can open secrets once
-/// the key seals.
+/// Adds a key that opens secrets, but does not seal them yet. The operator distributes the file first, so
+/// that every BBS and rep can open secrets that the key seals later.
 fn add(path: &Path, global: &Global) -> Result<(), Failure> {
     let key = new_key()?;
     let id = key.id().to_owned();
     let sealing = Ring::change(path, |ring| {
         ring.add(key);
-        Ok::<_, Failure>(ring.sealing().map(|key| key.id().to_owned()))
+        Ok::<_, Failure>(ring.sealing_key().map(|key| key.id().to_owned()))
     })?;
-    told(path, "added", &id, global, |path| {
+    print_change(path, "added", &id, global, |path| {
         let seals = sealing.unwrap_or_default();
         format!(
-            "key {id} is added to {path}, and {seals} still seals\n\
-             bring the file to every rep and BBS, then: muster secrets rotate --seal {id} {path}"
+            "added key {id} to {path}; key {seals} still seals\n\
+             copy the file to every rep and BBS, then run: muster secrets rotate --seal {id} {path}"
         )
     })
 }
 
 fn seal_with(key: &str, path: &Path, global: &Global) -> Result<(), Failure> {
     Ring::change(path, |ring| if ring.seal_with(key) { Ok(()) } else { Err(unknown(key, path, ring)) })?;
-    told(path, "seals", key, global, |path| {
-        format!("key {key} seals from now on, wherever {path} is as it is here: bring it to every BBS")
-    })
+    print_change(path, "seals", key, global, |path| format!("key {key} now seals: copy {path} to every BBS"))
 }
 
 fn unknown(key: &str, path: &Path, ring: &Ring) -> Failure {
     let known: Vec<&str> = ring.keys().iter().map(Key::id).collect();
-    let advice = format!("its keys: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
+    let advice =
+        format!("keys in the file: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
     Failure::not_found(format!("key {key} in {}", path.display())).advise(advice)
 }
 
-fn told(
+fn print_change(
     path: &Path,
     did: &str,
     key: &str,
     global: &Global,
     text: impl FnOnce(std::path::Display<'_>) -> String,
 ) -> Result<(), Failure> {
-    Output::new(global).one(&Changed { file: path, did, key }, |_, _| text(path.display()))
+    Output::new(global).one(&ChangeResult { file: path, did, key }, |_, _| text(path.display()))
 }
 
 fn list(path: &Path, global: &Global) -> Result<(), Failure> {
     let ring = Ring::read(path)?;
-    let sealing = ring.sealing().map(Key::id);
+    let sealing = ring.sealing_key().map(Key::id);
     let shown =
-        |key: &Key| Shown { id: key.id().to_owned(), made: key.made(), seals: sealing == Some(key.id()) };
-    let rows: Vec<Shown> = ring.keys().iter().map(shown).collect();
+        |key: &Key| KeyRow { id: key.id().to_owned(), made: key.made(), seals: sealing == Some(key.id()) };
+    let rows: Vec<KeyRow> = ring.keys().iter().map(shown).collect();
     Output::new(global).rows(&rows, |rows, _| {
-        let mut table = Table::new(&["KEY", "MADE", "SEALS"]);
-        for Shown { id, made, seals } in rows {
-            let seals = if *seals { "yes" } else { "no, only opens" };
+        let mut table = Table::new(&["KEY", "CREATED", "SEALS"]);
+        for KeyRow { id, made, seals } in rows {
+            let seals = if *seals { "yes" } else { "no, opens only" };
             table.row(vec![Cell::text(id), Cell::text(made), Cell::text(seals)]);
         }
         table
@@ -161,10 +164,10 @@ fn list(path: &Path, global: &Global) -> Result<(), Failure> {
 }
 
 async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.doing(format!("forget key {key}"));
+    let doing = |failure: Failure| failure.while_doing(format!("forget key {key}"));
     check_forgettable(&Ring::read(path)?, key, path)?;
     if !yes {
-        return Err(doing(unconfirmed(key, global).await));
+        return Err(doing(confirmation_failure(key, global).await));
     }
     Ring::change(path, |ring| {
         // Another process may have changed the file since the first check.
@@ -172,10 +175,10 @@ async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<()
         ring.take(key);
         Ok::<_, Failure>(())
     })?;
-    told(path, "forgotten", key, global, |path| {
+    print_change(path, "forgotten", key, global, |path| {
         format!(
-            "key {key} is forgotten: what it sealed is erased once it is out of every copy of {path}, those of BBSs, reps and \
-             backups"
+            "removed key {key} from {path}: secrets that it sealed become unreadable once all copies of the \
+             file are replaced: on BBSs, on reps and in backups"
         )
     })
 }
@@ -185,50 +188,48 @@ fn check_forgettable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure>
     if ring.find(key).is_none() {
         return Err(unknown(key, path, ring));
     }
-    if ring.sealing().is_some_and(|sealing| sealing.id() == key) {
-        let advice =
-            "first have another one seal, and desire anew what is to live on: muster secrets rotate FILE";
-        let failure = Failure::new(Exit::Conflict, "InUse", "it is the one that seals").advise(advice);
-        return Err(failure.doing(format!("forget key {key}")));
+    if ring.sealing_key().is_some_and(|sealing| sealing.id() == key) {
+        let advice = "first make another key the sealing key (muster secrets rotate FILE), then apply desired work again";
+        let failure = Failure::new(Exit::Conflict, "InUse", "it is the sealing key").advise(advice);
+        return Err(failure.while_doing(format!("forget key {key}")));
     }
     Ok(())
 }
 
-/// Returns the failure without `--yes`, which describes the consequences of forgetting a key.
-async fn unconfirmed(key: &str, global: &Global) -> Failure {
-    let confirm = "to forget it all the same: --yes";
+/// Returns the failure of the command without `--yes`. The failure describes the consequences of forgetting
+/// the key.
+async fn confirmation_failure(key: &str, global: &Global) -> Failure {
+    let confirm = "to forget the key anyway: --yes";
     match users(key, global).await {
-        Ok(Users { certain, possible }) => {
+        Ok(KeyUsers { certain, possible }) => {
             let told = certain.iter().chain(&possible);
-            told.take(NAMED).for_each(|user| note(user));
+            told.take(MAX_LISTED).for_each(|user| note(user));
             let number = certain.len() + possible.len();
-            if number > NAMED {
-                note(&format!("and {} more", number - NAMED));
+            if number > MAX_LISTED {
+                note(&format!("and {} more", number - MAX_LISTED));
             }
-            let apply = "apply them again first: their secrets are then sealed with the key that seals";
+            let apply = "apply them again first: this seals their secrets with the sealing key";
             let (code, why, advice) = match (certain.len(), possible.len()) {
                 (0, 0) => {
-                    let why = "nothing that is desired now uses it, and what it sealed before can't be opened any more then";
+                    let why =
+                        "no desired work uses the key, but secrets that it sealed earlier become unreadable";
                     ("NotConfirmed", why.to_owned(), None)
                 }
                 (0, possible) => {
-                    let may = count(possible as u64, "thing");
-                    let why =
-                        format!("nothing uses it now, but {may} may need it to go back to what was before");
+                    let may = count(possible as u64, "item");
+                    let why = format!("no desired work uses the key now, but {may} may still need it");
                     ("NotConfirmed", why, None)
                 }
                 (certain, _) => {
-                    let used = count(certain as u64, "thing");
-                    let why =
-                        format!("{used} would not start again, since secrets of them are sealed with it");
+                    let used = count(certain as u64, "item");
+                    let why = format!("{used} could not start again: the key seals secrets of this work");
                     ("InUse", why, Some(apply.to_owned()))
                 }
             };
             Failure::new(Exit::Conflict, code, why).advise_some(advice).advise(confirm)
         }
         Err(failure) => {
-            let why =
-                format!("what still uses it is not known, since no cluster says so: {}", failure.message);
+            let why = format!("can't determine what still uses the key: {}", failure.message);
             Failure::new(Exit::Conflict, "NotConfirmed", why).advise(confirm)
         }
     }
@@ -236,15 +237,15 @@ async fn unconfirmed(key: &str, global: &Global) -> Failure {
 
 /// Resources that need a key.
 #[derive(Default)]
-struct Users {
+struct KeyUsers {
     /// Desired resources with a secret that is sealed with the key.
     certain: Vec<String>,
-    /// Resources that may need the key for a definition that no row shows: a rollout's previous one, or that
-    /// of a waiting dispatch.
+    /// Resources that may need the key for a definition that no row shows: the previous definition of a
+    /// rollout, or the earlier template of a waiting dispatch.
     possible: Vec<String>,
 }
 
-impl Users {
+impl KeyUsers {
     fn look(&mut self, key: &str, name: String, row: &impl Serialize) -> Result<bool, Failure> {
         let row = serde_json::to_value(row);
         let row = row.map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
@@ -254,17 +255,20 @@ impl Users {
     }
 }
 
-/// Returns the desired resources with a secret that is sealed with a key, and those that may return to one.
-async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
+/// Returns the desired resources with a secret that is sealed with a key, and the resources that may still
+/// use such a secret.
+async fn users(key: &str, global: &Global) -> Result<KeyUsers, Failure> {
     let client: Client = connect(global).await?;
-    let all = Only::default();
-    let mut users = Users::default();
+    let all = ListFilter::default();
+    let mut users = KeyUsers::default();
     for row in client.lrps_with_definitions(&all).await?.rows {
         let name = format!("process {}", row.process_guid);
-        let rollout = row.rollout.as_ref().filter(|rollout| !rollout.is_over());
+        let rollout = row.rollout.as_ref().filter(|rollout| !rollout.is_completed());
         let kept = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
         if !users.look(key, name.clone(), &row)? && kept.is_some_and(|id| !row.definitions.contains_key(id)) {
-            users.possible.push(format!("{name} keeps 1 other definition, which may be sealed with it"));
+            users
+                .possible
+                .push(format!("{name} keeps 1 other definition, whose secrets may be sealed with the key"));
         }
     }
     for row in client.tasks_with_definitions(&all).await?.rows {
@@ -281,7 +285,7 @@ async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
             let waiting = row.waiting;
             users
                 .possible
-                .push(format!("{name}: of its dispatches {waiting} wait, maybe with an earlier template"));
+                .push(format!("{name}: waiting dispatches may use an earlier template ({waiting} waiting)"));
         }
     }
     Ok(users)

@@ -7,13 +7,13 @@ use super::output::{self, Output, note};
 
 /// Results of a command with several targets.
 #[derive(Debug)]
-pub(crate) struct Several<'a> {
+pub(crate) struct Batch<'a> {
     global: &'a Global,
     count: usize,
     failures: Vec<Failure>,
 }
 
-impl<'a> Several<'a> {
+impl<'a> Batch<'a> {
     /// Starts a command with `count` targets.
     pub(crate) const fn new(global: &'a Global, count: usize) -> Self {
         Self { global, count, failures: vec![] }
@@ -21,7 +21,7 @@ impl<'a> Several<'a> {
 
     /// Records the result of one target. Returns `None` if it failed. An unreachable cluster ends the
     /// command, because the other targets would fail as well.
-    pub(crate) fn note<T>(&mut self, became: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    pub(crate) fn record<T>(&mut self, became: Result<T, Failure>) -> Result<Option<T>, Failure> {
         match became {
             Ok(done) => Ok(Some(done)),
             Err(failure) if failure.is_silent() => Err(failure),
@@ -37,12 +37,13 @@ impl<'a> Several<'a> {
     }
 
     /// Returns `true` if no target has failed so far.
-    pub(crate) const fn is_well(&self) -> bool {
+    pub(crate) const fn all_succeeded(&self) -> bool {
         self.failures.is_empty()
     }
 
     fn left(&self) -> Option<String> {
-        (self.count > 1).then(|| "what is not listed was not tried, or its outcome is unknown".to_owned())
+        (self.count > 1)
+            .then(|| "targets that are not listed were not tried, or their outcome is unknown".to_owned())
     }
 
     /// Returns the overall result. With several targets, the failures were already reported and only the exit
@@ -54,7 +55,7 @@ impl<'a> Several<'a> {
         if self.count == 1 {
             return self.failures.pop().map_or(Ok(()), Err);
         }
-        if Output::new(self.global).is_for_people() {
+        if Output::new(self.global).is_human_readable() {
             note(&format!("{} of {} failed", self.failures.len(), self.count));
         }
         Err(Failure::silent(exit))
@@ -70,12 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn failures_with_different_statuses_end_with_a_status_of_their_own() {
+    fn differing_failures_end_with_status_several() {
         let global = Global::default();
         let end = |exits: &[Exit]| {
-            let mut several = Several::new(&global, 4);
-            assert_eq!(several.note(Ok(7)), Ok(Some(7)));
-            exits.iter().for_each(|exit| assert_eq!(several.note(failure(*exit)), Ok(None)));
+            let mut several = Batch::new(&global, 4);
+            assert_eq!(several.record(Ok(7)), Ok(Some(7)));
+            exits.iter().for_each(|exit| assert_eq!(several.record(failure(*exit)), Ok(None)));
             let end = several.end().unwrap_err();
             assert!(end.is_silent(), "{end:?}");
             end.exit
@@ -85,17 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_fails_as_if_it_were_alone() {
+    fn single_target_returns_its_own_failure() {
         let global = Global::default();
-        let mut one = Several::new(&global, 1);
-        one.note(failure(Exit::Conflict)).unwrap();
+        let mut one = Batch::new(&global, 1);
+        one.record(failure(Exit::Conflict)).unwrap();
         assert_eq!(one.end().unwrap_err().message, "it failed");
-        assert_eq!(Several::new(&global, 3).end(), Ok(()));
+        assert_eq!(Batch::new(&global, 3).end(), Ok(()));
     }
 
     #[test]
-    fn nobody_there_ends_all() {
+    fn unreachable_cluster_ends_command() {
         let global = Global::default();
-        assert!(Several::new(&global, 2).note(failure(Exit::Unreachable)).is_err());
+        assert!(Batch::new(&global, 2).record(failure(Exit::Unreachable)).is_err());
     }
 }

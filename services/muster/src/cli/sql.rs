@@ -2,7 +2,7 @@
 
 use projections::tables::time;
 use projector::Url;
-use projector::ask::{Answer, PATIENCE, Question, Reading};
+use projector::ask::{DEFAULT_TIMEOUT, Query, QueryResult, QuerySession};
 use schemas::query::{AsOf, Moment};
 use schemas::{Position, Timestamp};
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ use super::table::{Cell, Table};
 use crate::error::chain;
 
 /// Minimum number of bytes per write, except for the last one.
-const CHUNK: usize = 64 << 10;
+const BUFFER_LEN: usize = 64 << 10;
 
 pub(crate) async fn run(
     question: &str,
@@ -25,14 +25,14 @@ pub(crate) async fn run(
     global: &Global,
 ) -> Result<(), Failure> {
     let url = database_of(database, global)?;
-    let patience = global.timeout.unwrap_or(PATIENCE);
-    let (mut reading, standing) = Reading::patient(&url, patience).await?;
+    let patience = global.timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let (mut reading, standing) = QuerySession::open_with_timeout(&url, patience).await?;
     let end = standing.end.position;
-    let position = match as_of.map(moment::settled).transpose()? {
+    let position = match as_of.map(moment::resolve).transpose()? {
         None => None,
         Some(Moment::Position(position)) if position > end => {
             return Err(Failure::usage(format!(
-                "position {position} is beyond {end}, where the tables stand"
+                "position {position} is beyond {end}, the end of the tables"
             )));
         }
         Some(Moment::Position(position)) => Some(position),
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         Format::Jsonl => stream(&mut reading, question, output, |_| Ok(vec![]), json_line).await,
         Format::Table | Format::Json => {
             let answer = reading.ask(question).await?;
-            if output.is_for_people() {
+            if output.is_human_readable() {
                 note(&format!("at position {}", position.unwrap_or(end)));
             }
             output.rows(&objects(&answer), |_, _| table(&answer))
@@ -57,63 +57,65 @@ pub(crate) async fn run(
 
 /// Writes a result row by row, so that its size is not limited by memory.
 async fn stream(
-    reading: &mut Reading,
+    reading: &mut QuerySession,
     question: &str,
     output: Output,
-    header: impl FnOnce(&Question) -> Result<Vec<u8>, Failure>,
-    line: impl Fn(&Question, Vec<Value>) -> Result<Vec<u8>, Failure>,
+    header: impl FnOnce(&Query) -> Result<Vec<u8>, Failure>,
+    line: impl Fn(&Query, Vec<Value>) -> Result<Vec<u8>, Failure>,
 ) -> Result<(), Failure> {
     let question = reading.question(question).await?;
     let mut bytes = header(&question)?;
     let answered = reading.each(&question, |row| -> Result<(), Failure> {
         bytes.extend(line(&question, row)?);
-        if bytes.len() < CHUNK {
+        if bytes.len() < BUFFER_LEN {
             return Ok(());
         }
-        output.bytes_of_program(&std::mem::take(&mut bytes))
+        output.write_program_bytes(&std::mem::take(&mut bytes))
     });
     // Rows that arrived before an error are written as well.
     let answered = answered.await;
-    output.bytes_of_program(&bytes).and(answered)
+    output.write_program_bytes(&bytes).and(answered)
 }
 
 /// Returns the selected database, or that of a local cluster.
 pub(super) fn database_of(named: Option<Url>, global: &Global) -> Result<Url, Failure> {
-    named.map_or_else(|| usual(global), Ok)
+    named.map_or_else(|| default_database(global), Ok)
 }
 
 /// Returns the position before the first event that was decided after `at`.
-async fn position_of(reading: &mut Reading, at: Timestamp, end: Position) -> Result<Position, Failure> {
+async fn position_of(reading: &mut QuerySession, at: Timestamp, end: Position) -> Result<Position, Failure> {
     let text = time(at);
     let asked = reading.ask(&format!("SELECT min(position) FROM events WHERE at > '{text}'")).await?;
     let first = asked.rows.first().and_then(|row| row.first()).and_then(Value::as_u64);
     match first {
         None => Ok(end),
-        Some(first) if first <= 1 => Err(Failure::usage(format!(
-            "{text} is before the first event of the tables: nothing was there yet"
-        ))),
+        Some(first) if first <= 1 => {
+            Err(Failure::usage(format!("{text} is before the first event of the tables")))
+        }
         Some(first) => Ok(Position(first - 1)),
     }
 }
 
 /// Returns the database of a local cluster.
-fn usual(global: &Global) -> Result<Url, Failure> {
+fn default_database(global: &Global) -> Result<Url, Failure> {
     let folder = data_folder(global).ok_or_else(|| {
-        Failure::usage("no database is named: give --database sqlite:FILE or postgres://USER@HOST/DATABASE, or set MUSTER_DATABASE")
+        Failure::usage(
+            "no database: pass --database sqlite:FILE or postgres://USER@HOST/DATABASE, or set MUSTER_DATABASE",
+        )
     })?;
-    let file = folder.join(projector::FILE);
+    let file = folder.join(projector::FILE_NAME);
     if file.exists() {
         return Ok(Url::Sqlite(file));
     }
-    let why = format!("there is no database {}", file.display());
+    let why = format!("database {} does not exist", file.display());
     let failure = Failure::new(Exit::Unreachable, "Unreachable", why);
     Err(failure
-        .advise("start a cluster here: muster dev")
-        .advise("or name a database: --database sqlite:FILE or --database postgres://USER@HOST/DATABASE"))
+        .advise("start a local cluster: muster dev")
+        .advise("or pass a database: --database sqlite:FILE or --database postgres://USER@HOST/DATABASE"))
 }
 
 /// Converts each row to an object.
-fn objects(answer: &Answer) -> Vec<Map<String, Value>> {
+fn objects(answer: &QueryResult) -> Vec<Map<String, Value>> {
     answer.rows.iter().map(|row| object(&answer.columns, row.clone())).collect()
 }
 
@@ -121,13 +123,13 @@ fn object(columns: &[String], row: Vec<Value>) -> Map<String, Value> {
     columns.iter().cloned().zip(row).collect()
 }
 
-fn json_line(question: &Question, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
+fn json_line(question: &Query, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
     let mut bytes = serde_json::to_vec(&object(question.columns(), row)).map_err(|error| failed(&error))?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-fn table(answer: &Answer) -> Table {
+fn table(answer: &QueryResult) -> Table {
     let mut table = Table::new(&answer.columns);
     for row in &answer.rows {
         table.row(row.iter().map(cell).collect());
@@ -144,11 +146,11 @@ fn cell(value: &Value) -> Cell {
     }
 }
 
-fn csv_header(question: &Question) -> Result<Vec<u8>, Failure> {
+fn csv_header(question: &Query) -> Result<Vec<u8>, Failure> {
     csv_record(question.columns())
 }
 
-fn csv_line(_: &Question, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
+fn csv_line(_: &Query, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
     csv_record(&row.into_iter().map(csv_field).collect::<Vec<_>>())
 }
 
@@ -178,11 +180,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_shown_in_every_format() {
+    fn result_is_formatted_in_every_output_format() {
         let columns = ["name", "n", "note"].map(str::to_owned).to_vec();
         let rows =
             vec![vec![json!("web"), json!(3), Value::Null], vec![json!("a,b"), json!(12), json!("x\"y")]];
-        let answer = Answer { columns, rows };
+        let answer = QueryResult { columns, rows };
         assert_eq!(table(&answer).render(false), "name    n   note\nweb     3   -\na,b    12   x\"y");
         let line = |row: &Vec<Value>| row.iter().cloned().map(csv_field).collect::<Vec<_>>();
         let lines = std::iter::once(answer.columns.clone()).chain(answer.rows.iter().map(line));

@@ -15,28 +15,28 @@ use super::args::Global;
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::names::Names;
-use super::output::{Look, Output};
+use super::output::{Output, RenderOptions};
 use super::rows;
-use super::table::{Cell, Table, facts, painted};
+use super::table::{Cell, Table, facts, painted_state};
 use super::words::{bytes, count, one_line};
 
 /// Timeout of the query. Short, so that an unreachable cluster is reported soon.
-const PATIENCE: Duration = Duration::from_secs(3);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the queries for monitor results.
-const MONITORS: Duration = Duration::from_secs(2);
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Output of `muster status`: the status of the cluster, and monitor results that only cells have.
 #[derive(Serialize)]
-struct Shown {
+struct ShownStatus {
     #[serde(flatten)]
     status: StatusRow,
     /// Failures of the monitors of starting instances.
-    monitors: Vec<Complaint>,
+    monitors: Vec<MonitorFailure>,
 }
 
 /// A failure reported by a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Complaint {
+pub(crate) struct MonitorFailure {
     pub(crate) instance: String,
     pub(crate) says: String,
 }
@@ -46,17 +46,17 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let client = match global.past {
         // A query of the past is not urgent.
         Some(_) => client,
-        None => client.patience(global.timeout.unwrap_or(PATIENCE).min(PATIENCE)),
+        None => client.patience(global.timeout.unwrap_or(QUERY_TIMEOUT).min(QUERY_TIMEOUT)),
     };
     let mut status = client.status().await?.row;
-    let monitors = complaints(&client, &status.starting).await;
+    let monitors = monitor_failures(&client, &status.starting).await;
     if !monitors.is_empty() {
-        let why = format!("the monitors of {} that start fail", count(monitors.len() as u64, "instance"));
-        status.find(Finding::new(FindingCode::MonitorsFail, why));
+        let why = format!("the monitors of {} fail", count(monitors.len() as u64, "starting instance"));
+        status.add_finding(Finding::new(FindingCode::MonitorsFail, why));
     }
     let exit = exit_of(status.health);
     Output::new(global)
-        .one(&Shown { status, monitors }, |shown, look| screen(&shown.status, &shown.monitors, look))?;
+        .one(&ShownStatus { status, monitors }, |shown, look| screen(&shown.status, &shown.monitors, look))?;
     if exit == Exit::Done { Ok(()) } else { Err(Failure::silent(exit)) }
 }
 
@@ -69,30 +69,30 @@ const fn exit_of(health: Health) -> Exit {
 }
 
 /// Returns the names of the first starting instances, `PROCESS/INDEX`, whose monitors can be queried.
-pub(crate) fn starting(rows: &[InstanceRow]) -> Vec<String> {
+pub(crate) fn starting_instances(rows: &[InstanceRow]) -> Vec<String> {
     let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
-    let called = Names::of_rows(rows);
-    starting.take(STATUS_NAMED).map(|row| called.of(row)).collect()
+    let called = Names::from_rows(rows);
+    starting.take(STATUS_NAMED).map(|row| called.row_name(row)).collect()
 }
 
 /// Returns the failures reported by the monitors of these instances. Cells that do not answer are left out.
-pub(crate) async fn complaints(client: &Client, starting: &[String]) -> Vec<Complaint> {
-    if client.asks_as_of().is_some() {
+pub(crate) async fn monitor_failures(client: &Client, starting: &[String]) -> Vec<MonitorFailure> {
+    if client.query_moment().is_some() {
         // Monitor results are not in the log.
         return vec![];
     }
-    let client = client.clone().patience(MONITORS);
+    let client = client.clone().patience(MONITOR_TIMEOUT);
     let ask = async |name: &String| {
         // A cell that does not answer is already shown as silent.
-        let all = timeout(MONITORS, client.instance_health(name)).await.ok()?.ok()?;
-        let says = all.into_iter().find_map(|one| one.health)?.complaint()?;
-        Some(Complaint { instance: name.clone(), says })
+        let all = timeout(MONITOR_TIMEOUT, client.instance_health(name)).await.ok()?.ok()?;
+        let says = all.into_iter().find_map(|one| one.health)?.failure_summary()?;
+        Some(MonitorFailure { instance: name.clone(), says })
     };
     join_all(starting.iter().map(ask)).await.into_iter().flatten().collect()
 }
 
 /// Formats the status as text.
-fn screen(row: &StatusRow, monitors: &[Complaint], look: Look) -> String {
+fn screen(row: &StatusRow, monitors: &[MonitorFailure], look: RenderOptions) -> String {
     let mut parts = vec![head(row, look), rows::services(&row.cluster.services, look)];
     if !row.cells.is_empty() {
         parts.push(rows::cells(&row.cells, look).render(look.colour));
@@ -101,8 +101,8 @@ fn screen(row: &StatusRow, monitors: &[Complaint], look: Look) -> String {
         parts.push(rows::instances(&row.worst, look).render(look.colour));
     }
     if !monitors.is_empty() {
-        let mut table = Table::new(&["MONITOR OF", "SAYS"]);
-        for Complaint { instance, says } in monitors {
+        let mut table = Table::new(&["INSTANCE", "MONITOR FAILURE"]);
+        for MonitorFailure { instance, says } in monitors {
             table.row(vec![Cell::text(instance), Cell::text(one_line(says))]);
         }
         parts.push(table.render(look.colour));
@@ -122,7 +122,7 @@ fn log_text(log: &LogRow) -> String {
     )
 }
 
-fn head(row: &StatusRow, look: Look) -> String {
+fn head(row: &StatusRow, look: RenderOptions) -> String {
     let cluster = &row.cluster;
     let of = |state: InstanceState| cluster.instances.get(&state).copied().unwrap_or_default();
     let pending = cluster.tasks.get(&TaskState::Pending).copied().unwrap_or_default();
@@ -132,7 +132,7 @@ fn head(row: &StatusRow, look: Look) -> String {
         (
             "instances",
             format!(
-                "{} wanted, {} running, {} starting, {} to be placed, {} crashed, {} unplaced",
+                "{} desired, {} running, {} starting, {} waiting for placement, {} crashed, {} unplaced",
                 row.instances_wanted,
                 of(InstanceState::Running),
                 of(InstanceState::Claimed),
@@ -141,16 +141,16 @@ fn head(row: &StatusRow, look: Look) -> String {
                 row.instances_unplaced
             ),
         ),
-        ("tasks", format!("{pending} pending, of them {} unplaced", row.tasks_unplaced)),
+        ("tasks", format!("{pending} pending, {} of them unplaced", row.tasks_unplaced)),
         ("evaluations", format!("{} blocked", row.evaluations_blocked)),
-        ("callbacks", format!("{} being repeated", row.callbacks_repeated)),
-        ("malformed entries", format!("{} set aside", cluster.set_aside.count)),
+        ("callbacks", format!("{} being retried", row.callbacks_repeated)),
+        ("malformed entries", format!("{} quarantined", cluster.set_aside.count)),
         ("durability", cluster.durability.clone()),
     ];
     shown.extend(row.log.as_ref().map(|log| ("log", log_text(log))));
     let text = facts(&shown);
     let findings = rows::findings(&row.findings, look);
-    let health = painted(row.health.as_str(), look.colour);
+    let health = painted_state(row.health.as_str(), look.colour);
     let top = if findings.is_empty() { health } else { format!("{health}\n{findings}") };
     format!("{top}\n\n{text}")
 }

@@ -38,7 +38,7 @@ impl Cell {
     }
 
     /// Creates a text field. `None` creates an empty one.
-    pub(crate) fn maybe(text: Option<impl ToString>) -> Self {
+    pub(crate) fn optional(text: Option<impl ToString>) -> Self {
         text.map_or(Self::None, Self::text)
     }
 
@@ -55,8 +55,8 @@ impl Cell {
     }
 }
 
-/// Returns the colour of a state: green is good, yellow is in progress, red is bad. The word alone carries
-/// the information.
+/// Returns the colour of a state: green is good, yellow is in progress, red is bad. The word of the state
+/// carries the information even without colour.
 fn colour_of(state: &str) -> Option<Color> {
     match state.split(' ').next().unwrap_or_default() {
         "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" | "completed"
@@ -70,7 +70,7 @@ fn colour_of(state: &str) -> Option<Color> {
 }
 
 /// Formats a state in the colour that tables use.
-pub(crate) fn painted(state: &str, colour: bool) -> String {
+pub(crate) fn painted_state(state: &str, colour: bool) -> String {
     let code = match colour_of(state).filter(|_| colour) {
         Some(Color::Green) => 32,
         Some(Color::Yellow) => 33,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_columns_and_nothing_else() {
+    fn table_is_rendered_without_borders() {
         let mut table = Table::new(&["NAME", "STATE", "CRASHES", "CELL"]);
         table.row(vec![Cell::text("web/0"), Cell::state("RUNNING"), Cell::number(0), Cell::text("c1")]);
         table.row(vec![Cell::text("worker/10"), Cell::state("CRASHED"), Cell::number(12), Cell::None]);
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_does_nothing_to_the_terminal() {
+    fn control_characters_in_cells_are_escaped() {
         let mut table = Table::new(&["NOTE"]);
         table.row(vec![Cell::text("a\nb\u{1b}[2J")]);
         assert_eq!(table.render(false), "NOTE\na\\nb\\u{1b}[2J");
     }
 
     #[test]
-    fn facts_stand_under_each_other() {
+    fn facts_are_aligned() {
         let text = facts(&[("a", "1".into()), ("empty", String::new()), ("long", "2".into())]);
         assert_eq!(text, "a     1\nlong  2");
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, Only, TaskEnd, Whose};
+use client::{Client, ListFilter, LogSource, TaskEnd};
 use schemas::Code;
 use schemas::definition::DesiredTask;
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::TaskGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS};
 use schemas::spec::Item;
@@ -18,14 +18,14 @@ use super::args::{Global, TaskVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
-use super::planned::{Thing, only_unchanged};
+use super::planned::{Target, require_unchanged};
 use super::progress::Bar;
-use super::several::Several;
+use super::several::Batch;
 use super::{ended, file, find, instance, plan, rows, words};
 
 /// Output of a command that changes a task.
 #[derive(Serialize)]
-struct Changed<'a> {
+struct ChangeResult<'a> {
     task_guid: &'a TaskGuid,
     did: &'a str,
     position: schemas::Position,
@@ -34,7 +34,7 @@ struct Changed<'a> {
 
 /// Output for a task that ended.
 #[derive(Serialize)]
-struct Ended<'a> {
+struct EndedTask<'a> {
     task_guid: &'a TaskGuid,
     failed: bool,
     failure_reason: Option<&'a str>,
@@ -45,24 +45,24 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
     let output = Output::new(global);
     match verb {
         TaskVerb::Run { file, wait, planned } => {
-            let items = file::items(&file, global.domain.as_ref())?;
-            let tasks = of_file(&file, items, "run")?;
+            let items = file::read_items(&file, global.domain.as_ref())?;
+            let tasks = tasks_of_file(&file, items, "run")?;
             let client = connect(global).await?;
             let guids: Vec<TaskGuid> = tasks.iter().map(|task| task.task_guid.clone()).collect();
-            let things = guids.iter().map(Thing::Task);
-            let client = only_unchanged(&client, planned.if_position, things, global).await;
-            let client = client.map_err(|failure| failure.doing(format!("run {}", file.display())))?;
+            let things = guids.iter().map(Target::Task);
+            let client = require_unchanged(&client, planned.if_position, things, global).await;
+            let client = client.map_err(|failure| failure.while_doing(format!("run {}", file.display())))?;
             desire(&client, tasks, wait, global).await
         }
         TaskVerb::Plan { file } => {
-            let items = file::items(&file, global.domain.as_ref())?;
+            let items = file::read_items(&file, global.domain.as_ref())?;
             plan::run_tasks(&connect(global).await?, &file, items, output).await
         }
         TaskVerb::List { ended, cell, .. } => {
-            let only = Only { cell_id: cell, ..find::only(global.domain.as_ref()) };
+            let only = ListFilter { cell_id: cell, ..find::only(global.domain.as_ref()) };
             let client = connect(global).await?;
             if ended {
-                return output.rows(&client.ended_tasks(&only).await?.rows, ended::tasks);
+                return output.rows(&client.ended_tasks(&only).await?.rows, ended::task_table);
             }
             output.rows(&client.tasks(&only).await?.rows, rows::tasks)
         }
@@ -72,50 +72,56 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             output.one(&row, rows::task)
         }
         TaskVerb::Cancel { guid } => {
-            let client = in_its_domain(global, &guid, "cancel").await?;
+            let client = client_in_domain(global, &guid, "cancel").await?;
             let done = client.cancel_task(guid.clone()).await;
-            told(
+            print_change(
                 &guid,
                 "cancelled",
-                done.map_err(|error| Failure::from(error).doing(format!("cancel task {guid}")))?,
+                done.map_err(|error| Failure::from(error).while_doing(format!("cancel task {guid}")))?,
                 output,
             )
         }
         TaskVerb::Resolve { guid } => {
-            let client = in_its_domain(global, &guid, "resolve").await?;
+            let client = client_in_domain(global, &guid, "resolve").await?;
             let done = client.resolve_task(guid.clone()).await.map_err(|error| {
-                let failure = Failure::from(error).doing(format!("resolve task {guid}"));
-                failure.advise_on(
+                let failure = Failure::from(error).while_doing(format!("resolve task {guid}"));
+                failure.advise_if_exit(
                     Exit::Conflict,
-                    "a task can be resolved when it is COMPLETED: see muster task show",
+                    "only a COMPLETED task can be resolved: see muster task show",
                 )
             })?;
-            told(&guid, "resolved and deleted", done, output)
+            print_change(&guid, "resolved and deleted", done, output)
         }
         TaskVerb::Logs { guid, follow } => {
             let client = connect(global).await?;
             let domain = find::task(&client, &guid).await?.row.domain;
             find::whose(global, format!("task {guid}"), domain)?;
-            instance::show(client.logs(Whose::Task(guid.to_string()), follow), guid.as_str(), follow, output)
-                .await
+            instance::show(
+                client.logs(LogSource::Task(guid.to_string()), follow),
+                guid.as_str(),
+                follow,
+                output,
+            )
+            .await
         }
     }
 }
 
-async fn in_its_domain(global: &Global, guid: &TaskGuid, verb: &str) -> Result<Client, Failure> {
+async fn client_in_domain(global: &Global, guid: &TaskGuid, verb: &str) -> Result<Client, Failure> {
     let client = connect(global).await?;
-    let known =
-        find::task(&client, guid).await.map_err(|failure| failure.doing(format!("{verb} task {guid}")))?;
+    let known = find::task(&client, guid)
+        .await
+        .map_err(|failure| failure.while_doing(format!("{verb} task {guid}")))?;
     Ok(client.in_domain(find::whose(global, format!("task {guid}"), known.row.domain)?))
 }
 
-fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Failure> {
-    let changed = Changed { task_guid: guid, did, position: done.position, version: done.version };
+fn print_change(guid: &TaskGuid, did: &str, done: Ack, output: Output) -> Result<(), Failure> {
+    let changed = ChangeResult { task_guid: guid, did, position: done.position, version: done.version };
     output.next(&changed, |_, _| format!("task {guid} {did}"))
 }
 
 /// Returns the tasks of a file. Fails if there is none. `done` is the participle for the note on other items.
-pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
+pub(super) fn tasks_of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
     let (mut tasks, mut rest) = (vec![], BTreeSet::new());
     for item in items {
         match item {
@@ -126,9 +132,9 @@ pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<D
         }
     }
     if tasks.is_empty() {
-        let why = format!("{} holds no task", path.display());
+        let why = format!("{} contains no task", path.display());
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
-            .advise("processes are desired by muster lrp desire"));
+            .advise("to desire processes: muster lrp desire"));
     }
     file::note_rest(&format!("tasks are {done}"), &rest);
     Ok(tasks)
@@ -142,48 +148,48 @@ async fn desire(
 ) -> Result<(), Failure> {
     let output = Output::new(global);
     let alone = tasks.len() == 1;
-    let mut several = Several::new(global, tasks.len());
+    let mut several = Batch::new(global, tasks.len());
     let mut desired = vec![];
     for task in tasks {
         let guid = task.task_guid.clone();
-        let became = desire_one(client, task).await.map_err(|failure| not_run(failure, "run", &guid));
-        if let Some(done) = several.note(became)? {
+        let became = desire_one(client, task).await.map_err(|failure| run_failure(failure, "run", &guid));
+        if let Some(done) = several.record(became)? {
             if !wait {
-                told(&guid, "desired", done, output)?;
+                print_change(&guid, "desired", done, output)?;
             }
             desired.push((guid, done));
         }
     }
     for (guid, done) in desired.iter().filter(|_| wait) {
-        several.note(wait_for(client, guid, *done, global.timeout, alone, output).await)?;
+        several.record(wait_for(client, guid, *done, global.timeout, alone, output).await)?;
     }
     several.end()
 }
 
-async fn desire_one(client: &Client, task: DesiredTask) -> Result<Done, Failure> {
+async fn desire_one(client: &Client, task: DesiredTask) -> Result<Ack, Failure> {
     let (guid, domain) = (task.task_guid.clone(), task.domain.clone());
     match client.desire_task(task).await {
         Ok(done) => Ok(done),
         Err(error) => {
             let known = client.task(&guid).await.ok().map(|one| one.row.domain);
-            Err(find::elsewhere(error.into(), format!("task {guid}"), known, &domain))
+            Err(find::exists_in_other_domain(error.into(), format!("task {guid}"), known, &domain))
         }
     }
 }
 
 /// Adds context to the failure to run or plan a task. If its guid is taken, the advice names the command that
 /// frees it.
-pub(super) fn not_run(failure: Failure, doing: &str, guid: &TaskGuid) -> Failure {
+pub(super) fn run_failure(failure: Failure, doing: &str, guid: &TaskGuid) -> Failure {
     let taken = failure.code == Code::ResourceExists.to_string();
-    let free = format!("a task guid is free again when its task was resolved: muster task resolve {guid}");
-    failure.doing(format!("{doing} task {guid}")).advise_some(taken.then_some(free))
+    let free = format!("to free the task guid, resolve the task: muster task resolve {guid}");
+    failure.while_doing(format!("{doing} task {guid}")).advise_some(taken.then_some(free))
 }
 
 /// Waits for the end of a task, and prints its outcome.
 async fn wait_for(
     client: &Client,
     guid: &TaskGuid,
-    done: Done,
+    done: Ack,
     limit: Option<Duration>,
     alone: bool,
     output: Output,
@@ -206,16 +212,16 @@ pub(super) async fn until<T>(
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
             drop(bar);
-            note(&format!("interrupted: task {guid} goes on; see muster task show {guid}"));
+            note(&format!("interrupted: task {guid} continues; see muster task show {guid}"));
             return Err(Failure::silent(Exit::Interrupted));
         }
     };
     drop(bar);
     ended.map_err(|error| match error {
         client::Error::TimedOut { .. } if limit.is_some() => {
-            let waited = words::span(limit.unwrap_or_default());
+            let waited = words::duration_text(limit.unwrap_or_default());
             Failure::new(Exit::TimedOut, "WaitTimedOut", format!("task {guid} has not ended after {waited}"))
-                .advise(format!("it goes on; see muster task show {guid}"))
+                .advise(format!("the task continues; see muster task show {guid}"))
         }
         other @ (client::Error::TimedOut { .. }
         | client::Error::Refused(_)
@@ -230,14 +236,14 @@ pub(super) fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) 
         Outcome::Succeeded { result } => (None, Some(result.as_str())),
         Outcome::Failed { reason } => (Some(reason.as_str()), None),
     };
-    let ended = Ended { task_guid: guid, failed: failure_reason.is_some(), failure_reason, result };
-    if !output.is_for_people() {
+    let ended = EndedTask { task_guid: guid, failed: failure_reason.is_some(), failure_reason, result };
+    if !output.is_human_readable() {
         output.next(&ended, |_, _| String::new())?;
     } else if let Some(result) = result {
         let its = if alone { "" } else { "; its result:" };
         note(&format!("task {guid} succeeded{its}"));
         let end = if result.is_empty() || result.ends_with('\n') { "" } else { "\n" };
-        output::text_as_it_is(&format!("{}{end}", output.of_program(result)))?;
+        output::write_text(&format!("{}{end}", output.program_text(result)))?;
     }
     failure_reason.map_or(Ok(()), |reason| Err(failed(guid, reason)))
 }
@@ -248,7 +254,7 @@ fn failed(guid: &TaskGuid, reason: &str) -> Failure {
     let why = format!("task {guid} failed: {}", words::one_line(reason));
     if unplaced.iter().any(|begin| reason.starts_with(begin)) {
         return Failure::new(Exit::NotPlaced, "NotPlaced", why).advise(
-            "see muster cell list; with placement = { queue = { deadline_ms = .. } } a task waits for room",
+            "see muster cell list; to wait for room, set placement = { queue = { deadline_ms = .. } }",
         );
     }
     Failure::new(Exit::Failed, "TaskFailed", why).advise(format!("see muster task logs {guid}"))
@@ -259,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_no_cell_takes_has_its_exit_status() {
+    fn unplaced_task_has_exit_status_not_placed() {
         let guid = TaskGuid::new("greet").unwrap();
         let exit = |reason: &str| failed(&guid, reason).exit;
         assert_eq!(exit("insufficient resources: memory"), Exit::NotPlaced);

@@ -18,21 +18,21 @@ use schemas::names::EvaluationId;
 
 use super::args::{Format, Global};
 use super::connect::connect;
-use super::events::{self, Decided, decided};
+use super::events::{self, PositionedDecision, decisions_of};
 use super::failure::Failure;
 use super::output::{self, Output};
 use super::table::Table;
-use crate::otlp::span::joined;
-use crate::otlp::{Collector, Known};
+use crate::otlp::span::joined_evaluations;
+use crate::otlp::{Collector, TraceContext};
 
-pub(crate) use sought::Sought;
-use sought::{Hits, Target};
+pub(crate) use sought::IdQuery;
+use sought::{Matches, Target};
 
-pub(crate) async fn run(id: Sought, to: Option<&Collector>, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(id: IdQuery, to: Option<&Collector>, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
     let target = find(&client, id).await?;
-    let steps = tree::tree(chain(&client, &target).await?, &target.asked);
+    let steps = tree::build_tree(chain(&client, &target).await?, &target.asked);
     match output.format {
         Format::Table | Format::Csv => output::line(&tree::text(&steps, output.look()))?,
         Format::Json | Format::Jsonl => output.rows(&steps, |_, _| Table::default())?,
@@ -48,24 +48,25 @@ pub(crate) async fn run(id: Sought, to: Option<&Collector>, global: &Global) -> 
 
 /// Returns the start of each evaluation that a decision of the chain joined and that belongs to another
 /// chain.
-async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<Known, Failure> {
-    let mut known = Known::at_most(usize::MAX);
-    steps.iter().for_each(|step| known.learn(&step.decision));
-    let joined = steps.iter().flat_map(|step| joined(&step.decision));
-    let mut sought: BTreeSet<EvaluationId> = joined.filter(|id| known.begun(*id).is_none()).collect();
+async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<TraceContext, Failure> {
+    let mut known = TraceContext::with_capacity(usize::MAX);
+    steps.iter().for_each(|step| known.record(&step.decision));
+    let joined = steps.iter().flat_map(|step| joined_evaluations(&step.decision));
+    let mut sought: BTreeSet<EvaluationId> = joined.filter(|id| known.origin(*id).is_none()).collect();
     if sought.is_empty() {
         return Ok(known);
     }
-    events::each(client, Position(0), None, |entry| {
-        for Decided { decision, .. } in decided(vec![entry]) {
-            // The chain of the evaluation may belong to a client's trace, which its first decision names.
+    events::for_each_entry(client, Position(0), None, |entry| {
+        for PositionedDecision { decision, .. } in decisions_of(vec![entry]) {
+            // The chain of the evaluation may belong to the trace of a client. The first decision of the
+            // chain names that trace.
             if decision.traceparent.is_some() {
-                known.learn(&decision);
+                known.record(&decision);
             }
             for event in decision.events.iter().filter_map(Event::as_evaluation) {
                 // The first event of an evaluation marks its start.
                 if sought.remove(&event.evaluation(decision.id)) {
-                    known.learn(&decision);
+                    known.record(&decision);
                 }
             }
         }
@@ -76,11 +77,11 @@ async fn evaluations(client: &Client, steps: &[tree::Step]) -> Result<Known, Fai
 }
 
 /// Resolves an id.
-async fn find(client: &Client, id: Sought) -> Result<Target, Failure> {
-    let mut hits = Hits::of(id);
-    events::each(client, Position(0), None, |entry| {
+async fn find(client: &Client, id: IdQuery) -> Result<Target, Failure> {
+    let mut hits = Matches::new(id);
+    events::for_each_entry(client, Position(0), None, |entry| {
         // A complete decision id is unique, so the search can stop.
-        let named = decided(vec![entry]).iter().any(|one| hits.take(one));
+        let named = decisions_of(vec![entry]).iter().any(|one| hits.take(one));
         Ok(if named { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })
     .await?;
@@ -88,11 +89,11 @@ async fn find(client: &Client, id: Sought) -> Result<Target, Failure> {
 }
 
 /// Returns the decisions of the traced chains, in the order of the log.
-async fn chain(client: &Client, target: &Target) -> Result<Vec<Decided>, Failure> {
+async fn chain(client: &Client, target: &Target) -> Result<Vec<PositionedDecision>, Failure> {
     let mut chain = vec![];
-    events::each(client, target.after, None, |entry| {
-        let of_it = |one: &Decided| target.correlations.contains(&one.decision.correlation);
-        chain.extend(decided(vec![entry]).into_iter().filter(of_it));
+    events::for_each_entry(client, target.after, None, |entry| {
+        let of_it = |one: &PositionedDecision| target.correlations.contains(&one.decision.correlation);
+        chain.extend(decisions_of(vec![entry]).into_iter().filter(of_it));
         Ok(ControlFlow::Continue(()))
     })
     .await?;

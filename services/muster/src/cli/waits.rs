@@ -7,19 +7,19 @@ use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, Rollo
 use schemas::rollout::Kind;
 
 use super::describe::indices;
-use super::rows::{comes_back, rollout_under_way};
-use super::words::{count, one_line, span};
+use super::rows::{restart_text, rollout_under_way};
+use super::words::{count, duration_text, one_line};
 
 /// Returns the reason that the rollout of a process is not over. `None` if no rollout is in progress.
 pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     let rollout = rollout_under_way(lrp)?;
     if rollout.is_paused() {
-        return Some(paused(rollout));
+        return Some(paused_state(rollout));
     }
     let policies = lrp.policies.clone().unwrap_or_default();
-    let policy = policies.of(rollout.kind);
+    let policy = policies.for_kind(rollout.kind);
     let mut indices: Vec<(u8, String)> =
-        rollout.in_replacement.iter().map(|index| of_index(rollout, policy, instances, index)).collect();
+        rollout.in_replacement.iter().map(|index| index_state(rollout, policy, instances, index)).collect();
     // Problems are reported before normal progress.
     indices.sort_by_key(|(rank, _)| *rank);
     let more = indices.len().saturating_sub(1);
@@ -32,7 +32,7 @@ pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
 }
 
 /// Describes a paused rollout, and the commands that continue it.
-fn paused(rollout: &RolloutRow) -> String {
+fn paused_state(rollout: &RolloutRow) -> String {
     let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
     let reason = if reason.starts_with("paused") { reason } else { format!("paused: {reason}") };
     let can = match (rollout.kind, &rollout.rollback_to) {
@@ -42,8 +42,9 @@ fn paused(rollout: &RolloutRow) -> String {
     format!("{reason} ({can})")
 }
 
-/// Describes the state of an index in replacement. The number is its rank; the lowest rank is reported.
-fn of_index(
+/// Describes the state of an index whose instance is being replaced. The returned number is the rank of the
+/// state. Only the index with the lowest rank is reported.
+fn index_state(
     rollout: &RolloutRow,
     policy: &UpdatePolicy,
     instances: &[InstanceRow],
@@ -64,7 +65,7 @@ fn of_index(
             Some(old) if old.stopping => {
                 (2, format!("index {index} waits for its old instance to stop{}", on(old)))
             }
-            Some(_) | None => (3, format!("index {index} takes its turn")),
+            Some(_) | None => (3, format!("index {index} is being replaced")),
         };
     };
     match (new.state, new.stopping) {
@@ -77,7 +78,7 @@ fn of_index(
         (InstanceState::Crashed, false) => {
             let reason = one_line(new.crash_reason.as_deref().unwrap_or("no reason is known"));
             let times = count(new.crash_count.into(), "time");
-            (1, format!("index {index} crashed {times}: {reason}; {}", comes_back(new)))
+            (1, format!("index {index} crashed {times}: {reason}; {}", restart_text(new)))
         }
         (InstanceState::Running, false) => (3, runs(policy, new, old, &on)),
     }
@@ -94,24 +95,21 @@ fn runs(
     match old {
         Some(old) if old.stopping => format!("index {index} waits for its old instance to stop{}", on(old)),
         Some(_) | None if policy.monitor_ms > 0 => {
-            let monitor = span(Duration::from_millis(policy.monitor_ms));
-            format!("index {index} runs{} and is watched until it has run for {monitor}", on(new))
+            let monitor = duration_text(Duration::from_millis(policy.monitor_ms));
+            format!("index {index} runs{} and must keep running for {monitor}", on(new))
         }
         Some(_) | None => format!("index {index} runs{} and takes over", on(new)),
     }
 }
 
-/// Describes the state of a rollout without an index in replacement.
+/// Describes the state of a rollout that is not replacing an instance at the moment.
 fn between(lrp: &LrpRow, rollout: &RolloutRow, policy: &UpdatePolicy, instances: &[InstanceRow]) -> String {
     if !rollout.stalled.is_empty() {
         let (which, are) = match rollout.stalled.len() {
             1 => ("index", "was"),
             _ => ("indices", "were"),
         };
-        return format!(
-            "{which} {} {are} given up for now, and will be tried again",
-            indices(&rollout.stalled)
-        );
+        return format!("{which} {} {are} given up for now, and will be retried", indices(&rollout.stalled));
     }
     let missing = instances.iter().find(|row| {
         row.definition_id == rollout.target
@@ -119,18 +117,18 @@ fn between(lrp: &LrpRow, rollout: &RolloutRow, policy: &UpdatePolicy, instances:
             && lrp.indices.contains(row.index)
     });
     if let Some(missing) = missing {
-        return of_index(rollout, policy, instances, missing.index).1;
+        return index_state(rollout, policy, instances, missing.index).1;
     }
     if policy.delay_ms > 0 && rollout.replaced > 0 {
-        let delay = span(Duration::from_millis(policy.delay_ms));
-        return format!("waits {delay} after each index before the next one takes its turn");
+        let delay = duration_text(Duration::from_millis(policy.delay_ms));
+        return format!("waits {delay} before the next index is replaced");
     }
     let policies = lrp.policies.clone().unwrap_or_default();
-    let least = policies.running_at_least(policy, lrp.instances);
+    let least = policies.required_running(policy, lrp.instances);
     if policy.order == UpdateOrder::StopFirst && lrp.running <= least {
-        return format!("no index can be stopped: {} running, and at least {least} have to", lrp.running);
+        return format!("no index can be stopped: {} running, at least {least} required", lrp.running);
     }
-    "the next index takes its turn".to_owned()
+    "the next index is about to be replaced".to_owned()
 }
 
 #[cfg(test)]
@@ -140,7 +138,7 @@ mod tests {
     use schemas::policy::Policies;
 
     use super::*;
-    use crate::cli::rows::tests::{of_definition, rolling, running};
+    use crate::cli::rows::tests::{rolling, running, with_definition};
 
     fn on(cell: &str, row: InstanceRow) -> InstanceRow {
         InstanceRow { cell_id: Some(CellId::new(cell).unwrap()), ..row }
@@ -148,12 +146,12 @@ mod tests {
 
     /// Returns the reason for a rollout in which index 0 runs its old instance and has this new one.
     fn waits(new: InstanceRow) -> String {
-        let rows = [running(0), of_definition("v2", on("c2", new)), running(1)];
+        let rows = [running(0), with_definition("v2", on("c2", new)), running(1)];
         why(&rolling("updating", &[0]), &rows).unwrap()
     }
 
     #[test]
-    fn an_index_in_replacement_says_what_it_waits_for() {
+    fn index_in_replacement_reports_its_reason() {
         let unplaced = InstanceRow {
             state: InstanceState::Unclaimed,
             placement_error: Some("insufficient resources: memory".into()),
@@ -179,7 +177,7 @@ mod tests {
         );
 
         // The index with a problem is reported.
-        let v2 = |row| of_definition("v2", row);
+        let v2 = |row| with_definition("v2", row);
         let rows = [running(0), v2(running(0)), running(1), v2(InstanceRow { index: 1, ..unplaced })];
         assert_eq!(
             why(&rolling("updating", &[0, 1]), &rows).unwrap(),
@@ -188,42 +186,39 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_old_instance_is_waited_for() {
+    fn rollout_waits_for_old_instance_to_stop() {
         let old = InstanceRow { stopping: true, ..running(0) };
         let told = "index 0 waits for its old instance to stop on c1";
         assert_eq!(why(&rolling("updating", &[0]), std::slice::from_ref(&old)).unwrap(), told);
-        let both = [old, of_definition("v2", running(0))];
+        let both = [old, with_definition("v2", running(0))];
         assert_eq!(why(&rolling("updating", &[0]), &both).unwrap(), told);
         let mut watched = rolling("updating", &[0]);
-        let update = UpdatePolicy { monitor_ms: 5_000, ..UpdatePolicy::of_update() };
+        let update = UpdatePolicy { monitor_ms: 5_000, ..UpdatePolicy::default_update() };
         watched.policies = Some(Policies { update, ..Policies::default() });
         assert_eq!(
-            why(&watched, &[running(0), of_definition("v2", running(0))]).unwrap(),
-            "index 0 runs on c1 and is watched until it has run for 5s"
+            why(&watched, &[running(0), with_definition("v2", running(0))]).unwrap(),
+            "index 0 runs on c1 and must keep running for 5s"
         );
     }
 
     #[test]
-    fn between_two_indices_it_says_why_none_has_its_turn() {
-        let rows = [of_definition("v2", running(0)), running(1)];
+    fn rollout_without_index_in_replacement_reports_reason() {
+        let rows = [with_definition("v2", running(0)), running(1)];
         let mut lrp = rolling("updating", &[]);
-        assert_eq!(why(&lrp, &rows).unwrap(), "the next index takes its turn");
-        let update = UpdatePolicy { delay_ms: 10_000, ..UpdatePolicy::of_update() };
+        assert_eq!(why(&lrp, &rows).unwrap(), "the next index is about to be replaced");
+        let update = UpdatePolicy { delay_ms: 10_000, ..UpdatePolicy::default_update() };
         lrp.policies = Some(Policies { update, ..Policies::default() });
-        assert_eq!(
-            why(&lrp, &rows).unwrap(),
-            "waits 10s after each index before the next one takes its turn"
-        );
-        let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::of_update() };
+        assert_eq!(why(&lrp, &rows).unwrap(), "waits 10s before the next index is replaced");
+        let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::default_update() };
         lrp.policies = Some(Policies { update, ..Policies::default() });
         lrp.running = 1;
-        assert_eq!(why(&lrp, &rows).unwrap(), "no index can be stopped: 1 running, and at least 1 have to");
+        assert_eq!(why(&lrp, &rows).unwrap(), "no index can be stopped: 1 running, at least 1 required");
         lrp.rollout.as_mut().unwrap().stalled = [0, 1].into_iter().collect();
-        assert_eq!(why(&lrp, &rows).unwrap(), "indices 0-1 were given up for now, and will be tried again");
+        assert_eq!(why(&lrp, &rows).unwrap(), "indices 0-1 were given up for now, and will be retried");
     }
 
     #[test]
-    fn a_pause_says_why_and_what_can_be_done() {
+    fn paused_rollout_reports_reason_and_commands() {
         let mut lrp = rolling("paused", &[]);
         let mut says = |reason: &str| {
             lrp.rollout.as_mut().unwrap().reason = Some(reason.to_owned());

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use client::{Client, Events, Only};
-use runtime::telemetry::Diverted;
+use client::{Client, Events, ListFilter};
+use runtime::telemetry::DivertedLog;
 use schemas::names::Domain;
 use schemas::query::{CellState, InstanceRow, InstanceState, Severity};
 use tokio::sync::watch;
@@ -15,18 +15,18 @@ use super::args::{Format, Global};
 use super::connect::connect;
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
-use super::live::{View, event_lines, worst_first};
+use super::live::{View, event_lines, sort_by_severity};
 use super::output::Output;
-use super::screen::{Meaning, Screen};
-use super::status::{Complaint, complaints, starting};
+use super::screen::{KeyAction, Screen};
+use super::status::{MonitorFailure, monitor_failures, starting_instances};
 use super::words::{count, one_line};
 
 /// Maximum interval between redraws, which update the ages.
-const TICK: Duration = Duration::from_secs(1);
+const MAX_REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time for which events are collected before a redraw. Slow queries increase it.
-const GATHER: Duration = Duration::from_millis(100);
+const MIN_COLLECT_TIME: Duration = Duration::from_millis(100);
 /// Collection time, as a multiple of the duration of the queries. Limits the load on the cluster.
-const ASKING: u32 = 5;
+const QUERY_LOAD_FACTOR: u32 = 5;
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
@@ -40,7 +40,8 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// Shows the live view below a heading. Without a heading, or for programs, prints events line by line.
+/// Shows the live view below a heading. Without a heading, or with a machine-readable output format, prints
+/// events line by line.
 pub(crate) async fn show(
     client: &Client,
     events: Events,
@@ -70,74 +71,76 @@ async fn draw(
     output: Output,
     heading: Vec<String>,
 ) -> Result<(), Failure> {
-    let diverted = Diverted::begin();
+    let diverted = DivertedLog::begin();
     let mut screen = Screen::open()?;
     let mut view = View::new(heading, screen.has_keys());
-    let mut monitors = Monitors::watch(client.clone());
-    let (mut changed, mut pause) = (true, GATHER);
+    let mut monitors = MonitorTask::watch(client.clone());
+    let (mut changed, mut pause) = (true, MIN_COLLECT_TIME);
     loop {
         if changed {
             let asked = Instant::now();
-            look_again(client, domain, &mut view).await?;
-            monitors.ask_about(&view.instances);
-            pause = GATHER.max(asked.elapsed() * ASKING);
+            refresh(client, domain, &mut view).await?;
+            monitors.select_instances(&view.instances);
+            pause = MIN_COLLECT_TIME.max(asked.elapsed() * QUERY_LOAD_FACTOR);
         }
         diverted.lines().for_each(|line| view.log(line));
         let (width, height) = Screen::size();
         Screen::draw(&view.lines(output.look(), width, height))?;
-        changed = match gather(&mut events, &mut screen, &mut monitors, &mut view, (output, pause)).await? {
-            Gathered::Changed => true,
-            Gathered::Nothing => false,
-            Gathered::Enough => return Ok(()),
+        changed = match collect_events(&mut events, &mut screen, &mut monitors, &mut view, (output, pause))
+            .await?
+        {
+            WaitOutcome::Changed => true,
+            WaitOutcome::Nothing => false,
+            WaitOutcome::Quit => return Ok(()),
         };
     }
 }
 
 /// Result of the wait between two redraws.
-enum Gathered {
+enum WaitOutcome {
     /// Events arrived.
     Changed,
     /// No event arrived.
     Nothing,
     /// The user quit.
-    Enough,
+    Quit,
 }
 
-/// Waits for an event, then collects further events for a moment. Returns at the latest when the ages are due
-/// for an update. Keys take effect at once.
-async fn gather(
+/// Waits for an event, then collects further events for a moment. If no event arrives, returns when the
+/// displayed ages have to be updated. Keys take effect at once.
+async fn collect_events(
     events: &mut Events,
     screen: &mut Screen,
-    monitors: &mut Monitors,
+    monitors: &mut MonitorTask,
     view: &mut View,
     (output, pause): (Output, Duration),
-) -> Result<Gathered, Failure> {
-    let (mut until, mut changed) = (Instant::now() + TICK.max(pause), false);
+) -> Result<WaitOutcome, Failure> {
+    let (mut until, mut changed) = (Instant::now() + MAX_REDRAW_INTERVAL.max(pause), false);
     loop {
         tokio::select! {
             key = screen.key() => {
                 match key {
-                    Meaning::Quit => return Ok(Gathered::Enough),
-                    Meaning::Move(moves) => view.scroll(moves),
-                    Meaning::Resized => {}
+                    KeyAction::Quit => return Ok(WaitOutcome::Quit),
+                    KeyAction::Move(moves) => view.scroll(moves),
+                    KeyAction::Resized => {}
                 }
                 let (width, height) = Screen::size();
                 Screen::draw(&view.lines(output.look(), width, height))?;
             }
             entry = events.next() => {
-                view.happened(&entry?, output.look());
+                view.add_entry(&entry?, output.look());
                 if !changed {
                     until = until.min(Instant::now() + pause);
                 }
                 changed = true;
             }
-            says = monitors.say() => {
+            says = monitors.next_failures() => {
                 view.complaints = says;
                 let (width, height) = Screen::size();
                 Screen::draw(&view.lines(output.look(), width, height))?;
             }
             () = sleep_until(until) => {
-                return Ok(if changed { Gathered::Changed } else { Gathered::Nothing });
+                return Ok(if changed { WaitOutcome::Changed } else { WaitOutcome::Nothing });
             }
         }
     }
@@ -146,22 +149,22 @@ async fn gather(
 /// Background task that queries the monitors of starting instances, so that a slow cell does not delay the
 /// view.
 #[derive(Debug)]
-struct Monitors {
+struct MonitorTask {
     about: watch::Sender<Vec<String>>,
-    says: watch::Receiver<Vec<Complaint>>,
+    says: watch::Receiver<Vec<MonitorFailure>>,
     task: JoinHandle<()>,
 }
 
-impl Monitors {
+impl MonitorTask {
     fn watch(client: Client) -> Self {
         let (about, mut asked) = watch::channel(vec![]);
         let (told, says) = watch::channel(vec![]);
         let task = tokio::spawn(async move {
             loop {
                 let names: Vec<String> = asked.borrow_and_update().clone();
-                let now = complaints(&client, &names).await;
+                let now = monitor_failures(&client, &names).await;
                 told.send_if_modified(|was| std::mem::replace(was, now.clone()) != now);
-                let due = Instant::now() + TICK;
+                let due = Instant::now() + MAX_REDRAW_INTERVAL;
                 // Without starting instances there is nothing to query.
                 if names.is_empty() && asked.changed().await.is_err() {
                     return;
@@ -173,13 +176,13 @@ impl Monitors {
     }
 
     /// Selects the starting instances among these rows for the queries.
-    fn ask_about(&self, rows: &[InstanceRow]) {
-        let names = starting(rows);
+    fn select_instances(&self, rows: &[InstanceRow]) {
+        let names = starting_instances(rows);
         self.about.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
     }
 
     /// Returns the failures whenever they change. Cancel-safe.
-    async fn say(&mut self) -> Vec<Complaint> {
+    async fn next_failures(&mut self) -> Vec<MonitorFailure> {
         match self.says.changed().await {
             Ok(()) => self.says.borrow_and_update().clone(),
             Err(_) => std::future::pending().await,
@@ -187,17 +190,17 @@ impl Monitors {
     }
 }
 
-impl Drop for Monitors {
+impl Drop for MonitorTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Queries the current state, and updates the view.
-async fn look_again(client: &Client, domain: Option<&Domain>, view: &mut View) -> Result<(), Failure> {
-    let only = domain.map_or_else(Only::default, |domain| Only::domain(domain.clone()));
+async fn refresh(client: &Client, domain: Option<&Domain>, view: &mut View) -> Result<(), Failure> {
+    let only = domain.map_or_else(ListFilter::default, |domain| ListFilter::domain(domain.clone()));
     let (mut instances, mut tasks) = (client.instances(&only).await?, client.tasks(&only).await?);
-    worst_first(&mut instances.rows, &mut tasks.rows);
+    sort_by_severity(&mut instances.rows, &mut tasks.rows);
     let cluster = client.cluster().await?.row;
     let instances_in_all = cluster.instances.values().sum();
     let tasks_in_all = cluster.tasks.values().sum();

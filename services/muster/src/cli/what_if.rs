@@ -20,10 +20,10 @@ use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::file;
 use super::near::did_you_mean;
-use super::output::{Look, Output};
-use super::secrets::KeysHere;
+use super::output::{Output, RenderOptions};
+use super::secrets::LocalKeys;
 use super::table::{Cell, Table};
-use super::words::{count, parse_duration, took};
+use super::words::{count, parse_duration, precise_duration};
 use super::{moment, recorded};
 use schemas::query::AsOf;
 
@@ -31,28 +31,28 @@ use schemas::query::AsOf;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WhatIfArgs {
     /// Changes, applied in order, each in quotes: "lose cell c2", "scale web=5", "update web web.toml" and
-    /// others; see docs/what-if.md
+    /// others; see docs/guides/what-if.md
     #[arg(value_name = "CHANGE")]
     changes: Vec<String>,
-    /// File with changes, one on each line, applied before those of the command line; - is the standard input
+    /// File with changes, one per line, applied before those of the command line; - is the standard input
     #[arg(short, long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Start from this moment: a position, a time, or a time ago as -10m [default: the end of the log]
+    /// Start from this moment: a position, a time, or a time ago such as -10m [default: the end of the log]
     #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
     as_of: Option<AsOf>,
-    /// Time to simulate after the last change [default: until the cluster is at rest, an hour at most]
+    /// Time to simulate after the last change [default: until the cluster is at rest, at most one hour]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     length: Option<Duration>,
     /// Time during which the cluster treats silence of most cells as a network fault
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     mass_loss_wait: Duration,
     #[command(flatten)]
-    keys: KeysHere,
+    keys: LocalKeys,
 }
 
 /// Output of `muster what-if`.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct WhatIfResult<'a> {
     /// Log position that the simulation started from.
     position: Position,
     /// Time of that position.
@@ -63,23 +63,24 @@ struct Shown<'a> {
 }
 
 pub(crate) async fn run(args: &WhatIfArgs, global: &Global) -> Result<(), Failure> {
-    debug_assert_eq!(MASS_LOSS_WAIT, Duration::from_secs(60), "as the option says");
+    debug_assert_eq!(MASS_LOSS_WAIT, Duration::from_secs(60), "the default of --mass-loss-wait differs");
     let lines = lines(args)?;
     let changes = read_changes(&lines, &args.keys.open(global)?, global)?;
     let messages = recorded::read(global).await?;
     let recording = recorded::recording(messages, args.as_of, args.mass_loss_wait)?;
     let length = args.length.map_or(Length::Rest(PATIENCE), Length::Time);
     let changes: Vec<Change> = changes.into_iter().map(|(_, change)| change).collect();
-    let told = recording.what_if(&changes, length).map_err(|why| not_done(why, &lines, &recording))?;
+    let told =
+        recording.what_if(&changes, length).map_err(|why| no_answer_failure(why, &lines, &recording))?;
     let shown =
-        Shown { position: recording.position(), time: recording.time(), changes: &lines, told: &told };
-    Output::new(global).one(&shown, Shown::text)?;
+        WhatIfResult { position: recording.position(), time: recording.time(), changes: &lines, told: &told };
+    Output::new(global).one(&shown, WhatIfResult::text)?;
     if told.fits { Ok(()) } else { Err(Failure::silent(Exit::NotPlaced)) }
 }
 
 /// Returns the changes of the file and the command line, without blank lines and comments.
 fn lines(args: &WhatIfArgs) -> Result<Vec<String>, Failure> {
-    let of_file = args.file.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let of_file = args.file.as_deref().map(file::read_text).transpose()?.unwrap_or_default();
     let all = of_file.lines().map(str::to_owned).chain(args.changes.iter().cloned());
     let says = |line: &String| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     Ok(all.filter(says).map(|line| line.trim().to_owned()).collect())
@@ -94,7 +95,9 @@ fn read_changes(lines: &[String], keys: &Keys, global: &Global) -> Result<Vec<(u
         match Change::read(line, &mut items) {
             Ok(change) => changes.extend(change.map(|change| (at, change))),
             Err(Unread::Words(why)) => return Err(Failure::usage(format!("{}: {why}", numbered(at, line)))),
-            Err(Unread::File(failure)) => return Err(failure.doing(format!("read {}", numbered(at, line)))),
+            Err(Unread::File(failure)) => {
+                return Err(failure.while_doing(format!("read {}", numbered(at, line))));
+            }
         }
     }
     Ok(changes)
@@ -105,18 +108,18 @@ fn numbered(at: usize, line: &str) -> String {
 }
 
 /// Returns the failure, with similar names as advice.
-fn not_done(no: NoAnswer, lines: &[String], recording: &Recording) -> Failure {
+fn no_answer_failure(no: NoAnswer, lines: &[String], recording: &Recording) -> Failure {
     let refusal = match no.why {
         Failed::Unusable(unusable) => return unusable.into(),
         Failed::Refused(refusal) => refusal,
     };
-    let known = near(&refusal, recording);
+    let known = similar_names(&refusal, recording);
     let failure = Failure::from(refusal).advise_some(known);
     let line = no.change.and_then(|at| Some((at, lines.get(at)?)));
-    line.map_or(failure.clone(), |(at, line)| failure.doing(format!("make {}", numbered(at, line))))
+    line.map_or(failure.clone(), |(at, line)| failure.while_doing(format!("apply {}", numbered(at, line))))
 }
 
-fn near(refusal: &Refusal, recording: &Recording) -> Option<String> {
+fn similar_names(refusal: &Refusal, recording: &Recording) -> Option<String> {
     let mut words = refusal.message.split_whitespace();
     let (what, name) = (words.next()?, words.next()?);
     let world = recording.world();
@@ -128,8 +131,8 @@ fn near(refusal: &Refusal, recording: &Recording) -> Option<String> {
     }
 }
 
-impl Shown<'_> {
-    fn text(&self, look: Look) -> String {
+impl WhatIfResult<'_> {
+    fn text(&self, look: RenderOptions) -> String {
         let Self { position, time, told, .. } = self;
         let mut parts = vec![format!("as of position {position}, {time}")];
         let mut add = |table: Table, empty: bool| {
@@ -145,7 +148,7 @@ impl Shown<'_> {
         let blocked = told.blocked.iter();
         parts.extend(blocked.map(|one| {
             format!(
-                "an evaluation of {} for {} would wait for room: {}",
+                "{} would keep waiting for room (evaluation: {}): {}",
                 one.of,
                 trigger(one.trigger),
                 one.reason
@@ -157,12 +160,12 @@ impl Shown<'_> {
 
     fn end(&self) -> String {
         let WhatIf { at_rest, ran_ms, fits, moves, .. } = self.told;
-        let ran = took(Duration::from_millis(*ran_ms));
+        let ran = precise_duration(Duration::from_millis(*ran_ms));
         let rest = if *at_rest { format!("at rest after {ran}") } else { format!("not at rest after {ran}") };
         match (moves.is_empty(), fits) {
             (true, true) => format!("nothing would change ({rest})"),
-            (false, true) => format!("all of it would find its place ({rest})"),
-            (_, false) => format!("not all of it would find its place ({rest})"),
+            (false, true) => format!("everything fits ({rest})"),
+            (_, false) => format!("not everything fits ({rest})"),
         }
     }
 }
@@ -181,11 +184,11 @@ fn moves(all: &[Move]) -> Table {
             Some(spot) => Cell::state(spot.state),
         };
         let cell = |spot: &Option<Spot>| {
-            Cell::maybe(spot.as_ref().and_then(|spot| spot.cell_id.as_ref().map(CellId::as_str)))
+            Cell::optional(spot.as_ref().and_then(|spot| spot.cell_id.as_ref().map(CellId::as_str)))
         };
         let why = one.after.as_ref().and_then(|spot| spot.why.clone());
-        let anyway = one.anyway.then(|| "without the changes, too".to_owned());
-        let restarted = replaced(one).then(|| "another container".to_owned());
+        let anyway = one.anyway.then(|| "also without the changes".to_owned());
+        let restarted = is_replaced(one).then(|| "new container".to_owned());
         let notes: Vec<String> = [why, restarted, anyway].into_iter().flatten().collect();
         table.row(vec![
             Cell::text(&one.what),
@@ -193,14 +196,14 @@ fn moves(all: &[Move]) -> Table {
             cell(&one.before),
             state(&one.after),
             cell(&one.after),
-            Cell::maybe((!notes.is_empty()).then(|| notes.join("; "))),
+            Cell::optional((!notes.is_empty()).then(|| notes.join("; "))),
         ]);
     }
     table
 }
 
 /// Returns `true` if the instance or task is on the same cell in another container.
-fn replaced(one: &Move) -> bool {
+fn is_replaced(one: &Move) -> bool {
     let both = one.before.as_ref().zip(one.after.as_ref());
     both.is_some_and(|(before, after)| {
         before.cell_id.is_some()
@@ -228,14 +231,14 @@ fn processes(all: &[Process]) -> Table {
         "START TAKES",
     ]);
     for one in all {
-        let millis = |time: u64| took(Duration::from_millis(time));
-        let source = if one.start_is_recorded { "" } else { " (not its own)" };
+        let millis = |time: u64| precise_duration(Duration::from_millis(time));
+        let source = if one.start_is_recorded { "" } else { " (estimated)" };
         table.row(vec![
             Cell::text(&one.process_guid),
             Cell::number(one.desired.1),
             Cell::number(one.running.0),
             Cell::number(one.running.1),
-            Cell::maybe(one.all_running_after_ms.map(millis)),
+            Cell::optional(one.all_running_after_ms.map(millis)),
             Cell::text(format!("{}{source}", millis(one.start_ms))),
         ]);
     }
@@ -248,11 +251,11 @@ fn unplaced(one: &Unplaced) -> String {
     let lacking: Vec<String> =
         lacking.map(|(reason, cells)| format!("{reason}: {}", count((*cells).into(), "cell"))).collect();
     let why = if lacking.is_empty() { String::new() } else { format!(" ({})", lacking.join(", ")) };
-    let anyway = if *anyway { ", without the changes, too" } else { "" };
-    format!("{what} would find no place: {error}{why}{anyway}")
+    let anyway = if *anyway { ", also without the changes" } else { "" };
+    format!("{what} would not be placed: {error}{why}{anyway}")
 }
 
 fn preempted(one: &Preempted) -> String {
-    let after = took(Duration::from_millis(one.after_ms));
-    format!("{} would be stopped after {after} for something more urgent", one.what)
+    let after = precise_duration(Duration::from_millis(one.after_ms));
+    format!("{} would be preempted after {after}", one.what)
 }

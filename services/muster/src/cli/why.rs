@@ -11,35 +11,36 @@ use serde::Serialize;
 
 use super::args::Global;
 use super::connect::connect;
-use super::describe::{sentence, sentences, who};
-use super::events::{Decided, decided, is_of, known_of};
+use super::describe::{actor, sentence, sentences};
+use super::events::{PositionedDecision, decisions_of, entries_about, event_concerns};
 use super::failure::Failure;
 use super::find;
-use super::missing::{self, Missing};
-use super::output::{Look, Output};
-use super::rows::{note, reached, state, task_note};
-use super::status::complaints;
+use super::missing::{self, PlacementGap};
+use super::output::{Output, RenderOptions};
+use super::rows::{addresses, note, state, task_note};
+use super::status::monitor_failures;
 use super::table::{Cell, Table};
-use super::words::{age, one_line, short};
+use super::words::{age, one_line, short_id};
 
 /// Maximum number of causes that are followed. Longer chains come from processes that crash repeatedly.
-const LONGEST: usize = 256;
+const MAX_CHAIN: usize = 256;
 /// Maximum number of steps that are shown. In longer chains, steps in the middle are left out.
-const SHOWN: usize = 12;
+const MAX_STEPS_SHOWN: usize = 12;
 
 /// Explanation of an instance or a task.
 #[derive(Clone, Debug, Serialize)]
-struct Why {
+struct WorkExplanation {
     #[serde(skip)]
     name: String,
     #[serde(flatten)]
     work: Work,
-    /// Reason that it has no cell. `None` if it does not wait for one.
-    missing: Option<Missing>,
-    /// Failure of the monitor of a starting instance. `None` for other work, and without a failure.
+    /// Reason that the work has no cell. `None` if the work does not wait for a cell.
+    missing: Option<PlacementGap>,
+    /// Failure of the monitor of a starting instance. `None` if the work is not a starting instance, or if
+    /// its monitor reports no failure.
     monitor: Option<String>,
     /// Decisions from the newest back to the first command.
-    chain: Vec<Decided>,
+    chain: Vec<PositionedDecision>,
 }
 
 /// The instance or task to explain.
@@ -52,9 +53,9 @@ enum Work {
 
 /// Chain of causes, as far as the loaded decisions contain them.
 struct Chain<'a> {
-    steps: Vec<&'a Decided>,
+    steps: Vec<&'a PositionedDecision>,
     /// First cause that is not among the loaded decisions.
-    elsewhere: Option<DecisionId>,
+    missing_cause: Option<DecisionId>,
 }
 
 pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
@@ -64,42 +65,48 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
 }
 
 /// Returns the explanation as text, for other views.
-pub(super) async fn told(client: &Client, id: &str, global: &Global, look: Look) -> Result<String, Failure> {
+pub(super) async fn explanation_text(
+    client: &Client,
+    id: &str,
+    global: &Global,
+    look: RenderOptions,
+) -> Result<String, Failure> {
     Ok(text(&explain(client, id, global).await?, look))
 }
 
-async fn explain(client: &Client, id: &str, global: &Global) -> Result<Why, Failure> {
+async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExplanation, Failure> {
     let (name, work, missing) = match find_task(client, id).await? {
         Some(row) => {
             find::whose(global, format!("task {id}"), row.domain.clone())?;
-            let missing = missing::of_task(client, &row).await?;
+            let missing = missing::for_task(client, &row).await?;
             (format!("task {id}"), Work::Task(Box::new(row)), missing)
         }
         None => {
             let (name, row) = find_instance(client, id).await?;
             find::whose(global, format!("instance {id}"), row.domain.clone())?;
-            let missing = missing::of_instance(client, &row).await?;
+            let missing = missing::for_instance(client, &row).await?;
             (name, Work::Instance(Box::new(row)), missing)
         }
     };
     let monitor = match &work {
         Work::Instance(row) if row.state == InstanceState::Claimed && !row.stopping => {
-            let mut says = complaints(client, std::slice::from_ref(&name)).await;
+            let mut says = monitor_failures(client, std::slice::from_ref(&name)).await;
             says.pop().map(|complaint| complaint.says)
         }
         Work::Instance(_) | Work::Task(_) => None,
     };
-    let mut all = decided(known_of(client, Some(&work.about())).await?);
+    let mut all = decisions_of(entries_about(client, Some(&work.about())).await?);
     // A cause may belong to another aggregate, such as a cell that was lost.
-    while let Some(id) = chain(&all, &work).elsewhere {
+    while let Some(id) = chain(&all, &work).missing_cause {
         let Some((position, decision)) = client.decision(id).await? else { break };
-        all.push(Decided { position, decision });
+        all.push(PositionedDecision { position, decision });
     }
     let chain = chain(&all, &work).steps.into_iter().cloned().collect();
-    Ok(Why { name, work, missing, monitor, chain })
+    Ok(WorkExplanation { name, work, missing, monitor, chain })
 }
 
-/// Returns the task with this guid. `None` if there is none: the id then names an instance.
+/// Returns the task with this guid. `None` if there is no such task, because the id may then name an
+/// instance.
 async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure> {
     let Ok(guid) = TaskGuid::new(id) else { return Ok(None) };
     match client.task(&guid).await {
@@ -112,9 +119,9 @@ async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure
 /// Returns the instance that the id names, and its display name.
 async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow), Failure> {
     let doing = |failure: Failure| {
-        let failure = failure.doing(format!("explain {id}"));
+        let failure = failure.while_doing(format!("explain {id}"));
         // An id with a slash is not a task guid.
-        if id.contains('/') { failure } else { failure.advise("or a task: see muster task list") }
+        if id.contains('/') { failure } else { failure.advise("for a task, see muster task list") }
     };
     let found = find::instance(client, id).await.map_err(doing)?;
     let row = found.rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
@@ -130,8 +137,8 @@ impl Work {
         }
     }
 
-    /// Returns `true` if a decision belongs to the same life of the aggregate.
-    fn is_of(&self, decided: &Decided) -> bool {
+    /// Returns `true` if a decision concerns this process or task since its last creation.
+    fn is_same_life(&self, decided: &PositionedDecision) -> bool {
         match (&decided.decision.aggregate, self) {
             (Aggregate::Process { guid, epoch, .. }, Self::Instance(row)) => {
                 *guid == row.process_guid && *epoch == row.epoch
@@ -152,16 +159,17 @@ impl Work {
         }
     }
 
-    /// Returns `true` if an event of such a decision concerns this work.
+    /// Returns `true` if an event concerns this work. The event must belong to a decision of the same life,
+    /// see [`Self::is_same_life`].
     fn has(&self, event: &Event) -> bool {
         match self {
-            Self::Instance(row) => is_of(event, row.index, Some(&row.definition_id)),
+            Self::Instance(row) => event_concerns(event, row.index, Some(&row.definition_id)),
             Self::Task(_) => true,
         }
     }
 
     /// Returns `true` if an event makes the work wait for placement.
-    fn begins_with(&self, event: &Event) -> bool {
+    fn is_start(&self, event: &Event) -> bool {
         match self {
             Self::Instance(_) => {
                 matches!(
@@ -182,44 +190,44 @@ impl Work {
     }
 }
 
-/// Returns the decisions from the newest one about the work back to the one that requested its placement, and
-/// then its causes.
-fn chain<'a>(all: &'a [Decided], work: &Work) -> Chain<'a> {
+/// Returns the decisions about the work, from the newest back to the one that requested its placement. The
+/// causes of that decision follow.
+fn chain<'a>(all: &'a [PositionedDecision], work: &Work) -> Chain<'a> {
     let mut steps = vec![];
-    for decided in all.iter().rev().filter(|decided| work.is_of(decided)) {
+    for decided in all.iter().rev().filter(|decided| work.is_same_life(decided)) {
         let mut of_it = decided.decision.events.iter().filter(|event| work.has(event)).peekable();
         if of_it.peek().is_none() {
             continue;
         }
         steps.push(decided);
-        if of_it.any(|event| work.begins_with(event)) {
+        if of_it.any(|event| work.is_start(event)) {
             break;
         }
     }
     let mut cause = steps.last().and_then(|made| made.decision.cause);
     while let Some(id) = cause {
         let Some(found) = all.iter().find(|decided| decided.decision.id == id) else {
-            return Chain { steps, elsewhere: Some(id) };
+            return Chain { steps, missing_cause: Some(id) };
         };
-        if steps.len() >= LONGEST {
+        if steps.len() >= MAX_CHAIN {
             break;
         }
         steps.push(found);
         cause = found.decision.cause;
     }
-    Chain { steps, elsewhere: None }
+    Chain { steps, missing_cause: None }
 }
 
-fn text(why: &Why, look: Look) -> String {
+fn text(why: &WorkExplanation, look: RenderOptions) -> String {
     let mut lines = vec![format!("{} is {}", why.name, why.work.head(look))];
-    lines.extend(why.missing.as_ref().map(Missing::sentence));
+    lines.extend(why.missing.as_ref().map(PlacementGap::sentence));
     lines.extend(why.monitor.as_ref().map(|says| format!("it is not healthy yet: {}", one_line(says))));
-    let left_out = why.chain.len().saturating_sub(SHOWN);
+    let left_out = why.chain.len().saturating_sub(MAX_STEPS_SHOWN);
     for (at, decided) in why.chain.iter().enumerate() {
         let from_end = why.chain.len() - at;
-        if left_out > 0 && at >= SHOWN / 2 && from_end > SHOWN / 2 {
-            if at == SHOWN / 2 {
-                lines.push(format!("... {left_out} steps more"));
+        if left_out > 0 && at >= MAX_STEPS_SHOWN / 2 && from_end > MAX_STEPS_SHOWN / 2 {
+            if at == MAX_STEPS_SHOWN / 2 {
+                lines.push(format!("... {left_out} more steps"));
             }
             continue;
         }
@@ -231,13 +239,13 @@ fn text(why: &Why, look: Look) -> String {
 
 impl Work {
     /// Formats the state, the cell, the address, the age and the note.
-    fn head(&self, look: Look) -> String {
+    fn head(&self, look: RenderOptions) -> String {
         let (state, cell, container, address, since, note) = match self {
             Self::Instance(row) => (
                 state(row),
                 &row.cell_id,
                 &row.instance_guid,
-                reached(row),
+                addresses(row),
                 row.since,
                 note(row, look)
                     .filter(|_| matches!(row.state, InstanceState::Unclaimed | InstanceState::Crashed)),
@@ -248,7 +256,7 @@ impl Work {
         };
         let mut head = state;
         if let (Some(cell), Some(guid)) = (cell, container) {
-            head.push_str(&format!(" on {cell} (container {})", short(guid, look.full_ids)));
+            head.push_str(&format!(" on {cell} (container {})", short_id(guid, look.full_ids)));
         }
         if let Some(address) = address {
             head.push_str(&format!(" at {address}"));
@@ -262,7 +270,7 @@ impl Work {
 }
 
 /// Formats a step: its events, its time and actor, and the explanation of a placement.
-fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> String {
+fn step(decided: &PositionedDecision, of: Option<(&ProcessGuid, u32)>, look: RenderOptions) -> String {
     let decision = &decided.decision;
     let events = events_of_index(decision, of);
     let sentences: Vec<String> = if events.is_empty() {
@@ -273,28 +281,28 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
     let mut lines: Vec<String> = sentences.iter().map(|sentence| format!("because  {sentence}")).collect();
     lines.push(format!("         {}", stamp(decided)));
     for event in events {
-        if let Some((explanation, placed)) = explanation_of(event) {
-            lines.push(explained(explanation, placed, "         "));
+        if let Some((explanation, placed)) = placement_explanation(event) {
+            lines.push(placement_text(explanation, placed, "         "));
         }
     }
     lines.join("\n")
 }
 
 /// Formats the time, the position, the actor and the reason of a decision.
-pub(crate) fn stamp(decided: &Decided) -> String {
-    let Decided { position, decision } = decided;
-    let mut stamp = format!("{} at position {position}, by {}", decision.at, who(&decision.actor));
+pub(crate) fn stamp(decided: &PositionedDecision) -> String {
+    let PositionedDecision { position, decision } = decided;
+    let mut stamp = format!("{} at position {position}, by {}", decision.at, actor(&decision.actor));
     if let Some(request) = &decision.request_id {
         stamp.push_str(&format!(", request {request}"));
     }
     if let Some(reason) = &decision.reason {
-        stamp.push_str(&format!(", who said \"{}\"", one_line(reason)));
+        stamp.push_str(&format!(", reason \"{}\"", one_line(reason)));
     }
     stamp
 }
 
-/// Returns the relevant events of a decision. For the given process, these are the events of the index and of
-/// the process as a whole; for other aggregates, all events.
+/// Returns the relevant events of a decision. If the decision is about the given process, these are the
+/// events of the given index and those of the process as a whole. Otherwise all events are relevant.
 fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
     let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
@@ -310,7 +318,7 @@ fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) 
                 | Event::Cell(_)
                 | Event::Cluster(_) => false,
             };
-            of_all || is_of(event, index, None)
+            of_all || event_concerns(event, index, None)
         }
         (_, Some(_) | None) => true,
     };
@@ -318,7 +326,7 @@ fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) 
 }
 
 /// Returns the explanation of a placement, and `true` if a cell was found.
-fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
+fn placement_explanation(event: &Event) -> Option<(&Explanation, bool)> {
     match event {
         Event::Actual(actual::Event::Claimed { placement, .. }) => {
             placement.as_deref().map(|why| (why, true))
@@ -344,8 +352,8 @@ fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
     }
 }
 
-/// Formats the candidates of an auction, the best first, and the reasons for which cells were passed over.
-fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
+/// Formats the candidates of an auction, the best first. Cells that were passed over are counted by reason.
+fn placement_text(explanation: &Explanation, placed: bool, indent: &str) -> String {
     let mut lines = vec![];
     if !explanation.best.is_empty() {
         // These columns are left out unless the work has spread or affinity rules.
@@ -373,14 +381,14 @@ fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
     let passed: Vec<String> =
         explanation.passed_over.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let passed = if passed.is_empty() { "none".to_owned() } else { passed.join(", ") };
-    lines.push(format!("{indent}of {} cells passed over: {passed}", explanation.cells));
+    lines.push(format!("{indent}cells passed over (of {}): {passed}", explanation.cells));
     lines.join("\n")
 }
 
 /// Returns the decisions of an evaluation that placed work or failed to place it. An evaluation is open from
 /// the decision that creates it until one that ends it.
-pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decided> {
-    let speaks = |decided: &Decided, so: fn(&evaluation::Event) -> bool| {
+pub(crate) fn placements(all: &[PositionedDecision], evaluation: EvaluationId) -> Vec<PositionedDecision> {
+    let speaks = |decided: &PositionedDecision, so: fn(&evaluation::Event) -> bool| {
         decided.decision.events.iter().any(|event| match event {
             Event::Evaluation(event) => event.evaluation(decided.decision.id) == evaluation && so(event),
             Event::Desired(_)
@@ -395,26 +403,28 @@ pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decid
             | Event::Cluster(_) => false,
         })
     };
-    let made =
-        |decided: &Decided| speaks(decided, |event| matches!(event, evaluation::Event::Created { .. }));
+    let made = |decided: &PositionedDecision| {
+        speaks(decided, |event| matches!(event, evaluation::Event::Created { .. }))
+    };
     let Some(made) = all.iter().position(made) else { return vec![] };
-    let of_it = |decided: &&Decided| decided.decision.aggregate == all[made].decision.aggregate;
+    let of_it = |decided: &&PositionedDecision| decided.decision.aggregate == all[made].decision.aggregate;
     let later = || all[made + 1..].iter().filter(of_it);
-    let end = later().position(|decided| speaks(decided, evaluation::Event::ends));
+    let end = later().position(|decided| speaks(decided, evaluation::Event::ends_evaluation));
     let placed = later().take(end.map_or(usize::MAX, |end| end + 1));
-    let explained =
-        |decided: &&Decided| decided.decision.events.iter().any(|event| explanation_of(event).is_some());
+    let explained = |decided: &&PositionedDecision| {
+        decided.decision.events.iter().any(|event| placement_explanation(event).is_some())
+    };
     placed.filter(explained).cloned().collect()
 }
 
 /// Formats the decisions of an evaluation.
-pub(crate) fn describe(decided: &[Decided], look: Look) -> String {
+pub(crate) fn describe(decided: &[PositionedDecision], look: RenderOptions) -> String {
     decided.iter().map(|decided| step(decided, None, look)).collect::<Vec<_>>().join("\n\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use schemas::actual::Unclaimed;
+    use schemas::actual::UnclaimReason;
     use schemas::container::{Epoch, NetInfo};
     use schemas::definition::DesiredLrpUpdate;
     use schemas::desired;
@@ -424,13 +434,14 @@ mod tests {
 
     use super::*;
     use crate::cli::describe::tests::{client, container, decision, id};
-    use crate::cli::rows::tests::{of_definition, running};
+    use crate::cli::rows::tests::{running, with_definition};
 
-    const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
+    const LOOK: RenderOptions =
+        RenderOptions { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
 
-    fn at(position: u64, cause: Option<u64>, mut decision: Decision) -> Decided {
+    fn at(position: u64, cause: Option<u64>, mut decision: Decision) -> PositionedDecision {
         decision.cause = cause.map(|number| DecisionId(id(number.into())));
-        Decided { position: Position(position), decision }
+        PositionedDecision { position: Position(position), decision }
     }
 
     fn placement() -> Box<Explanation> {
@@ -452,7 +463,7 @@ mod tests {
         })
     }
 
-    fn of(definition: &str, indices: Indices) -> Places {
+    fn example_places(definition: &str, indices: Indices) -> Places {
         Places { indices, definition_id: DefinitionId::new(definition).unwrap() }
     }
 
@@ -460,9 +471,9 @@ mod tests {
         Place::new(0, DefinitionId::new("web").unwrap())
     }
 
-    fn story() -> Vec<Decided> {
+    fn story() -> Vec<PositionedDecision> {
         let scaled = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
-        let created = actual::Event::Created { places: of("web", Indices::below(2)) };
+        let created = actual::Event::Created { places: example_places("web", Indices::below(2)) };
         let claimed = |number, cell: &str| {
             Event::Actual(actual::Event::Claimed {
                 place: first(),
@@ -476,7 +487,7 @@ mod tests {
             net: NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() },
             isolation: schemas::isolation::Isolation::NONE,
         };
-        let lost = actual::Event::Unclaimed { places: first().into(), cause: Unclaimed::CellLost };
+        let lost = actual::Event::Unclaimed { places: first().into(), cause: UnclaimReason::CellLost };
         let mut desire = decision(
             1,
             client(),
@@ -513,28 +524,28 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_leads_back_over_other_things() {
+    fn chain_follows_causes_across_aggregates() {
         let all = story();
         let positions =
             |chain: &Chain<'_>| chain.steps.iter().map(|step| step.position.0).collect::<Vec<_>>();
         assert_eq!(positions(&chain(&all, &work(instance()))), [9, 8, 6, 5]);
-        let only_of_process: Vec<Decided> =
+        let only_of_process: Vec<PositionedDecision> =
             all.iter().filter(|decided| decided.position.0 != 5).cloned().collect();
         let part = chain(&only_of_process, &work(instance()));
-        assert_eq!((positions(&part), part.elsewhere), (vec![9, 8, 6], Some(DecisionId(id(3)))));
-        let before: Vec<Decided> = all.into_iter().take(2).collect();
+        assert_eq!((positions(&part), part.missing_cause), (vec![9, 8, 6], Some(DecisionId(id(3)))));
+        let before: Vec<PositionedDecision> = all.into_iter().take(2).collect();
         assert_eq!(positions(&chain(&before, &work(instance()))), [3, 2]);
     }
 
     #[test]
-    fn what_was_stopped_is_explained_by_who_stopped_it() {
+    fn stopped_instance_is_explained_by_its_stop() {
         let mut all = story();
         all.truncate(2);
         let stop = |cause| Event::Actual(actual::Event::StopRequested { places: first().into(), cause });
         let gone = |cause| Event::Actual(actual::Event::Removed { places: first().into(), cause });
         let again = actual::Event::Created { places: first().into() };
-        all.push(at(4, None, decision(7, client(), vec![stop(actual::Ended::Retired)])));
-        let made = vec![gone(actual::Ended::Stopped), Event::Actual(again)];
+        all.push(at(4, None, decision(7, client(), vec![stop(actual::StopReason::Retired)])));
+        let made = vec![gone(actual::StopReason::Stopped), Event::Actual(again)];
         all.push(at(5, Some(7), decision(8, client(), made)));
         let positions: Vec<u64> =
             chain(&all, &work(instance())).steps.iter().map(|step| step.position.0).collect();
@@ -542,21 +553,21 @@ mod tests {
     }
 
     #[test]
-    fn what_took_the_place_of_another_definition_is_explained_by_its_own_decisions() {
+    fn instance_is_explained_by_decisions_of_its_own_definition() {
         let mut all = story();
-        let gone = actual::Event::Removed { places: first().into(), cause: actual::Ended::Replaced };
-        let made = actual::Event::Created { places: of("v2", Indices::from(0)) };
+        let gone = actual::Event::Removed { places: first().into(), cause: actual::StopReason::Replaced };
+        let made = actual::Event::Created { places: example_places("v2", Indices::from(0)) };
         all.push(at(10, None, decision(7, client(), vec![Event::Actual(made)])));
         all.push(at(11, Some(7), decision(8, client(), vec![Event::Actual(gone)])));
         let positions = |row: InstanceRow| {
             chain(&all, &work(row)).steps.iter().map(|step| step.position.0).collect::<Vec<_>>()
         };
-        assert_eq!(positions(of_definition("v2", instance())), [10]);
+        assert_eq!(positions(with_definition("v2", instance())), [10]);
         assert_eq!(positions(instance()), [11, 9, 8, 6, 5]);
     }
 
     #[test]
-    fn an_evaluation_leads_to_what_was_placed_while_it_was_open() {
+    fn evaluation_lists_placements_while_open() {
         let event = Event::Evaluation;
         let claimed = |number| {
             let placement = Some(placement());
@@ -567,7 +578,7 @@ mod tests {
             vec![event(evaluation::Event::Created {
                 number: 0,
                 trigger: evaluation::Trigger::Desire,
-                begin: evaluation::Begin::Pending,
+                begin: evaluation::InitialStatus::Pending,
                 previous: None,
             })],
             vec![claimed(1)],
@@ -584,7 +595,7 @@ mod tests {
             ],
             vec![claimed(3)],
         ];
-        let decided: Vec<Decided> = (1..)
+        let decided: Vec<PositionedDecision> = (1..)
             .zip(decisions)
             .map(|(number, events)| at(number, None, decision(number, client(), events)))
             .collect();
@@ -593,10 +604,16 @@ mod tests {
     }
 
     #[test]
-    fn a_placement_is_explained() {
-        let before: Vec<Decided> = story().into_iter().take(2).collect();
+    fn explanation_text_shows_placement() {
+        let before: Vec<PositionedDecision> = story().into_iter().take(2).collect();
         let chain = chain(&before, &work(instance())).steps.into_iter().cloned().collect();
-        let why = Why { name: "web/0".into(), work: work(instance()), missing: None, monitor: None, chain };
+        let why = WorkExplanation {
+            name: "web/0".into(),
+            work: work(instance()),
+            missing: None,
+            monitor: None,
+            chain,
+        };
         let text = text(&why, LOOK);
         assert_eq!(
             text,
@@ -607,11 +624,11 @@ mod tests {
              CELL   ZONE   IN ZONE   ON CELL    USED\n         \
              c2     z1           0         0   12.5%   chosen\n         \
              c3     z1           0         0   25.0%\n         \
-             of 4 cells passed over: 2 memory\n\
+             cells passed over (of 4): 2 memory\n\
              \n\
              because  web: 2 instances desired\n\
-             because  web/0-1: created, to be placed\n         \
-             1970-01-01T00:00:01.000Z at position 2, by client shop/ada, who said \"launch\""
+             because  web/0-1: created, waiting for placement\n         \
+             1970-01-01T00:00:01.000Z at position 2, by client shop/ada, reason \"launch\""
         );
     }
 }

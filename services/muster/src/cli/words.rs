@@ -9,15 +9,15 @@ use schemas::Timestamp;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 /// Number of characters of a shortened id.
-const SHORT: usize = 8;
+const SHORT_ID_LEN: usize = 8;
 
 /// Formats the time since `then` in its largest unit: `3s`, `12m`, `4h`, `9d`.
 pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
-    span(now.since(then))
+    duration_text(now.since(then))
 }
 
 /// Formats a duration in its largest unit.
-pub(crate) fn span(length: Duration) -> String {
+pub(crate) fn duration_text(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -28,7 +28,7 @@ pub(crate) fn span(length: Duration) -> String {
 }
 
 /// Formats a duration in milliseconds if it is short: `48ms`, `1.250s`; otherwise in seconds: `2m 5s`.
-pub(crate) fn took(length: Duration) -> String {
+pub(crate) fn precise_duration(length: Duration) -> String {
     match length.as_millis() {
         millis @ 0..1_000 => format!("{millis}ms"),
         millis @ 1_000..60_000 => format!("{}.{:03}s", millis / 1_000, millis % 1_000),
@@ -38,14 +38,14 @@ pub(crate) fn took(length: Duration) -> String {
 
 /// Formats the time until `then`: `in 40s`, or `due`.
 pub(crate) fn until(now: Timestamp, then: Timestamp) -> String {
-    if then <= now { "due".to_owned() } else { format!("in {}", span(then.since(now))) }
+    if then <= now { "due".to_owned() } else { format!("in {}", duration_text(then.since(now))) }
 }
 
 /// Returns the end of an id, or all of it if `full`. Ids of the same minute have the same beginning, which is
 /// their time.
-pub(crate) fn short(id: &impl ToString, full: bool) -> String {
+pub(crate) fn short_id(id: &impl ToString, full: bool) -> String {
     let id = id.to_string();
-    if full { id } else { id[id.len().saturating_sub(SHORT)..].to_owned() }
+    if full { id } else { id[id.len().saturating_sub(SHORT_ID_LEN)..].to_owned() }
 }
 
 /// Returns the time of day in UTC, such as `14:00:05`.
@@ -78,23 +78,23 @@ fn tenths(tenths: u64, unit: char) -> String {
 
 /// Escapes text of programs and clients for one line on a terminal.
 pub(crate) fn one_line(text: &str) -> String {
-    escaped(text.trim_end(), "", |c| c.escape_default().to_string())
+    escape_controls(text.trim_end(), "", |c| c.escape_default().to_string())
 }
 
 /// Escapes text of programs and clients for a terminal. Line ends and tabs are kept.
-pub(crate) fn visible(text: &str) -> String {
-    escaped(text, "\n\t", |c| c.escape_default().to_string())
+pub(crate) fn escape_text(text: &str) -> String {
+    escape_controls(text, "\n\t", |c| c.escape_default().to_string())
 }
 
 /// Escapes JSON for a terminal, without changing its meaning.
-pub(crate) fn visible_json(json: &str) -> String {
+pub(crate) fn escape_json(json: &str) -> String {
     let units = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
-    escaped(json, "\n", units)
+    escape_controls(json, "\n", units)
 }
 
 /// Escapes every character that a terminal acts on, except those in `but`. These are control characters,
 /// including C1, and format characters, which can change the order in which text is displayed.
-fn escaped(text: &str, but: &str, escape: impl Fn(char) -> String) -> String {
+fn escape_controls(text: &str, but: &str, escape: impl Fn(char) -> String) -> String {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
     let acts = |c| [Control, Format, LineSeparator, ParagraphSeparator].contains(&get_general_category(c));
     let mut safe = String::with_capacity(text.len());
@@ -112,32 +112,32 @@ pub(crate) fn count(number: u64, what: &str) -> String {
 /// Error for an invalid value: its kind, the value, and the valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {what} {value:?}: expected {expected}")]
-pub(crate) struct Invalid {
+pub(crate) struct InvalidValue {
     what: &'static str,
     value: String,
     expected: String,
 }
 
-impl Invalid {
+impl InvalidValue {
     pub(crate) fn new(what: &'static str, value: &str, expected: impl Into<String>) -> Self {
         Self { what, value: value.to_owned(), expected: expected.into() }
     }
 }
 
 /// Returns a parser for numbers within bounds.
-pub(crate) fn number<N>(within: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, Invalid> + Clone
+pub(crate) fn number<N>(within: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, InvalidValue> + Clone
 where
     N: FromStr + PartialOrd + Display + Copy,
 {
     move |text| {
         let read = text.parse().ok().filter(|number| within.contains(number));
         let expected = || format!("{} to {}", within.start(), within.end());
-        read.ok_or_else(|| Invalid::new("number", text, expected()))
+        read.ok_or_else(|| InvalidValue::new("number", text, expected()))
     }
 }
 
 /// Parses a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`; a number without a unit is in seconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, Invalid> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, InvalidValue> {
     let text = text.trim();
     let read = match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -145,7 +145,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     };
     // The log stores durations in milliseconds as `u64`.
     read.filter(|length| u64::try_from(length.as_millis()).is_ok())
-        .ok_or_else(|| Invalid::new("duration", text, "e.g. 500ms, 30s, 5m, 1h30m or 7d"))
+        .ok_or_else(|| InvalidValue::new("duration", text, "e.g. 500ms, 30s, 5m, 1h30m or 7d"))
 }
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_have_one_unit() {
+    fn ages_are_formatted_in_one_unit() {
         let now = Timestamp::from_millis(1_000_000_000);
         let age = |seconds| age(now, now - Duration::from_secs(seconds));
         assert_eq!([0, 119, 120, 7_199, 7_200, 172_800].map(age), ["0s", "119s", "2m", "119m", "2h", "2d"]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read() {
+    fn parse_duration_accepts_units_and_rejects_invalid_text() {
         let read = |text| parse_duration(text).map(|length| length.as_millis());
         let good = [
             ("90", 90_000),
@@ -188,20 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn small_texts() {
+    fn short_texts_are_formatted_and_escaped() {
         assert_eq!([0, 512, 1_024, 1_536, 1_048_576].map(mebibytes), ["0M", "512M", "1G", "1.5G", "1T"]);
         assert_eq!(one_line("a\nb\u{1b}[31mc\n"), "a\\nb\\u{1b}[31mc");
         let hostile = "a\u{1b}]0;t\u{7}\tb\u{9b}2J\u{202e}c\u{2028}\u{e0041}\r\né";
         let shown = "a\\u{1b}]0;t\\u{7}\tb\\u{9b}2J\\u{202e}c\\u{2028}\\u{e0041}\\r\né";
-        assert_eq!(visible(hostile), shown);
+        assert_eq!(escape_text(hostile), shown);
         let json = serde_json::to_string(hostile).unwrap();
-        let safe = visible_json(&json);
+        let safe = escape_json(&json);
         assert!(safe.is_ascii() || safe.replace('é', "").is_ascii(), "{safe}");
         assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
-        assert_eq!(short(&"00000000-0000-7000-8000-0000deadbeef", false), "deadbeef");
-        assert_eq!(short(&"c1", false), "c1");
+        assert_eq!(short_id(&"00000000-0000-7000-8000-0000deadbeef", false), "deadbeef");
+        assert_eq!(short_id(&"c1", false), "c1");
         assert_eq!(
-            [0, 999, 1_050, 59_999, 125_900, 7_260_000].map(|millis| took(Duration::from_millis(millis))),
+            [0, 999, 1_050, 59_999, 125_900, 7_260_000]
+                .map(|millis| precise_duration(Duration::from_millis(millis))),
             ["0ms", "999ms", "1.050s", "59.999s", "2m 5s", "2h 1m"]
         );
         assert_eq!((count(1, "cell"), count(2, "cell")), ("1 cell".into(), "2 cells".into()));

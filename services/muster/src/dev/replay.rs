@@ -10,14 +10,14 @@ use schemas::bus::Inbox;
 use schemas::names::ServiceId;
 use tokio_util::sync::CancellationToken;
 
-use super::{CELLS, Data, Projected, clear, client, failed, ready, serve};
+use super::{CELLS_FOLDER, Data, TableProjector, clear, client, failed, serve, wait_until_ready};
 use crate::archive::import;
 use crate::cli::failure::Failure;
 use crate::cli::output::note;
 use crate::error::{ServiceError, chain};
-use crate::local::{Local, Own, Roles, end_leftovers};
+use crate::local::{Local, LocalConfig, RoleBus, end_leftovers};
 use crate::wire::past::Cache;
-use crate::wire::watching::Watching;
+use crate::wire::watching::MetricsRegistry;
 
 /// Shows the content of an export until it is stopped.
 ///
@@ -27,14 +27,14 @@ pub(super) async fn run(
     file: &Path,
     data: Data,
     socket: Option<PathBuf>,
-    watching: Watching,
+    watching: MetricsRegistry,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     // An invalid export is reported before anything is created.
-    let manifest = import::check(file)?;
-    let folder = data.own()?;
+    let manifest = import::validate(file)?;
+    let folder = data.open()?;
     if matches!(data, Data::Scratch(_)) {
-        end_leftovers(&folder.path().join(CELLS)).await?;
+        end_leftovers(&folder.path().join(CELLS_FOLDER)).await?;
         clear(&folder)?;
     }
     let journal = Sqlite::open_in(folder.clone()).await.map_err(|error| failed(chain(&error)))?;
@@ -44,7 +44,7 @@ pub(super) async fn run(
         imported = import::import(&journal, file, &manifest, true) => imported,
     };
     if shown.is_ok() && !stop.is_cancelled() {
-        note(&format!("paused: cluster {} as it was at position {}", manifest.cluster, manifest.to));
+        note(&format!("showing cluster {} at position {}", manifest.cluster, manifest.to));
         shown = show(&journal, &folder, socket, watching, &stop).await;
     }
     journal.close().await;
@@ -56,25 +56,29 @@ async fn show(
     journal: &Journal,
     folder: &Folder,
     socket: Option<PathBuf>,
-    watching: Watching,
+    watching: MetricsRegistry,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let bus = InProcess::new();
-    let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET)))?;
+    let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET_FILE)))?;
     let service = ServiceId::new("paused").map_err(ServiceError::from)?;
     let bbs = bus.bus(&Inbox::Bbs(service)).map_err(ServiceError::from)?;
     let asks = client(&bus)?;
-    let tables = Projected::start(journal, folder, &watching);
-    let cache = Some(Cache::usual(folder.path().join(super::PAST)));
-    let mut local = Local::show(journal, bbs, Own { cache, watching, ..Own::default() })?;
+    let tables = TableProjector::start(journal, folder, &watching);
+    let cache = Some(Cache::with_default_spacing(folder.path().join(super::SNAPSHOTS_FOLDER)));
+    let mut local =
+        Local::start_read_only(journal, bbs, LocalConfig { cache, watching, ..LocalConfig::default() })?;
     let result = tokio::select! {
         () = stop.cancelled() => Ok(()),
         why = local.failed() => Err(why.into()),
-        why = ready(&asks) => why,
+        why = wait_until_ready(&asks) => why,
     };
     if result.is_ok() && !stop.is_cancelled() {
-        note("nothing is decided, placed or run: only questions are answered");
-        note(&format!("ask it in another terminal, as muster status; socket {}", socket.path().display()));
+        note("read-only: queries are answered, but nothing is decided, placed or run");
+        note(&format!(
+            "query it from another terminal, for example with muster status; socket {}",
+            socket.path().display()
+        ));
     }
     let result = match result {
         Ok(()) => tokio::select! {

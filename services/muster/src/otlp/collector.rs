@@ -6,18 +6,18 @@ use std::time::Duration;
 use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::{Value, json};
 
-use super::span::text;
-use crate::cli::words::{Invalid, count, one_line};
+use super::span::string_attribute;
+use crate::cli::words::{InvalidValue, count, one_line};
 use crate::error::chain;
 
 /// Maximum number of spans per request.
-pub(crate) const BATCH: usize = 512;
+pub(crate) const MAX_BATCH: usize = 512;
 /// Default timeout of a request to a collector.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of bytes read from a response.
-const ANSWER: usize = 16 * 1_024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1_024;
 /// Maximum number of characters shown of a response.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Address of a trace collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,22 +28,22 @@ impl Collector {
     ///
     /// # Errors
     /// The text is not an HTTP or HTTPS URL.
-    pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
-        let expected = "http:// or https:// with a host, as http://127.0.0.1:4318";
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let expected = "http:// or https:// with a host, such as http://127.0.0.1:4318";
         let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let mut url = url.ok_or_else(|| Invalid::new("address of a collector", text, expected))?;
+        let mut url = url.ok_or_else(|| InvalidValue::new("collector URL", text, expected))?;
         if url.path() == "/" {
             url.set_path("/v1/traces");
         }
         Ok(Self(url))
     }
 
-    /// Sends at most [`BATCH`] spans in one request.
-    pub(crate) async fn take(&self, http: &Client, spans: &[Value]) -> Result<(), Untaken> {
+    /// Sends at most [`MAX_BATCH`] spans in one request.
+    pub(crate) async fn send(&self, http: &Client, spans: &[Value]) -> Result<(), SendError> {
         let body = request(spans).to_string();
         let call = http.post(self.0.clone()).header("content-type", "application/json").body(body);
-        let answer = call.send().await.map_err(|error| Untaken::Silent(chain(&error.without_url())))?;
-        taken(answer).await
+        let answer = call.send().await.map_err(|error| SendError::NoAnswer(chain(&error.without_url())))?;
+        check_response(answer).await
     }
 }
 
@@ -60,15 +60,15 @@ impl fmt::Display for Collector {
 
 /// Reason why a collector did not accept all spans.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Untaken {
+pub(crate) enum SendError {
     /// The collector does not answer.
-    #[error("it doesn't answer: {0}")]
-    Silent(String),
+    #[error("no answer: {0}")]
+    NoAnswer(String),
     /// The collector answered with an error status.
-    #[error("it answered {0}{1}")]
+    #[error("status {0}{1}")]
     Answered(StatusCode, String),
     /// The collector rejected some of the spans.
-    #[error("it rejected {}: {why}", count(*.spans, "span"))]
+    #[error("rejected {}: {why}", count(*.spans, "span"))]
     Rejected {
         /// Number of rejected spans.
         spans: u64,
@@ -76,12 +76,12 @@ pub(crate) enum Untaken {
     },
 }
 
-impl Untaken {
+impl SendError {
     /// Returns `true` if a retry of the same spans may succeed (OpenTelemetry Protocol Specification,
     /// "Failures").
-    pub(crate) const fn passes(&self) -> bool {
+    pub(crate) const fn is_retryable(&self) -> bool {
         match self {
-            Self::Silent(_) => true,
+            Self::NoAnswer(_) => true,
             Self::Answered(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
             Self::Rejected { .. } => false,
         }
@@ -89,22 +89,22 @@ impl Untaken {
 }
 
 /// Returns an error unless the collector accepted the whole batch.
-async fn taken(answer: Response) -> Result<(), Untaken> {
+async fn check_response(answer: Response) -> Result<(), SendError> {
     let status = answer.status();
-    let said = said(answer).await;
+    let said = read_body(answer).await;
     if !status.is_success() {
-        let shown: String = one_line(&String::from_utf8_lossy(&said)).chars().take(SHOWN).collect();
+        let shown: String = one_line(&String::from_utf8_lossy(&said)).chars().take(MAX_SHOWN_CHARS).collect();
         let shown = if shown.is_empty() { shown } else { format!(": {shown}") };
-        return Err(Untaken::Answered(status, shown));
+        return Err(SendError::Answered(status, shown));
     }
-    rejected(&said).map_or(Ok(()), Err)
+    rejected_spans(&said).map_or(Ok(()), Err)
 }
 
-/// Returns the start of the response body. A read error only shortens it, because the status is known
-/// already.
-async fn said(mut answer: Response) -> Vec<u8> {
+/// Returns the start of the response body. If reading fails, the body is only shorter: the status is already
+/// known.
+async fn read_body(mut answer: Response) -> Vec<u8> {
     let mut said = vec![];
-    while said.len() < ANSWER {
+    while said.len() < MAX_RESPONSE_BYTES {
         match answer.chunk().await {
             Ok(Some(bytes)) => said.extend_from_slice(&bytes),
             Ok(None) | Err(_) => break,
@@ -114,21 +114,21 @@ async fn said(mut answer: Response) -> Vec<u8> {
 }
 
 /// Returns the rejected part of a batch, if the response reports one.
-fn rejected(said: &[u8]) -> Option<Untaken> {
+fn rejected_spans(said: &[u8]) -> Option<SendError> {
     let said: Value = serde_json::from_slice(said).ok()?;
     let partial = &said["partialSuccess"];
     // The JSON encoding of protocol buffers represents 64-bit integers as text, but some collectors send
     // numbers.
     let spans = &partial["rejectedSpans"];
     let rejected = spans.as_u64().or_else(|| spans.as_str()?.parse().ok()).filter(|count| *count > 0)?;
-    let why = one_line(partial["errorMessage"].as_str().unwrap_or("it doesn't say why"));
-    Some(Untaken::Rejected { spans: rejected, why })
+    let why = one_line(partial["errorMessage"].as_str().unwrap_or("no reason given"));
+    Some(SendError::Rejected { spans: rejected, why })
 }
 
 /// Returns the body of a request with these spans.
 fn request(spans: &[Value]) -> Value {
     json!({"resourceSpans": [{
-        "resource": {"attributes": [text("service.name", "muster")]},
+        "resource": {"attributes": [string_attribute("service.name", "muster")]},
         "scopeSpans": [{
             "scope": {"name": "muster", "version": env!("CARGO_PKG_VERSION")},
             "spans": spans,
@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn partial_rejection_is_reported() {
-        let told = |text: &str| rejected(text.as_bytes()).map(|why| why.to_string());
+        let told = |text: &str| rejected_spans(text.as_bytes()).map(|why| why.to_string());
         let some = r#"{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}}"#;
-        assert_eq!(told(some).as_deref(), Some("it rejected 2 spans: too old"));
+        assert_eq!(told(some).as_deref(), Some("rejected 2 spans: too old"));
         assert_eq!(
             told(r#"{"partialSuccess": {"rejectedSpans": 1}}"#).as_deref(),
-            Some("it rejected 1 span: it doesn't say why")
+            Some("rejected 1 span: no reason given")
         );
         for fine in
             ["", "ok", "{}", r#"{"partialSuccess": {}}"#, r#"{"partialSuccess": {"rejectedSpans": "0"}}"#]
@@ -170,12 +170,17 @@ mod tests {
 
     #[test]
     fn only_transient_errors_are_retryable() {
-        let answered = |status: u16| Untaken::Answered(StatusCode::from_u16(status).unwrap(), String::new());
-        assert!(Untaken::Silent(String::new()).passes() && answered(503).passes() && answered(429).passes());
+        let answered =
+            |status: u16| SendError::Answered(StatusCode::from_u16(status).unwrap(), String::new());
         assert!(
-            !answered(400).passes()
-                && !answered(500).passes()
-                && !Untaken::Rejected { spans: 1, why: String::new() }.passes()
+            SendError::NoAnswer(String::new()).is_retryable()
+                && answered(503).is_retryable()
+                && answered(429).is_retryable()
+        );
+        assert!(
+            !answered(400).is_retryable()
+                && !answered(500).is_retryable()
+                && !SendError::Rejected { spans: 1, why: String::new() }.is_retryable()
         );
     }
 }

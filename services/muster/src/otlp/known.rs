@@ -15,7 +15,7 @@ pub(crate) struct Parent {
 
 impl Parent {
     /// Parses a `traceparent` (W3C Trace Context, "traceparent Header"). Returns `None` if it names no span.
-    fn of(traceparent: &str) -> Option<Self> {
+    fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.split('-').skip(1);
         let mut hex = |length: usize| {
             let part = parts.next()?;
@@ -28,55 +28,55 @@ impl Parent {
 
 /// Decision that created an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct EvaluationOrigin {
     pub(crate) decision: DecisionId,
     pub(crate) correlation: DecisionId,
 }
 
 /// Context of the newest decisions, of limited size.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct TraceContext {
     /// Parent span, by the first decision of a chain.
     outer: Newest<DecisionId, Parent>,
-    evaluations: Newest<EvaluationId, Begun>,
+    evaluations: Newest<EvaluationId, EvaluationOrigin>,
     decided_at: Newest<DecisionId, Timestamp>,
 }
 
-impl Known {
+impl TraceContext {
     /// Creates an empty context that keeps a limited number of items of each kind.
-    pub(crate) const fn at_most(most: usize) -> Self {
+    pub(crate) const fn with_capacity(most: usize) -> Self {
         Self { outer: Newest::new(most), evaluations: Newest::new(most), decided_at: Newest::new(most) }
     }
 
     /// Records a decision.
-    pub(crate) fn learn(&mut self, decision: &Decision) {
+    pub(crate) fn record(&mut self, decision: &Decision) {
         self.decided_at.put(decision.id, decision.at);
         if decision.id == decision.correlation
-            && let Some(parent) = decision.traceparent.as_deref().and_then(Parent::of)
+            && let Some(parent) = decision.traceparent.as_deref().and_then(Parent::parse)
         {
             self.outer.put(decision.id, parent);
         }
         for event in decision.events.iter().filter_map(Event::as_evaluation) {
             if let evaluation::Event::Created { .. } = event {
-                let begun = Begun { decision: decision.id, correlation: decision.correlation };
+                let begun = EvaluationOrigin { decision: decision.id, correlation: decision.correlation };
                 self.evaluations.put(event.evaluation(decision.id), begun);
             }
         }
     }
 
     /// Returns the parent span of a chain, if the chain belongs to a trace of another program.
-    pub(crate) fn outer(&self, correlation: DecisionId) -> Option<&Parent> {
+    pub(crate) fn parent(&self, correlation: DecisionId) -> Option<&Parent> {
         self.outer.get(&correlation)
     }
 
     /// Returns the trace id of a chain.
-    pub(crate) fn trace(&self, correlation: DecisionId) -> String {
-        let outer = self.outer(correlation);
+    pub(crate) fn trace_id(&self, correlation: DecisionId) -> String {
+        let outer = self.parent(correlation);
         outer.map_or_else(|| correlation.0.simple().to_string(), |outer| outer.trace.clone())
     }
 
     /// Returns the decision that created an evaluation.
-    pub(crate) fn begun(&self, id: EvaluationId) -> Option<Begun> {
+    pub(crate) fn origin(&self, id: EvaluationId) -> Option<EvaluationOrigin> {
         self.evaluations.get(&id).copied()
     }
 
@@ -92,28 +92,28 @@ impl Known {
 #[derive(Debug)]
 struct Newest<K, V> {
     most: usize,
-    of: BTreeMap<K, V>,
+    map: BTreeMap<K, V>,
     order: VecDeque<K>,
 }
 
 impl<K: Ord + Copy, V> Newest<K, V> {
     const fn new(most: usize) -> Self {
-        Self { most, of: BTreeMap::new(), order: VecDeque::new() }
+        Self { most, map: BTreeMap::new(), order: VecDeque::new() }
     }
 
     fn put(&mut self, key: K, value: V) {
-        if self.of.insert(key, value).is_none() {
+        if self.map.insert(key, value).is_none() {
             self.order.push_back(key);
         }
         while self.order.len() > self.most {
             if let Some(oldest) = self.order.pop_front() {
-                self.of.remove(&oldest);
+                self.map.remove(&oldest);
             }
         }
     }
 
     fn get(&self, key: &K) -> Option<&V> {
-        self.of.get(key)
+        self.map.get(key)
     }
 }
 
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn traceparent_is_parsed_to_trace_and_span() {
-        let parent = Parent::of("00-4BF92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
+        let parent = Parent::parse("00-4BF92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
         assert_eq!(
             (parent.trace.as_str(), parent.span.as_str()),
             ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
         );
         for none in ["", "00-x", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"] {
-            assert_eq!(Parent::of(none), None, "{none}");
+            assert_eq!(Parent::parse(none), None, "{none}");
         }
     }
 
@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn time_of_evicted_decision_comes_from_its_id() {
-        let id = DecisionId(schemas::names::Ids::new(1).next(Timestamp::from_millis(1_700_000_000_123)));
-        assert_eq!(Known::at_most(1).decided_at(id), Timestamp::from_millis(1_700_000_000_123));
+        let id =
+            DecisionId(schemas::names::IdGenerator::new(1).next(Timestamp::from_millis(1_700_000_000_123)));
+        assert_eq!(TraceContext::with_capacity(1).decided_at(id), Timestamp::from_millis(1_700_000_000_123));
     }
 }

@@ -7,13 +7,13 @@
 //! | file | content |
 //! |---|---|
 //! | [`span`] | conversion of a decision to a span |
-//! | [`known`] | the context for that: parent spans of chains, and the origins of evaluations |
+//! | [`known`] | the context that the conversion needs: parent spans of chains, and the origins of evaluations |
 //! | [`collector`] | client of a collector |
 
 pub(crate) mod collector;
 pub(crate) mod known;
 pub(crate) mod span;
 
-pub(crate) use collector::{BATCH, Collector, PATIENCE, Untaken};
-pub(crate) use known::Known;
-pub(crate) use span::Told;
+pub(crate) use collector::{Collector, DEFAULT_TIMEOUT, MAX_BATCH, SendError};
+pub(crate) use known::TraceContext;
+pub(crate) use span::DecisionSpan;

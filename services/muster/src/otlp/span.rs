@@ -5,48 +5,50 @@ use schemas::names::{DecisionId, EvaluationId};
 use schemas::{Decision, Position, Timestamp, evaluation};
 use serde_json::{Value, json};
 
-use super::Known;
-use crate::cli::describe::{about, sentence, sentences, who};
+use super::TraceContext;
+use crate::cli::describe::{actor, sentence, sentences, target};
 
 /// Span kind of an internal operation in the OpenTelemetry protocol.
-const INTERNAL: u32 = 1;
+const SPAN_KIND_INTERNAL: u32 = 1;
 
 /// Decision, with the data that its span needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told<'a> {
+pub(crate) struct DecisionSpan<'a> {
     pub(crate) decision: &'a Decision,
     /// Position of the entry that contains the decision.
     pub(crate) position: Position,
     /// Start of the span: the time of the decision's cause, or its own time if it is the first of a chain.
     pub(crate) began: Timestamp,
     /// `true` if the cause is not available. The span then has no parent.
-    pub(crate) cause_is_elsewhere: bool,
+    pub(crate) cause_is_missing: bool,
 }
 
-impl Told<'_> {
-    /// Returns the span. Its parent is the cause. It is linked to the decisions that created the evaluations
-    /// it joined, because its work is placed by those and continues in their traces.
-    pub(crate) fn span(&self, known: &Known) -> Value {
+impl DecisionSpan<'_> {
+    /// Returns the span of the decision. Its parent is the span of the decision's cause.
+    ///
+    /// If the decision joined evaluations, the span has links to the decisions that created them. These
+    /// evaluations place the work of the decision, so the work continues in their traces.
+    pub(crate) fn span(&self, known: &TraceContext) -> Value {
         let Self { decision, began, .. } = self;
-        let outer = known.outer(decision.correlation);
+        let outer = known.parent(decision.correlation);
         let mut span = json!({
-            "traceId": known.trace(decision.correlation),
+            "traceId": known.trace_id(decision.correlation),
             "spanId": span_id(decision.id),
             "name": decision.events.first().map_or("asked_again", Event::type_name),
-            "kind": INTERNAL,
+            "kind": SPAN_KIND_INTERNAL,
             "startTimeUnixNano": nanos(*began),
             "endTimeUnixNano": nanos(decision.at),
             "attributes": self.attributes(),
             "events": events(decision),
         });
         let parent = match decision.cause {
-            Some(cause) => (!self.cause_is_elsewhere).then(|| span_id(cause)),
+            Some(cause) => (!self.cause_is_missing).then(|| span_id(cause)),
             None => outer.map(|outer| outer.span.clone()),
         };
         if let Some(parent) = parent {
             span["parentSpanId"] = parent.into();
         }
-        let links: Vec<Value> = joined(decision).filter_map(|id| link(known, id)).collect();
+        let links: Vec<Value> = joined_evaluations(decision).filter_map(|id| link(known, id)).collect();
         if !links.is_empty() {
             span["links"] = links.into();
         }
@@ -57,30 +59,33 @@ impl Told<'_> {
         let Self { decision, position, .. } = self;
         let mut attributes = vec![
             json!({"key": "muster.position", "value": {"intValue": position.to_string()}}),
-            text("muster.decision", decision.id.to_string()),
-            text("muster.aggregate", about(&decision.aggregate)),
-            text("muster.actor", who(&decision.actor)),
-            text("muster.what", sentences(decision, true).join("; ")),
+            string_attribute("muster.decision", decision.id.to_string()),
+            string_attribute("muster.aggregate", target(&decision.aggregate)),
+            string_attribute("muster.actor", actor(&decision.actor)),
+            string_attribute("muster.what", sentences(decision, true).join("; ")),
         ];
-        attributes.extend(decision.cause.map(|id| text("muster.cause", id.to_string())));
-        attributes.extend(decision.request_id.as_ref().map(|id| text("muster.request_id", id.as_str())));
-        attributes.extend(decision.reason.as_ref().map(|reason| text("muster.reason", reason)));
+        attributes.extend(decision.cause.map(|id| string_attribute("muster.cause", id.to_string())));
+        attributes.extend(
+            decision.request_id.as_ref().map(|id| string_attribute("muster.request_id", id.as_str())),
+        );
+        attributes.extend(decision.reason.as_ref().map(|reason| string_attribute("muster.reason", reason)));
         attributes
     }
 }
 
-/// Returns the evaluations that a decision joined. They existed before to place other work.
-pub(crate) fn joined(decision: &Decision) -> impl Iterator<Item = EvaluationId> {
+/// Returns the evaluations that a decision joined. Each was created by an earlier decision, to place other
+/// work.
+pub(crate) fn joined_evaluations(decision: &Decision) -> impl Iterator<Item = EvaluationId> {
     decision.events.iter().filter_map(Event::as_evaluation).filter_map(|event| {
         if let evaluation::Event::Joined { evaluation, .. } = event { Some(*evaluation) } else { None }
     })
 }
 
-fn link(known: &Known, id: EvaluationId) -> Option<Value> {
-    let begun = known.begun(id)?;
-    let about = [text("muster.evaluation", id.to_string())];
+fn link(known: &TraceContext, id: EvaluationId) -> Option<Value> {
+    let begun = known.origin(id)?;
+    let about = [string_attribute("muster.evaluation", id.to_string())];
     Some(json!({
-        "traceId": known.trace(begun.correlation),
+        "traceId": known.trace_id(begun.correlation),
         "spanId": span_id(begun.decision),
         "attributes": about,
     }))
@@ -95,13 +100,13 @@ fn nanos(at: Timestamp) -> String {
     at.0.to_string()
 }
 
-pub(super) fn text(key: &str, value: impl Into<String>) -> Value {
+pub(super) fn string_attribute(key: &str, value: impl Into<String>) -> Value {
     json!({"key": key, "value": {"stringValue": value.into()}})
 }
 
 fn events(decision: &Decision) -> Vec<Value> {
     let of = |event: &Event| {
-        let what = text("muster.what", sentence(decision, event, true));
+        let what = string_attribute("muster.what", sentence(decision, event, true));
         json!({"timeUnixNano": nanos(decision.at), "name": event.type_name(), "attributes": [what]})
     };
     decision.events.iter().map(of).collect()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 
 /// Environment variable with the path of the supervisor's socket.
-const SOCKET: &str = "NOTIFY_SOCKET";
+const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// Supervisor of this program. A failed notification does not fail the program; only the first failure is
 /// logged.
@@ -16,18 +16,18 @@ pub(super) struct Supervisor {
     watchdog: Option<Duration>,
     status: Mutex<String>,
     stopping: AtomicBool,
-    deaf: AtomicBool,
+    failed: AtomicBool,
 }
 
 impl Supervisor {
     /// Creates the supervisor from the environment. `None` if the program has no supervisor.
-    pub(super) fn of_environment() -> Option<Self> {
-        std::env::var_os(SOCKET).filter(|path| !path.is_empty())?;
+    pub(super) fn from_environment() -> Option<Self> {
+        std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty())?;
         Some(Self {
             watchdog: sd_notify::watchdog_enabled(),
             status: Mutex::default(),
             stopping: AtomicBool::new(false),
-            deaf: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
         })
     }
 
@@ -39,12 +39,12 @@ impl Supervisor {
 
     /// Reports that the program is ready.
     pub(super) fn ready(&self) {
-        self.tell(&[NotifyState::Ready]);
+        self.notify(&[NotifyState::Ready]);
     }
 
     /// Sends a watchdog keep-alive.
-    pub(super) fn alive(&self) {
-        self.tell(&[NotifyState::Watchdog]);
+    pub(super) fn keep_alive(&self) {
+        self.notify(&[NotifyState::Watchdog]);
     }
 
     /// Reports a status line, if it differs from the previous one.
@@ -52,7 +52,7 @@ impl Supervisor {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let mut told = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if *told != line {
-            self.tell(&[NotifyState::Status(&line)]);
+            self.notify(&[NotifyState::Status(&line)]);
             *told = line;
         }
     }
@@ -60,15 +60,15 @@ impl Supervisor {
     /// Reports that the program is about to exit. Repeated calls have no effect.
     pub(super) fn stopping(&self) {
         if !self.stopping.swap(true, Ordering::Relaxed) {
-            self.tell(&[NotifyState::Stopping]);
+            self.notify(&[NotifyState::Stopping]);
         }
     }
 
-    fn tell(&self, what: &[NotifyState<'_>]) {
+    fn notify(&self, what: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(what)
-            && !self.deaf.swap(true, Ordering::Relaxed)
+            && !self.failed.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!(%error, "whoever supervises this program can't be told how it is");
+            tracing::warn!(%error, "can't notify the supervisor of this program");
         }
     }
 }

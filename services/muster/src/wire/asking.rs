@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bus::{Bus, LogLimit, ReplyTo, brief};
+use bus::{Bus, LogLimit, ReplyTo, truncated};
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::{Code, Refusal};
@@ -15,18 +15,18 @@ use serde::de::DeserializeOwned;
 static UNREADABLE: LogLimit = LogLimit::new();
 
 /// Timeout of a request between services.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Client for the other services. A request without a reply returns `None`: there was none in time, or no
-/// service listens.
+/// Client for the other services. A request returns `None` if no reply arrived in time, or if no service
+/// listens.
 #[derive(Debug)]
-pub(crate) struct Services {
+pub(crate) struct ServiceClient {
     bus: Bus,
     /// `true` once a service reported that it has another schema. From then on all requests are sent in JSON.
     json: AtomicBool,
 }
 
-impl Services {
+impl ServiceClient {
     pub(crate) const fn new(bus: Bus) -> Self {
         Self { bus, json: AtomicBool::new(false) }
     }
@@ -43,18 +43,18 @@ impl Services {
         patience: Duration,
     ) -> Option<Result<A, Refusal>> {
         let form = if self.json.load(Ordering::Relaxed) { Form::Json } else { Form::Postcard };
-        let answer = self.ask_as(form, subject, question, patience).await?;
+        let answer = self.request_as(form, subject, question, patience).await?;
         match answer {
             Err(refusal) if refusal.code == Code::Unreadable => {
-                tracing::info!(subject, "the other side has another schema: speaking JSON from now on");
+                tracing::info!(subject, "the other service has a different schema: using JSON from now on");
                 self.json.store(true, Ordering::Relaxed);
-                self.ask_as(Form::Json, subject, question, patience).await
+                self.request_as(Form::Json, subject, question, patience).await
             }
             answer => Some(answer),
         }
     }
 
-    async fn ask_as<Q: Serialize, A: DeserializeOwned>(
+    async fn request_as<Q: Serialize, A: DeserializeOwned>(
         &self,
         form: Form,
         subject: &str,
@@ -67,8 +67,8 @@ impl Services {
                 Ok((answer, _)) => Some(answer.into()),
                 Err(refusal) => {
                     UNREADABLE.log(|| {
-                        let (subject, refusal) = (brief(subject), brief(&refusal.to_string()));
-                        tracing::warn!(subject, %refusal, "an answer can't be decoded");
+                        let (subject, refusal) = (truncated(subject), truncated(&refusal.to_string()));
+                        tracing::warn!(subject, %refusal, "can't decode an answer");
                     });
                     Some(Err(refusal))
                 }
@@ -85,25 +85,26 @@ impl Services {
     pub(crate) async fn tell<M: Serialize>(&self, subject: &str, message: &M) {
         let bytes = codec::encode(Form::Json, message);
         if let Err(error) = self.bus.publish(subject, bytes.into()).await {
-            tracing::debug!(subject, %error, "not told");
+            tracing::debug!(subject, %error, "message not published");
         }
     }
 }
 
-/// Callers that wait for the reply of a machine, by the number that the machine knows them by.
+/// Callers that wait for the reply of a machine. The key is the number under which the machine knows the
+/// caller.
 #[derive(Debug)]
-pub(crate) struct Waiting<T> {
+pub(crate) struct PendingRequests<T> {
     next: AtomicU64,
-    requesters: Mutex<BTreeMap<u64, T>>,
+    callers: Mutex<BTreeMap<u64, T>>,
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for PendingRequests<T> {
     fn default() -> Self {
-        Self { next: AtomicU64::new(0), requesters: Mutex::new(BTreeMap::new()) }
+        Self { next: AtomicU64::new(0), callers: Mutex::new(BTreeMap::new()) }
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> PendingRequests<T> {
     pub(crate) fn add(&self, requester: T) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, requester);
@@ -119,7 +120,7 @@ impl<T> Waiting<T> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, T>> {
-        self.requesters.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.callers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -127,6 +128,6 @@ impl<T> Waiting<T> {
 pub(crate) async fn answer<T: Serialize>(bus: &Bus, to: &ReplyTo, form: Form, result: Result<T, Refusal>) {
     let bytes = codec::encode(form, &Answer::from(result));
     if let Err(error) = bus.reply(to, bytes.into()).await {
-        tracing::debug!(%error, "not answered");
+        tracing::debug!(%error, "reply not sent");
     }
 }

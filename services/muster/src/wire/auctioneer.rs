@@ -6,9 +6,9 @@ use std::time::Duration;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
 use bus::Bus;
 use journal::Journal;
-use journal::Recorded;
+use journal::StoredEntry;
 use projections::Reader;
-use projections::reader::{self, Read};
+use projections::reader::{self, ReadMessage};
 use schemas::bus::{AuctioneerVerb, BusPattern, BusSubject, LeaderRole, RepVerb};
 use schemas::cluster::Role;
 use schemas::codec;
@@ -18,16 +18,16 @@ use schemas::{Position, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{PATIENCE, Services};
-use super::beating::{Beating, LeaderBeats};
-use super::drive::{INPUTS, begin, drive};
-use super::ended::{Ended, Unreadable};
+use super::asking::{REQUEST_TIMEOUT, ServiceClient};
+use super::beating::{LeaderHeartbeats, PresencePublisher};
+use super::drive::{INPUT_CAPACITY, begin, drive};
+use super::ended::{RunError, UnreadableEntry};
 use super::following;
 use super::founding;
-use super::listening::Listening;
-use super::past::{Begin, Cache};
+use super::listening::ElectionListener;
+use super::past::{Cache, StartState};
 use super::setting_aside;
-use super::watching::auctioneer::{AuctioneerOnlooker, AuctioneerWatch};
+use super::watching::auctioneer::{AuctioneerMetrics, AuctioneerObserver};
 
 /// Runs an auctioneer until `stop` is cancelled. An entry that this program does not understand stops the
 /// machine until an operator quarantines the entry. A new machine then reads the log again, as after a start.
@@ -38,39 +38,39 @@ pub(crate) async fn run(
     who: (ServiceId, Program),
     (journal, bus): (Journal, Bus),
     cache: Option<Cache>,
-    watch: Arc<AuctioneerWatch>,
+    watch: Arc<AuctioneerMetrics>,
     stop: CancellationToken,
-) -> Result<(), Ended> {
+) -> Result<(), RunError> {
     loop {
-        let listening = Listening::begin(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
-        let Some(log) = setting_aside::log_so_far(&journal, &stop).await? else { return Ok(()) };
-        listening.know(log.leader(Role::Auctioneer));
+        let listening = ElectionListener::begin(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
+        let Some(log) = setting_aside::current_cluster_log(&journal, &stop).await? else { return Ok(()) };
+        listening.set_leader(log.leader(Role::Auctioneer));
         let cluster_id = log.cluster_id();
         let _named = founding::report(&bus, format!("auctioneer {}", who.0), move || cluster_id).await?;
-        let begin = Begin::of(&journal, cache.as_ref(), log.positions()).await;
+        let begin = StartState::load(&journal, cache.as_ref(), log.quarantined()).await;
         let lines = (journal.clone(), bus.clone());
         let ended = run_machine(who.clone(), (begin, listening), lines, &watch, &stop).await;
-        watch.rests();
+        watch.mark_idle();
         match ended {
             Ok(()) => return Ok(()),
             Err(
-                ended @ (Ended::Journal(_)
-                | Ended::Bus(_)
-                | Ended::Projector(_)
-                | Ended::Callbacks(_)
-                | Ended::Randomness(_)),
+                ended @ (RunError::Journal(_)
+                | RunError::Bus(_)
+                | RunError::Projector(_)
+                | RunError::Callbacks(_)
+                | RunError::Randomness(_)),
             ) => {
                 return Err(ended);
             }
-            Err(Ended::Unreadable(why)) => {
+            Err(RunError::Unreadable(why)) => {
                 tracing::error!(
-                    "{why}. Nothing is lost. This auctioneer places nothing any more. If that entry shall not count: \
-                     muster journal set-aside POSITION --reason TEXT"
+                    "{why}. No data is lost. This auctioneer has stopped placing work. \
+                     To quarantine the entry: muster journal set-aside POSITION --reason TEXT"
                 );
-                if !setting_aside::changed(&journal, log.positions(), &stop).await? {
+                if !setting_aside::changed(&journal, log.quarantined(), &stop).await? {
                     return Err(why.into());
                 }
-                tracing::warn!("an operator has set aside what stopped this auctioneer: it goes on");
+                tracing::warn!("the entry that stopped this auctioneer is quarantined: continuing");
             }
         }
     }
@@ -79,12 +79,12 @@ pub(crate) async fn run(
 /// Runs one machine until `stop` is cancelled or an error ends it.
 async fn run_machine(
     who: (ServiceId, Program),
-    (begin, listening): (Begin, Listening),
+    (begin, listening): (StartState, ElectionListener),
     (journal, bus): (Journal, Bus),
-    watch: &AuctioneerWatch,
+    watch: &AuctioneerMetrics,
     stop: &CancellationToken,
-) -> Result<(), Ended> {
-    let (inputs, mut receiver) = mpsc::channel(INPUTS);
+) -> Result<(), RunError> {
+    let (inputs, mut receiver) = mpsc::channel(INPUT_CAPACITY);
     let fatal = Arc::new(std::sync::Mutex::new(None));
     let ends = stop.child_token();
     subscribe(&bus, &inputs).await?;
@@ -92,13 +92,13 @@ async fn run_machine(
     let from = (reader, world.position());
     let follower = tokio::spawn(follow(journal, from, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let machine = Auctioneer::with_world(who.0.clone(), Settings::default(), world);
-    let mut machine = machine.having_listened(listening.end());
-    let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
-    let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
+    let mut machine = machine.with_election(listening.end());
+    let beating = PresencePublisher::new(bus.clone(), Role::Auctioneer, who);
+    let services = Arc::new((ServiceClient::new(bus), LeaderHeartbeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
-    let beside = (|standing, may_lead| beating.say(standing, may_lead, None), AuctioneerOnlooker(watch));
+    let beside = (|standing, may_lead| beating.say(standing, may_lead, None), AuctioneerObserver(watch));
     drive(&mut machine, &mut receiver, ends, act, beside).await;
-    if let Some(beat) = machine.last_beat() {
+    if let Some(beat) = machine.final_heartbeat() {
         let (services, beats) = &*services;
         beats.step_down(services, &beat).await;
     }
@@ -108,7 +108,7 @@ async fn run_machine(
 }
 
 /// Error that ended the follower of the journal, for `run_machine` to return.
-type Fatal = Arc<std::sync::Mutex<Option<Ended>>>;
+type Fatal = Arc<std::sync::Mutex<Option<RunError>>>;
 
 async fn follow(
     journal: Journal,
@@ -126,15 +126,15 @@ async fn follow(
 
 /// Converts a recorded entry to an input. A malformed entry counts as an empty one, as in the BBS, so that
 /// both fold the same World. An entry of a later program version is an error.
-fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Unreadable> {
-    let Recorded { position, subject, bytes, .. } = recorded;
+fn input(reader: &mut Reader, recorded: StoredEntry) -> Result<Option<Input>, UnreadableEntry> {
+    let StoredEntry { position, subject, bytes, .. } = recorded;
     let read = reader
         .read(position, &subject, &bytes)
-        .map_err(|why| Unreadable(format!("position {position}: {why}")))?;
+        .map_err(|why| UnreadableEntry(format!("position {position}: {why}")))?;
     let entry = match read {
-        Read::Entry(entry) => entry,
-        Read::SetAside(why) => {
-            tracing::warn!(%position, subject, why, "an entry is set aside");
+        ReadMessage::Entry(entry) => entry,
+        ReadMessage::Quarantined(why) => {
+            tracing::warn!(%position, subject, why, "quarantined an entry");
             reader::nothing()
         }
     };
@@ -143,7 +143,8 @@ fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Unrea
 
 async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::BusError> {
     let mut heartbeats = bus.subscribe(&BusPattern::Heartbeats.to_string(), None).await?;
-    let mut beats = bus.subscribe(&BusPattern::Beats(LeaderRole::Auctioneer).to_string(), None).await?;
+    let mut beats =
+        bus.subscribe(&BusPattern::LeaderHeartbeats(LeaderRole::Auctioneer).to_string(), None).await?;
     let (to_machine, machine) = (inputs.clone(), inputs.clone());
     tokio::spawn(async move {
         while let Some(incoming) = heartbeats.next().await {
@@ -166,19 +167,19 @@ async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::B
     Ok(())
 }
 
-fn perform(effect: Effect, others: &Arc<(Services, LeaderBeats)>, inputs: &mpsc::Sender<Input>) {
+fn perform(effect: Effect, others: &Arc<(ServiceClient, LeaderHeartbeats)>, inputs: &mpsc::Sender<Input>) {
     let (others, inputs) = (Arc::clone(others), inputs.clone());
     begin(async move {
         let (services, beats) = &*others;
         let input = match effect {
             Effect::Perform { cell, perform } => {
                 let subject = BusSubject::Rep(cell.clone(), RepVerb::Perform).to_string();
-                let answer = services.ask(&subject, &perform, PATIENCE).await;
+                let answer = services.ask(&subject, &perform, REQUEST_TIMEOUT).await;
                 Some(Input::Performed { cell, id: perform.id, answer })
             }
             Effect::Outcomes { id, outcomes } => {
                 let subject = BusSubject::Auctioneer(AuctioneerVerb::Outcome).to_string();
-                let answer = services.ask(&subject, &outcomes, PATIENCE).await;
+                let answer = services.ask(&subject, &outcomes, REQUEST_TIMEOUT).await;
                 Some(Input::OutcomesAnswered { id, answer })
             }
             Effect::Lead(lead) => {

@@ -50,13 +50,13 @@ impl Budgets {
             other @ (BusSubject::Auctioneer(_)
             | BusSubject::Heartbeat(_)
             | BusSubject::Rep(..)
-            | BusSubject::Beat(_)
+            | BusSubject::LeaderHeartbeat(_)
             | BusSubject::Elected(_)
             | BusSubject::Alive(_)
-            | BusSubject::FoundingAsked
-            | BusSubject::FoundingKnown
+            | BusSubject::FoundingQuery
+            | BusSubject::FoundingReply
             | BusSubject::Query(..)
-            | BusSubject::QueryOf(..)) => (&self.reports, other.to_string()),
+            | BusSubject::ForwardedQuery(..)) => (&self.reports, other.to_string()),
         };
         budget.admit(name)
     }
@@ -79,16 +79,16 @@ struct Budget {
     each: usize,
     all: usize,
     what: &'static str,
-    used: Mutex<Used>,
+    used: Mutex<Usage>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct Usage {
     by_name: BTreeMap<String, usize>,
     all: usize,
 }
 
-/// Place of an admitted request in a budget. Released when dropped.
+/// Slot of an admitted request in a budget. Released when dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     budget: Arc<Budget>,
@@ -113,7 +113,7 @@ impl Budget {
         let (whose, limit) = if of_name >= self.each {
             (name.as_str(), self.each)
         } else if used.all >= self.all {
-            ("all clients together", self.all)
+            ("all clients", self.all)
         } else {
             used.by_name.insert(name.clone(), of_name + 1);
             used.all += 1;
@@ -121,13 +121,13 @@ impl Budget {
             return Ok(Ticket { budget: Arc::clone(self), name });
         };
         let why = format!(
-            "{limit} {} of {whose} wait for an answer, which is the most: try again when one of them is answered",
+            "limit of {limit} {} in flight reached for {whose}: try again when one of them is answered",
             self.what
         );
         Err(Refusal::new(Code::Overloaded, why))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, Usage> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,23 +153,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_more_than_its_budget_is_refused_and_nobody_else() {
+    fn client_over_budget_is_refused_without_affecting_others() {
         let budget = Arc::new(Budget::new(2, 3, "queries"));
         let admit = |client: &str| budget.admit(client.to_owned());
         let first = [admit("a").unwrap(), admit("a").unwrap()];
         let refused = admit("a").unwrap_err();
         assert_eq!(refused.code, Code::Overloaded);
-        assert!(refused.message.starts_with("2 queries of a wait") && refused.message.contains("try again"));
+        assert!(
+            refused.message.starts_with("limit of 2 queries in flight reached for a")
+                && refused.message.contains("try again")
+        );
         let other = admit("b").unwrap();
-        assert_eq!(admit("c").unwrap_err().code, Code::Overloaded, "there is a limit for all");
+        assert_eq!(admit("c").unwrap_err().code, Code::Overloaded, "the limit for all clients applies");
         drop(first);
         assert!(admit("a").is_ok() && admit("c").is_ok());
         drop(other);
-        assert!(budget.lock().by_name.is_empty() && budget.lock().all == 0, "nothing is left of who asked");
+        assert!(budget.lock().by_name.is_empty() && budget.lock().all == 0, "all tickets were released");
     }
 
     #[test]
-    fn commands_of_a_client_an_operator_and_a_rep_are_counted_apart() {
+    fn commands_are_counted_per_caller() {
         let (domain, name) = (Domain::new("shop").unwrap(), ClientName::new("me").unwrap());
         let loud = BusSubject::Client(domain.clone(), name.clone(), ClientVerb::LrpDesire);
         let budgets = Budgets::new();
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_of_one_caller_leave_other_callers_and_all_reports_alone() {
+    fn query_budget_does_not_affect_other_callers_and_reports() {
         let rep = |cell: &str| Caller::Rep(CellId::new(cell).unwrap());
         let client = |name: &str| Caller::Client(Domain::new("a").unwrap(), ClientName::new(name).unwrap());
         let budgets = Budgets::new();

@@ -34,7 +34,7 @@ impl Containers {
     /// Starts the scripted backend. It sends changes of containers to the rep.
     pub(crate) fn scripted(inputs: mpsc::Sender<Input>) -> Self {
         let (orders, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(play(receiver, inputs));
+        tokio::spawn(run_scripted(receiver, inputs));
         Self::Scripted(orders)
     }
 
@@ -68,7 +68,7 @@ impl Containers {
     /// Returns the number of folders of deleted containers that could not be removed so far.
     pub(crate) fn unremoved(&self) -> u64 {
         match self {
-            Self::Process(executor) => executor.unremoved(),
+            Self::Process(executor) => executor.unremoved_folders(),
             Self::Scripted(_) => 0,
         }
     }
@@ -81,7 +81,7 @@ impl Containers {
                     let (guid, inputs) = (recipe.instance_guid, inputs.clone());
                     let prepared = executor.prepare(recipe);
                     tokio::spawn(async move {
-                        let outcome = prepared.await.map_err(|error| unprepared(&error));
+                        let outcome = prepared.await.map_err(|error| preparation_error(&error));
                         drop(inputs.send(Input::Prepared(vec![(guid, outcome)])).await);
                     });
                 }
@@ -158,17 +158,17 @@ impl Containers {
         }
     }
 
-    /// Deletes all containers, because the cell ends with this program.
+    /// Deletes all containers, because the cell ceases to exist when this program exits.
     pub(crate) async fn end_all(&self) {
         match self {
-            Self::Process(executor) => executor.end_all().await,
+            Self::Process(executor) => executor.delete_all().await,
             Self::Scripted(_) => {}
         }
     }
 }
 
 /// Converts a preparation error to the form that the rep uses.
-fn unprepared(error: &PrepareError) -> Unprepared {
+fn preparation_error(error: &PrepareError) -> Unprepared {
     let is_fault = match error {
         PrepareError::Failed(_) => true,
         PrepareError::NoPort(_) | PrepareError::Discarded => false,
@@ -177,13 +177,13 @@ fn unprepared(error: &PrepareError) -> Unprepared {
 }
 
 fn tell(orders: &mpsc::UnboundedSender<Order>, order: Order) {
-    // The receiver ends with its rep, and orders are irrelevant after that.
+    // Sending fails only if the receiver has ended together with its rep. The order is irrelevant then.
     drop(orders.send(order));
 }
 
 /// Simulates scripted containers: receives orders, and sends changes at the times that the scripts define.
-async fn play(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::Sender<Input>) {
-    let mut scripted = Scripted::new("127.0.0.1", Behaviour::of);
+async fn run_scripted(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::Sender<Input>) {
+    let mut scripted = Scripted::new("127.0.0.1", Behaviour::from_recipe);
     loop {
         let due = scripted.next_due();
         tokio::select! {
@@ -208,7 +208,7 @@ async fn play(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::Sender<I
                 return;
             }
         }
-        scripted.take_happened();
+        scripted.take_events();
     }
 }
 

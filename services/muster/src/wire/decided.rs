@@ -9,50 +9,50 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use schemas::entry::{Actor, Aggregate};
-use schemas::limits::{DECIDED_WAITING, TRACES_KNOWN};
+use schemas::limits::{DECISION_LOG_QUEUE, REMEMBERED_TRACES};
 use schemas::{Decision, Entry, Position};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::watching::bbs::BbsWatch;
-use crate::cli::describe::{about, sentences, who};
+use super::watching::bbs::BbsMetrics;
+use crate::cli::describe::{actor, sentences, target};
 use crate::error::chain;
 use crate::http;
-use crate::otlp::{BATCH, Collector, Known, PATIENCE, Told, Untaken};
+use crate::otlp::{Collector, DEFAULT_TIMEOUT, DecisionSpan, MAX_BATCH, SendError, TraceContext};
 
 /// Time for which spans are collected before they are sent.
-const GATHERED: Duration = Duration::from_secs(1);
+const COLLECT_TIME: Duration = Duration::from_secs(1);
 /// Retries for spans that were not accepted: the first pause, the longest pause, and the number of retries.
-const AGAIN: (Duration, Duration, usize) = (Duration::from_millis(200), Duration::from_secs(10), 6);
+const RETRY: (Duration, Duration, usize) = (Duration::from_millis(200), Duration::from_secs(10), 6);
 /// Timeout of the last send before the BBS ends.
-const LAST: Duration = Duration::from_secs(2);
+const LAST_SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Log target of the lines about decisions: `--log muster::log=debug` shows all of them.
 const TARGET: &str = "muster::log";
 
 /// Position and content of a folded entry.
-pub(super) type Folded = (Position, Arc<Entry>);
+pub(super) type FoldedEntry = (Position, Arc<Entry>);
 
 /// Queue of entries to report.
 #[derive(Debug)]
-pub(super) struct Decided {
-    entries: mpsc::Sender<Folded>,
+pub(super) struct DecisionReporter {
+    entries: mpsc::Sender<FoldedEntry>,
     /// `true` if spans are created.
     traced: bool,
-    left_out: AtomicU64,
+    dropped: AtomicU64,
 }
 
-impl Decided {
+impl DecisionReporter {
     /// Creates the queue and its receiver.
-    pub(super) fn new(traced: bool) -> (Self, mpsc::Receiver<Folded>) {
-        let (entries, waiting) = mpsc::channel(DECIDED_WAITING);
-        (Self { entries, traced, left_out: AtomicU64::new(0) }, waiting)
+    pub(super) fn new(traced: bool) -> (Self, mpsc::Receiver<FoldedEntry>) {
+        let (entries, waiting) = mpsc::channel(DECISION_LOG_QUEUE);
+        (Self { entries, traced, dropped: AtomicU64::new(0) }, waiting)
     }
 
     /// Queues an entry, or leaves it out if the queue is full. Never waits.
-    pub(super) fn put(&self, position: Position, entry: Arc<Entry>, watch: &BbsWatch) {
+    pub(super) fn enqueue(&self, position: Position, entry: Arc<Entry>, watch: &BbsMetrics) {
         let decisions = u64::try_from(entry.decisions.len()).unwrap_or(u64::MAX);
         if self.entries.try_send((position, entry)).is_ok() {
             return;
@@ -60,20 +60,20 @@ impl Decided {
         if self.traced {
             watch.spans_dropped.add_many(decisions);
         }
-        let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+        let count = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
         // Limits the number of log lines.
         if count.is_power_of_two() {
-            tracing::warn!(%position, count, "entries are not told to the log of this program, nor to a collector of traces");
+            tracing::warn!(%position, count, "the queue is full: entries are neither logged nor traced");
         }
     }
 }
 
 /// Creator and sender of spans.
 #[derive(Debug)]
-struct Tracer {
+struct SpanSender {
     collector: Collector,
     http: reqwest::Client,
-    watch: Arc<BbsWatch>,
+    watch: Arc<BbsMetrics>,
     spans: Vec<Value>,
     /// Time at which the collected spans are sent. `None` if there are none.
     due: Option<Instant>,
@@ -82,13 +82,13 @@ struct Tracer {
 
 /// Reports queued entries, in the order of the log, until the token is cancelled.
 pub(super) async fn tell(
-    mut waiting: mpsc::Receiver<Folded>,
+    mut waiting: mpsc::Receiver<FoldedEntry>,
     to: Option<Collector>,
-    watch: Arc<BbsWatch>,
+    watch: Arc<BbsMetrics>,
     ends: CancellationToken,
 ) {
-    let mut known = Known::at_most(TRACES_KNOWN);
-    let mut tracer = to.and_then(|collector| Tracer::of(collector, watch));
+    let mut known = TraceContext::with_capacity(REMEMBERED_TRACES);
+    let mut tracer = to.and_then(|collector| SpanSender::new(collector, watch));
     loop {
         let due = tracer.as_ref().and_then(|tracer| tracer.due);
         tokio::select! {
@@ -98,10 +98,10 @@ pub(super) async fn tell(
             folded = waiting.recv() => {
                 let Some((position, entry)) = folded else { break };
                 for decision in &entry.decisions {
-                    known.learn(decision);
-                    say(position, decision, &known);
+                    known.record(decision);
+                    log_decision(position, decision, &known);
                     if let Some(tracer) = &mut tracer {
-                        tracer.gather(position, decision, &known);
+                        tracer.add_span(position, decision, &known);
                     }
                 }
             }
@@ -120,7 +120,7 @@ pub(super) async fn tell(
 
 /// Logs a decision. Decisions about cells and the cluster, and those of operators, are logged at level info,
 /// others at level debug.
-fn say(position: Position, decision: &Decision, known: &Known) {
+fn log_decision(position: Position, decision: &Decision, known: &TraceContext) {
     let by_operator = matches!(decision.actor, Actor::Operator(_));
     let of_fleet = matches!(decision.aggregate, Aggregate::Cell(_) | Aggregate::Cluster);
     let wanted = if by_operator || of_fleet {
@@ -132,8 +132,8 @@ fn say(position: Position, decision: &Decision, known: &Known) {
         return;
     }
     let Decision { id, correlation, .. } = decision;
-    let trace_id = known.trace(*correlation);
-    let (actor, aggregate) = (who(&decision.actor), about(&decision.aggregate));
+    let trace_id = known.trace_id(*correlation);
+    let (actor, aggregate) = (actor(&decision.actor), target(&decision.aggregate));
     let what = sentences(decision, false).join("; ");
     if by_operator || of_fleet {
         tracing::info!(target: TARGET, %position, %correlation, trace_id, decision = %id, actor, aggregate, "{what}");
@@ -142,10 +142,10 @@ fn say(position: Position, decision: &Decision, known: &Known) {
     }
 }
 
-impl Tracer {
+impl SpanSender {
     /// Creates a sender. Returns `None` and logs an error if no HTTP client can be created.
-    fn of(collector: Collector, watch: Arc<BbsWatch>) -> Option<Self> {
-        match http::client(PATIENCE) {
+    fn new(collector: Collector, watch: Arc<BbsMetrics>) -> Option<Self> {
+        match http::client(DEFAULT_TIMEOUT) {
             Ok(http) => Some(Self { collector, http, watch, spans: vec![], due: None, failures: 0 }),
             Err(error) => {
                 tracing::error!("no spans are sent: {}", chain(&error));
@@ -154,31 +154,33 @@ impl Tracer {
         }
     }
 
-    fn gather(&mut self, position: Position, decision: &Decision, known: &Known) {
+    fn add_span(&mut self, position: Position, decision: &Decision, known: &TraceContext) {
         let cause = decision.cause.map(|cause| known.decided_at(cause));
-        // The clocks of two leaders may differ.
+        // The clocks of two leaders may differ, so the cause can have a later time than its consequence.
         let began = cause.map_or(decision.at, |cause| cause.min(decision.at));
-        let told = Told { decision, position, began, cause_is_elsewhere: false };
+        let told = DecisionSpan { decision, position, began, cause_is_missing: false };
         self.spans.push(told.span(known));
-        self.due.get_or_insert_with(|| Instant::now() + GATHERED);
+        self.due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
     }
 
     fn is_due(&self) -> bool {
-        self.spans.len() >= BATCH || self.due.is_some_and(|due| due <= Instant::now())
+        self.spans.len() >= MAX_BATCH || self.due.is_some_and(|due| due <= Instant::now())
     }
 
     /// Sends the collected spans, with retries after temporary errors. Spans that are still not accepted are
     /// dropped.
     async fn send(&mut self) {
         let backoff = ExponentialBuilder::default()
-            .with_min_delay(AGAIN.0)
-            .with_max_delay(AGAIN.1)
-            .with_max_times(AGAIN.2);
+            .with_min_delay(RETRY.0)
+            .with_max_delay(RETRY.1)
+            .with_max_times(RETRY.2);
         while !self.spans.is_empty() {
-            let batch = &self.spans[..self.spans.len().min(BATCH)];
-            let taken =
-                (|| self.collector.take(&self.http, batch)).retry(backoff).when(Untaken::passes).await;
-            self.settle(taken);
+            let batch = &self.spans[..self.spans.len().min(MAX_BATCH)];
+            let taken = (|| self.collector.send(&self.http, batch))
+                .retry(backoff)
+                .when(SendError::is_retryable)
+                .await;
+            self.count_outcome(taken);
         }
         self.due = None;
     }
@@ -186,11 +188,13 @@ impl Tracer {
     /// Sends the collected spans without retries, because the BBS is about to end.
     async fn send_last(&mut self) {
         while !self.spans.is_empty() {
-            let batch = &self.spans[..self.spans.len().min(BATCH)];
-            let silent = |_| Err(Untaken::Silent(format!("no answer within {LAST:?}")));
-            let taken = timeout(LAST, self.collector.take(&self.http, batch)).await.unwrap_or_else(silent);
+            let batch = &self.spans[..self.spans.len().min(MAX_BATCH)];
+            let silent = |_| Err(SendError::NoAnswer(format!("no answer within {LAST_SEND_TIMEOUT:?}")));
+            let taken = timeout(LAST_SEND_TIMEOUT, self.collector.send(&self.http, batch))
+                .await
+                .unwrap_or_else(silent);
             let failed = taken.is_err();
-            self.settle(taken);
+            self.count_outcome(taken);
             if failed {
                 self.watch.spans_dropped.add_many(self.spans.len() as u64);
                 return;
@@ -199,12 +203,12 @@ impl Tracer {
     }
 
     /// Removes the first batch, and counts its outcome.
-    fn settle(&mut self, taken: Result<(), Untaken>) {
-        let count = self.spans.drain(..self.spans.len().min(BATCH)).count() as u64;
+    fn count_outcome(&mut self, taken: Result<(), SendError>) {
+        let count = self.spans.drain(..self.spans.len().min(MAX_BATCH)).count() as u64;
         let dropped = match &taken {
             Ok(()) => 0,
-            Err(Untaken::Rejected { spans, .. }) => count.min(*spans),
-            Err(Untaken::Silent(_) | Untaken::Answered(..)) => count,
+            Err(SendError::Rejected { spans, .. }) => count.min(*spans),
+            Err(SendError::NoAnswer(_) | SendError::Answered(..)) => count,
         };
         self.watch.spans_sent.add_many(count - dropped);
         self.watch.spans_dropped.add_many(dropped);

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use ::bbs::CLOCK_STEP;
 use schemas::Timestamp;
-use schemas::message::{ALIVE_EVERY, Standing};
+use schemas::message::{ALIVE_INTERVAL, LeadershipStatus};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Capacity of the input queue of a machine. Senders wait while it is full.
-pub(crate) const INPUTS: usize = 16_384;
+pub(crate) const INPUT_CAPACITY: usize = 16_384;
 /// Maximum number of inputs per turn. The machine then ends the turn, even if more inputs wait.
-const INPUTS_IN_A_TURN: usize = 1_024;
+const MAX_INPUTS_PER_TURN: usize = 1_024;
 
 /// A state machine without I/O, such as a BBS, an auctioneer or a rep.
 pub(crate) trait Machine {
@@ -27,13 +27,13 @@ pub(crate) trait Machine {
     const TICK: Self::Input;
     /// Processes an input, and returns the effects to perform.
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect>;
-    /// Returns the input for a clock that was set by so many nanoseconds, forward or back. `None` if the
-    /// machine does not need it.
+    /// Returns the input that reports a change of the system clock by `by` nanoseconds (negative: set back).
+    /// `None` if the machine does not need this report.
     fn clock_stepped(by: i64) -> Option<Self::Input>;
     /// Returns the time of the next tick, if there is one.
     fn alarm(&self) -> Option<Timestamp>;
     /// Returns the standing to publish. `None` if the machine does not publish its presence.
-    fn standing(&self) -> Option<Standing>;
+    fn standing(&self) -> Option<LeadershipStatus>;
     /// Returns `true` if the machine may lead.
     fn may_lead(&self) -> bool {
         true
@@ -42,17 +42,17 @@ pub(crate) trait Machine {
 
 /// Last published standing, and its time.
 #[derive(Clone, Copy, Debug)]
-struct LastStanding {
-    standing: Standing,
+struct PublishedStanding {
+    standing: LeadershipStatus,
     at: Instant,
 }
 
-impl LastStanding {
+impl PublishedStanding {
     /// Returns `true` if the standing has to be published: the interval is over, or the term or the
     /// leadership has changed.
-    fn is_over(self, now: Standing) -> bool {
+    fn is_due(self, now: LeadershipStatus) -> bool {
         let same = (self.standing.term, self.standing.leads) == (now.term, now.leads);
-        !same || self.at.elapsed() >= ALIVE_EVERY
+        !same || self.at.elapsed() >= ALIVE_INTERVAL
     }
 }
 
@@ -71,12 +71,12 @@ impl<I: Send> Source<I> for mpsc::Receiver<I> {
 
 /// Clock of a machine, which detects that the system clock was set.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct MachineClock {
     shown: Timestamp,
     read: Instant,
 }
 
-impl Pace {
+impl MachineClock {
     fn new() -> Self {
         Self { shown: clock::now(), read: Instant::now() }
     }
@@ -85,8 +85,8 @@ impl Pace {
         self.at(clock::now(), Instant::now())
     }
 
-    /// Records a reading of the clock. Returns it, and the number of nanoseconds by which the clock was set
-    /// since the last reading.
+    /// Records a reading of the clock and returns it. If the clock was set since the last reading, also
+    /// returns the number of nanoseconds by which it was set.
     fn at(&mut self, shown: Timestamp, read: Instant) -> (Timestamp, Option<i64>) {
         let by = shown.nanos_after(self.shown + read.duration_since(self.read));
         *self = Self { shown, read };
@@ -95,16 +95,16 @@ impl Pace {
 }
 
 /// Observer of a driven machine.
-pub(crate) trait Onlooker<M: Machine> {
+pub(crate) trait Observer<M: Machine> {
     /// Called before the machine takes an input.
     fn takes(&mut self, _input: &M::Input) {}
-    /// Called after a tick or the end of a turn. `began` is the time before it.
-    fn acted(&mut self, machine: &M, began: Instant);
+    /// Called after a tick or the end of a turn. `began` is the time at which that step started.
+    fn after_step(&mut self, machine: &M, began: Instant);
 }
 
 /// Maximum time between two turns of an idle machine. Lets probes distinguish an idle machine from one that
 /// hangs.
-const IDLE: Duration = Duration::from_secs(2);
+const MAX_IDLE: Duration = Duration::from_secs(2);
 
 /// Drives a machine until `stop` is cancelled or no more inputs can arrive. The presence is published by this
 /// loop, so a machine that hangs does not publish it.
@@ -113,25 +113,25 @@ pub(crate) async fn drive<M: Machine>(
     inputs: &mut impl Source<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),
-    (beat, mut onlooker): (impl Fn(Standing, bool), impl Onlooker<M>),
+    (beat, mut onlooker): (impl Fn(LeadershipStatus, bool), impl Observer<M>),
 ) {
-    let mut batch = Vec::with_capacity(INPUTS_IN_A_TURN);
-    let mut pace = Pace::new();
-    let mut told: Option<LastStanding> = None;
+    let mut batch = Vec::with_capacity(MAX_INPUTS_PER_TURN);
+    let mut pace = MachineClock::new();
+    let mut told: Option<PublishedStanding> = None;
     loop {
         if let Some(standing) = machine.standing()
-            && told.is_none_or(|told| told.is_over(standing))
+            && told.is_none_or(|told| told.is_due(standing))
         {
             beat(standing, machine.may_lead());
-            told = Some(LastStanding { standing, at: Instant::now() });
+            told = Some(PublishedStanding { standing, at: Instant::now() });
         }
-        let beats = told.map(|told| ALIVE_EVERY.saturating_sub(told.at.elapsed()));
+        let beats = told.map(|told| ALIVE_INTERVAL.saturating_sub(told.at.elapsed()));
         let due = machine.alarm().map(|due| due.since(clock::now()));
-        let wait = due.into_iter().chain(beats).fold(IDLE, Duration::min);
+        let wait = due.into_iter().chain(beats).fold(MAX_IDLE, Duration::min);
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            count = inputs.take(&mut batch, INPUTS_IN_A_TURN) => if count == 0 { return },
+            count = inputs.take(&mut batch, MAX_INPUTS_PER_TURN) => if count == 0 { return },
             () = pass(wait) => {}
         }
         let (now, stepped) = pace.now();
@@ -146,19 +146,19 @@ pub(crate) async fn drive<M: Machine>(
         if machine.alarm().is_some_and(|due| due <= now) {
             let began = Instant::now();
             machine.step(now, M::TICK).into_iter().for_each(&mut perform);
-            onlooker.acted(machine, began);
+            onlooker.after_step(machine, began);
         }
         let began = Instant::now();
         machine.step(now, M::TURN).into_iter().for_each(&mut perform);
-        onlooker.acted(machine, began);
+        onlooker.after_step(machine, began);
     }
 }
 
-/// Starts work that may have to wait. Work that can finish at once is done when this returns; otherwise a
-/// task continues it.
+/// Starts work that may have to wait. If the work can finish without waiting, it is done when this function
+/// returns. Otherwise a task continues it.
 pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
-    // The spawned task polls again, and registers its own waker.
+    // A waker that does nothing is sufficient here: the spawned task polls the work again with its own waker.
     if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         tokio::spawn(work);
     }
@@ -182,7 +182,7 @@ impl Machine for ::bbs::Bbs {
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
-    fn standing(&self) -> Option<Standing> {
+    fn standing(&self) -> Option<LeadershipStatus> {
         Some(Self::standing(self))
     }
     fn may_lead(&self) -> bool {
@@ -204,7 +204,7 @@ impl Machine for ::auctioneer::Auctioneer {
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
-    fn standing(&self) -> Option<Standing> {
+    fn standing(&self) -> Option<LeadershipStatus> {
         Some(Self::standing(self))
     }
 }
@@ -223,7 +223,7 @@ impl Machine for ::rep::Rep {
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
-    fn standing(&self) -> Option<Standing> {
+    fn standing(&self) -> Option<LeadershipStatus> {
         None
     }
 }
@@ -233,10 +233,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_that_is_set_is_followed_and_noticed() {
+    fn clock_steps_are_followed_and_detected() {
         let start = Instant::now();
         let at = Timestamp::from_millis;
-        let mut pace = Pace { shown: at(100_000), read: start };
+        let mut pace = MachineClock { shown: at(100_000), read: start };
         let mut read = |shown, seconds| pace.at(at(shown), start + Duration::from_secs(seconds));
         assert_eq!(read(101_000, 1), (at(101_000), None));
         assert_eq!(read(102_300, 2), (at(102_300), None), "a clock that runs a little faster");

@@ -2,14 +2,14 @@
 //! first time.
 
 use journal::Journal;
-use journal::Recorded;
+use journal::StoredEntry;
 use schemas::subject::Position;
 use tokio::sync::mpsc;
 
-use super::ended::{Ended, Unreadable};
+use super::ended::{RunError, UnreadableEntry};
 
 /// Maximum number of entries per read.
-const ENTRIES: usize = 1_000;
+const BATCH_LEN: usize = 1_000;
 
 /// Follows the journal after a position until the machine ends. `input` converts an entry to an input; an
 /// entry is skipped if it returns `None`.
@@ -21,8 +21,8 @@ pub(super) async fn follow<I>(
     after: Position,
     inputs: &mpsc::Sender<I>,
     caught_up: I,
-    mut input: impl FnMut(Recorded) -> Result<Option<I>, Unreadable>,
-) -> Result<(), Ended> {
+    mut input: impl FnMut(StoredEntry) -> Result<Option<I>, UnreadableEntry>,
+) -> Result<(), RunError> {
     let end = journal.end().await?;
     let mut follower = journal.follow(after);
     let mut caught_up = Some(caught_up);
@@ -33,7 +33,7 @@ pub(super) async fn follow<I>(
         {
             return Ok(());
         }
-        for recorded in follower.next_batch(ENTRIES).await? {
+        for recorded in follower.next_batch(BATCH_LEN).await? {
             if let Some(input) = input(recorded)?
                 && inputs.send(input).await.is_err()
             {

@@ -17,14 +17,14 @@ pub(crate) async fn report(
     service: String,
     known: impl Fn() -> Option<ClusterId> + Send + 'static,
 ) -> Result<DropGuard, BusError> {
-    let mut asked = bus.subscribe(&BusSubject::FoundingAsked.to_string(), None).await?;
+    let mut asked = bus.subscribe(&BusSubject::FoundingQuery.to_string(), None).await?;
     let (bus, ends) = (bus.clone(), CancellationToken::new());
     let answers = async move {
         while asked.next().await.is_some() {
             let Some(cluster_id) = known() else { continue };
             let known = codec::encode(Form::Json, &KnownCluster { cluster_id, service: service.clone() });
-            if let Err(error) = bus.publish(&BusSubject::FoundingKnown.to_string(), known.into()).await {
-                tracing::debug!(%error, "the cluster is not named");
+            if let Err(error) = bus.publish(&BusSubject::FoundingReply.to_string(), known.into()).await {
+                tracing::debug!(%error, "cluster not reported");
             }
         }
     };

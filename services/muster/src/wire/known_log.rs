@@ -1,5 +1,6 @@
-//! Compares the log that a rep knows with the log that BBSs serve. After a restore, the rep may know a later
-//! term, and then obeys no leader. It may also know a later position, which no BBS can serve.
+//! Compares the log that a rep knows with the log that BBSs serve. The two can differ after an older log was
+//! restored. If the rep knows a later term than the restored log, it accepts no leader. If the rep knows a
+//! later position, no BBS can serve that position.
 
 use std::time::Duration;
 
@@ -7,18 +8,19 @@ use bus::Bus;
 use schemas::Position;
 use schemas::cluster::Terms;
 use schemas::names::{CellId, ClusterId};
-use schemas::query::{ClusterRow, One};
+use schemas::query::{ClusterRow, ShowAnswer};
 
 use crate::home;
 
-/// Number of replies that must all be behind the log that a rep knows. A single BBS may lag for a moment.
-const ANSWERS: u32 = 4;
+/// Number of successive replies that have to be behind the log that a rep knows. One such reply is not
+/// sufficient, because a single BBS may lag for a moment.
+const REQUIRED_REPLIES: u32 = 4;
 /// Pause between two of these replies.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// Known properties of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Log {
+pub(super) struct KnownLog {
     pub(super) cluster_id: Option<ClusterId>,
     pub(super) terms: Terms,
     pub(super) position: Position,
@@ -26,35 +28,35 @@ pub(super) struct Log {
 
 /// Result of comparing the log of the cluster with the one that a rep knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compared {
+pub(super) enum LogComparison {
     /// No difference was found.
     Same,
     /// The log ends before the position that the rep knows: the BBS lags, or the log has another history.
-    Shorter(Log),
+    Shorter(KnownLog),
     /// The log certainly has another history: it belongs to another cluster, or has lower terms although it
     /// is not shorter.
-    Other(Log),
+    Other(KnownLog),
 }
 
-impl Log {
-    fn shown(shown: &One<ClusterRow>) -> Self {
+impl KnownLog {
+    fn shown(shown: &ShowAnswer<ClusterRow>) -> Self {
         let term =
             |leader: &Option<schemas::cluster::Leader>| leader.as_ref().map_or(0, |leader| leader.term);
-        let One { row, position, .. } = shown;
+        let ShowAnswer { row, position, .. } = shown;
         let terms = Terms { bbs: term(&row.bbs), auctioneer: term(&row.auctioneer) };
         Self { cluster_id: Some(row.cluster_id), terms, position: *position }
     }
 
     /// Compares the log that a rep knows with the one that a BBS serves.
-    pub(super) fn compare(&self, there: Self) -> Compared {
+    pub(super) fn compare(&self, there: Self) -> LogComparison {
         let other_cluster = self.cluster_id.zip(there.cluster_id).is_some_and(|(own, there)| own != there);
         if other_cluster {
-            return Compared::Other(there);
+            return LogComparison::Other(there);
         }
         match (there.position < self.position, self.has_later_term(&there)) {
-            (true, _) => Compared::Shorter(there),
-            (false, true) => Compared::Other(there),
-            (false, false) => Compared::Same,
+            (true, _) => LogComparison::Shorter(there),
+            (false, true) => LogComparison::Other(there),
+            (false, false) => LogComparison::Same,
         }
     }
 
@@ -67,8 +69,8 @@ impl Log {
     pub(super) fn conflict(&self, cell: &CellId, there: &Self) -> String {
         match (self.cluster_id, there.cluster_id) {
             (Some(own), Some(there)) if own != there => format!(
-                "cell {cell} belongs to cluster {own}, and the log here is of cluster {there}: restore the log of its cluster, or \
-                 start the rep with another data folder"
+                "cell {cell} belongs to cluster {own}, and the log belongs to cluster {there}: \
+                 restore the log of its cluster, or start the rep with another data folder"
             ),
             (Some(_) | None, Some(_) | None) => {
                 let text = |log: &Self| {
@@ -79,8 +81,8 @@ impl Log {
                     )
                 };
                 format!(
-                    "cell {cell} obeys no leader: its rep knows {}, and the log has {}: an older log was restored. Have it accept \
-                     that log: muster cell accept-log {cell}",
+                    "cell {cell} accepts no leader: its rep knows {}, but the log has {}: \
+                     an older log was restored. To accept it: muster cell accept-log {cell}",
                     text(self),
                     text(there)
                 )
@@ -89,16 +91,17 @@ impl Log {
     }
 }
 
-/// Compares until the result is certain: one reply is not behind, or all of several replies are.
-pub(super) async fn compare(bus: &Bus, cell: &CellId, known: Log) -> Compared {
-    let mut last = Compared::Same;
-    for number in 0..ANSWERS {
+/// Compares the logs until the result is certain. A reply that is not behind the log of the rep decides at
+/// once. Otherwise all of [`REQUIRED_REPLIES`] replies have to be behind it.
+pub(super) async fn compare(bus: &Bus, cell: &CellId, known: KnownLog) -> LogComparison {
+    let mut last = LogComparison::Same;
+    for number in 0..REQUIRED_REPLIES {
         if number > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        let Some(shown) = home::shown(bus, cell).await else { return Compared::Same };
-        last = known.compare(Log::shown(&shown));
-        if !matches!(last, Compared::Shorter(_)) {
+        let Some(shown) = home::query_cluster(bus, cell).await else { return LogComparison::Same };
+        last = known.compare(KnownLog::shown(&shown));
+        if !matches!(last, LogComparison::Shorter(_)) {
             break;
         }
     }
@@ -111,21 +114,21 @@ mod tests {
 
     use super::*;
 
-    fn log(cluster: u128, bbs: u64, position: u64) -> Log {
+    fn log(cluster: u128, bbs: u64, position: u64) -> KnownLog {
         let cluster_id = Some(ClusterId(Uuid::from_u128(cluster)));
-        Log { cluster_id, terms: Terms { bbs, auctioneer: 1 }, position: Position(position) }
+        KnownLog { cluster_id, terms: Terms { bbs, auctioneer: 1 }, position: Position(position) }
     }
 
     #[test]
-    fn log_is_another_one_only_if_no_bbs_that_is_behind_could_show_it() {
+    fn log_is_other_only_if_lag_cannot_explain_difference() {
         let known = log(1, 5, 252);
         for (there, expected) in [
-            (log(1, 5, 252), Compared::Same),
-            (log(1, 6, 300), Compared::Same),
-            (log(1, 5, 250), Compared::Shorter(log(1, 5, 250))),
-            (log(1, 2, 250), Compared::Shorter(log(1, 2, 250))),
-            (log(1, 2, 252), Compared::Other(log(1, 2, 252))),
-            (log(2, 9, 900), Compared::Other(log(2, 9, 900))),
+            (log(1, 5, 252), LogComparison::Same),
+            (log(1, 6, 300), LogComparison::Same),
+            (log(1, 5, 250), LogComparison::Shorter(log(1, 5, 250))),
+            (log(1, 2, 250), LogComparison::Shorter(log(1, 2, 250))),
+            (log(1, 2, 252), LogComparison::Other(log(1, 2, 252))),
+            (log(2, 9, 900), LogComparison::Other(log(2, 9, 900))),
         ] {
             assert_eq!(known.compare(there), expected);
         }

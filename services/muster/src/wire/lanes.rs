@@ -1,32 +1,32 @@
-//! Queues in which names take turns, so that a busy client does not delay the others.
+//! Queues in which client names take turns, so that a busy client does not delay the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bbs::Input;
-use bbs::queue::Turns;
+use bbs::queue::FairQueue;
 use tokio::sync::{Notify, mpsc};
 
 use super::drive::Source;
 
 /// Maximum number of requests per turn of the machine, so that journal entries are taken in between.
-const ASKED_IN_A_TURN: usize = 256;
+const MAX_REQUESTS_PER_TURN: usize = 256;
 
 /// Waiting items by name. Needs no limit of its own, because a budget has admitted every item.
 #[derive(Debug)]
-pub(super) struct Lanes<T> {
-    waiting: Mutex<Turns<String, T>>,
+pub(super) struct TurnQueue<T> {
+    waiting: Mutex<FairQueue<String, T>>,
     arrived: Notify,
 }
 
-impl<T> Default for Lanes<T> {
+impl<T> Default for TurnQueue<T> {
     fn default() -> Self {
         Self { waiting: Mutex::default(), arrived: Notify::new() }
     }
 }
 
-impl<T> Lanes<T> {
+impl<T> TurnQueue<T> {
     /// Appends an item to the queue of a name. Never waits.
-    pub(super) fn put(&self, name: &str, what: T) {
+    pub(super) fn push(&self, name: &str, what: T) {
         self.lock().push(name.to_owned(), what);
         self.arrived.notify_one();
     }
@@ -47,23 +47,24 @@ impl<T> Lanes<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns<String, T>> {
+    fn lock(&self) -> MutexGuard<'_, FairQueue<String, T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Inputs of a BBS: first events in their order, then requests, whose names take turns.
+/// Inputs of a BBS. Events are taken first, in their order. Requests follow, and their client names take
+/// turns.
 #[derive(Debug)]
-pub(super) struct Inputs {
-    pub(super) happened: mpsc::Receiver<Input>,
-    pub(super) asked: Arc<Lanes<Input>>,
+pub(super) struct BbsInputs {
+    pub(super) events: mpsc::Receiver<Input>,
+    pub(super) asked: Arc<TurnQueue<Input>>,
 }
 
-impl Source<Input> for Inputs {
+impl Source<Input> for BbsInputs {
     async fn take(&mut self, batch: &mut Vec<Input>, most: usize) -> usize {
         let count = tokio::select! {
             biased;
-            count = self.happened.recv_many(batch, most) => count,
+            count = self.events.recv_many(batch, most) => count,
             asked = self.asked.next() => {
                 batch.push(asked);
                 1
@@ -72,7 +73,7 @@ impl Source<Input> for Inputs {
         if count == 0 {
             return 0;
         }
-        batch.extend(std::iter::from_fn(|| self.asked.take()).take(ASKED_IN_A_TURN));
+        batch.extend(std::iter::from_fn(|| self.asked.take()).take(MAX_REQUESTS_PER_TURN));
         batch.len()
     }
 }
@@ -87,46 +88,46 @@ mod tests {
 
     fn asked(requester: u64) -> Input {
         let query = Query::Rows(Rows::Lrps(Filter::default()));
-        Input::Queried { requester, at_least: None, query }
+        Input::Query { requester, at_least: None, query }
     }
 
-    fn askers(batch: &[Input]) -> Vec<Option<u64>> {
+    fn requesters(batch: &[Input]) -> Vec<Option<u64>> {
         let requester = |input: &Input| {
-            if let Input::Queried { requester, .. } = input { Some(*requester) } else { None }
+            if let Input::Query { requester, .. } = input { Some(*requester) } else { None }
         };
         batch.iter().map(requester).collect()
     }
 
     #[tokio::test]
-    async fn what_happened_goes_first_and_then_names_take_turns() {
+    async fn events_precede_requests_and_names_take_turns() {
         let (sender, happened) = mpsc::channel(8);
-        let lanes: Arc<Lanes<Input>> = Arc::default();
-        (0..20_000).for_each(|number| lanes.put("loud", asked(number)));
-        lanes.put("quiet", asked(100_000));
+        let lanes: Arc<TurnQueue<Input>> = Arc::default();
+        (0..20_000).for_each(|number| lanes.push("loud", asked(number)));
+        lanes.push("quiet", asked(100_000));
         sender.send(Input::Disconnected).await.unwrap();
-        let mut inputs = Inputs { happened, asked: Arc::clone(&lanes) };
+        let mut inputs = BbsInputs { events: happened, asked: Arc::clone(&lanes) };
         let mut batch = vec![];
-        assert_eq!(inputs.take(&mut batch, 1_024).await, 1 + ASKED_IN_A_TURN);
-        assert_eq!(askers(&batch)[..4], [None, Some(0), Some(100_000), Some(1)]);
+        assert_eq!(inputs.take(&mut batch, 1_024).await, 1 + MAX_REQUESTS_PER_TURN);
+        assert_eq!(requesters(&batch)[..4], [None, Some(0), Some(100_000), Some(1)]);
         batch.clear();
-        lanes.put("late", asked(200_000));
+        lanes.push("late", asked(200_000));
         inputs.take(&mut batch, 1_024).await;
-        assert!(askers(&batch)[..2].contains(&Some(200_000)), "{:?}", askers(&batch));
+        assert!(requesters(&batch)[..2].contains(&Some(200_000)), "{:?}", requesters(&batch));
         drop(sender);
-        assert_eq!(inputs.take(&mut vec![], 1_024).await, 0, "nothing can happen any more");
+        assert_eq!(inputs.take(&mut vec![], 1_024).await, 0, "no more inputs can arrive");
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken() {
-        let lanes: Arc<Lanes<u32>> = Arc::default();
-        let next = |lanes: &Arc<Lanes<u32>>| {
+    async fn push_wakes_waiting_receivers() {
+        let lanes: Arc<TurnQueue<u32>> = Arc::default();
+        let next = |lanes: &Arc<TurnQueue<u32>>| {
             let lanes = Arc::clone(lanes);
             tokio::spawn(async move { lanes.next().await })
         };
         let waiting = [next(&lanes), next(&lanes)];
         tokio::task::yield_now().await;
-        lanes.put("a", 1);
-        lanes.put("a", 2);
+        lanes.push("a", 1);
+        lanes.push("a", 2);
         let mut got = vec![];
         for one in waiting {
             got.push(one.await.unwrap());

@@ -1,32 +1,33 @@
-//! Receives leader heartbeats while a starting service reads the log. The time that it has to wait for a
-//! leader starts with the subscription, and not when the log has been read.
+//! Receives leader heartbeats while a starting service reads the log. The service has to wait for a leader
+//! for some time before an election. This time starts when the service subscribes, and not when it has read
+//! the log.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bus::{Bus, BusError, Subscription};
-use election::{BEAT, Election};
+use election::{Election, HEARTBEAT_INTERVAL};
 use schemas::bus::{BusPattern, LeaderRole};
 use schemas::cluster::Leader;
 use schemas::codec;
-use schemas::message::Beat;
+use schemas::message::LeaderHeartbeat;
 use schemas::names::ServiceId;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Participant in a future election that already receives heartbeats, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Listening {
+pub(super) struct ElectionListener {
     election: Arc<Mutex<Election>>,
     _ends: DropGuard,
 }
 
-impl Listening {
+impl ElectionListener {
     /// Subscribes to the leader heartbeats of a role.
     ///
     /// # Errors
     /// The bus cannot be subscribed to.
     pub(super) async fn begin(bus: &Bus, role: LeaderRole, id: ServiceId) -> Result<Self, BusError> {
-        let beats = bus.subscribe(&BusPattern::Beats(role).to_string(), None).await?;
+        let beats = bus.subscribe(&BusPattern::LeaderHeartbeats(role).to_string(), None).await?;
         let election = Arc::new(Mutex::new(Election::new(id)));
         let ends = CancellationToken::new();
         let listens = listen(beats, Arc::clone(&election));
@@ -36,28 +37,29 @@ impl Listening {
 
     /// Sets the leader that the log names. The log must have been read after the subscription, so that a
     /// heartbeat of a live leader is not missed.
-    pub(super) fn know(&self, leader: Option<&Leader>) {
+    pub(super) fn set_leader(&self, leader: Option<&Leader>) {
         lock(&self.election).follow(leader, clock::now());
     }
 
-    /// Returns the election with the heartbeats so far. The caller receives further heartbeats itself.
+    /// Returns the election with the heartbeats so far. After this call, the caller has to receive further
+    /// heartbeats.
     pub(super) fn end(self) -> Election {
         lock(&self.election).clone()
     }
 }
 
 async fn listen(mut beats: Subscription, election: Arc<Mutex<Election>>) {
-    let mut looks = interval(BEAT);
+    let mut looks = interval(HEARTBEAT_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             incoming = beats.next() => {
                 let Some(incoming) = incoming else { return };
-                if let Ok((beat, _)) = codec::decode::<Beat>(&incoming.payload) {
-                    lock(&election).heard(&beat, clock::now());
+                if let Ok((beat, _)) = codec::decode::<LeaderHeartbeat>(&incoming.payload) {
+                    lock(&election).record_heartbeat(&beat, clock::now());
                 }
             }
-            _ = looks.tick() => lock(&election).look(clock::now()),
+            _ = looks.tick() => lock(&election).poll(clock::now()),
         }
     }
 }

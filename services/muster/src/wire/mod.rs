@@ -1,7 +1,7 @@
-//! Wiring: the drivers of the machines.
+//! Wiring: the drivers of the state machines.
 //!
-//! A machine returns effects. Its driver performs them one at a time, and feeds the results back as inputs.
-//! Drivers make no decisions.
+//! A state machine does no I/O: it returns effects. Its driver performs the effects one at a time, and feeds
+//! the results back to the machine as inputs. Drivers make no decisions.
 //!
 //! | file | content |
 //! |---|---|
@@ -9,16 +9,16 @@
 //! | [`decided`] | log lines and spans for the decisions of a leading BBS |
 //! | [`ended`] | errors that end a service |
 //! | [`feed`] | publication of every event by a leading BBS |
-//! | [`founding`] | report of a service's cluster to an operator who founds one |
+//! | [`founding`] | answers to an operator who founds a cluster: the cluster that a service belongs to |
 //! | [`following`] | feeding journal entries to a machine |
 //! | [`asking`] | requests between services, in postcard or JSON |
 //! | [`bbs`] | driver of a BBS |
 //! | [`budget`] | limits of in-flight requests per client |
 //! | [`listening`] | leader heartbeats while a starting service reads the log |
-//! | [`known_log`] | comparison of the log of the cluster with the one that a rep knows |
-//! | [`lanes`] | queues in which names take turns |
+//! | [`known_log`] | comparison of the log of the cluster with the log that a rep knows |
+//! | [`lanes`] | queues in which clients take turns |
 //! | [`inbox`] | messages from the bus to a BBS |
-//! | [`past`] | queries about the past, answered from a World that is folded for each |
+//! | [`past`] | queries about the past, each answered from a World (projected state) that is folded for it |
 //! | [`reading`] | queries about the present, answered from World snapshots |
 //! | [`watching`] | metrics and probes of each service |
 //! | [`setting_aside`] | quarantined entries of the journal |

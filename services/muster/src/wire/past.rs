@@ -1,6 +1,8 @@
-//! Queries about the past. They are answered off the deciding thread, one after the other, clients in turn,
-//! from a World that is folded for each query. A snapshot index makes this fast. It is built in the
-//! background while the BBS keeps up with the journal.
+//! Queries about the past. For each query, the BBS folds the log into a projected state (World) of the
+//! requested position. A snapshot index makes this fast. The index is built in the background while the BBS
+//! keeps up with the journal.
+//!
+//! Queries about the past are answered one after the other, off the deciding thread. Clients take turns.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,36 +10,36 @@ use std::time::Duration;
 
 use bbs::{Bbs, Reply};
 use journal::Journal;
-use past::{Error, Past, Then};
-use projections::cluster_log::Positions;
+use past::{Error, Past, PastState};
+use projections::cluster_log::QuarantinedPositions;
 use projections::{Observed, Query, Reader, World};
 use schemas::query::{AsOf, Cursor, Moment};
-use schemas::sight::Sight;
+use schemas::sight::ReadScope;
 use schemas::{Code, Position, Refusal};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::bbs::{Driver, Waiter};
-use super::lanes::Lanes;
+use super::bbs::{Driver, ReplyTarget};
+use super::lanes::TurnQueue;
 use crate::error::chain;
 
-/// Maximum number of entries that are folded for one query, or twice the distance between two snapshots if
-/// that is more.
-const FOLDED: u64 = 262_144;
+/// Maximum number of entries that are folded for one query. The limit is higher if two snapshots are far
+/// apart: it is at least twice the number of entries between two snapshots.
+const MAX_FOLDED: u64 = 262_144;
 /// Lag in entries above which a BBS builds no snapshots.
-const BEHIND: u64 = 10_000;
+const MAX_LAG: u64 = 10_000;
 /// Interval between checks for a missing snapshot.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between checks of the age of the newest snapshot.
-const NEWEST: Duration = Duration::from_secs(30);
+const NEWEST_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval between snapshots of the end of the log.
-const LAST: Duration = Duration::from_secs(300);
-/// Shorter interval for a busy log, and the number of bytes since the last snapshot that triggers it. Reading
-/// so many bytes would delay a start by seconds.
-const LAST_OF_MUCH: (Duration, u64) = (Duration::from_secs(60), 32 * 1024 * 1024);
+const END_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(300);
+/// Shorter interval for a busy log. It applies if the entries since the last snapshot have at least this
+/// number of bytes. Reading more of them would delay a start by seconds.
+const BUSY_END_SNAPSHOT: (Duration, u64) = (Duration::from_secs(60), 32 * 1024 * 1024);
 /// Pause after a snapshot could not be built.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Cache for snapshots of the past.
 #[derive(Clone, Debug)]
@@ -48,50 +50,51 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Returns a cache with the default distance between snapshots.
-    pub(crate) fn usual(folder: PathBuf) -> Self {
-        Self { folder, every: past::limits::SPACING }
+    /// Returns a cache with the default spacing of snapshots.
+    pub(crate) fn with_default_spacing(folder: PathBuf) -> Self {
+        Self { folder, every: past::limits::MIN_SPACING }
     }
 }
 
-/// State from which a starting service folds the log.
+/// State of the log from which a starting service continues to fold entries.
 #[derive(Debug, Default)]
-pub(super) struct Begin {
-    /// The past of the log. `None` without a cache, without a cluster, or if the cache cannot be used.
+pub(super) struct StartState {
+    /// Access to the past states of the log. `None` if there is no cache or no cluster, or if the cache
+    /// cannot be used.
     pub(super) past: Option<Past>,
     /// Reader and World at the starting position.
     pub(super) from: (Reader, World),
 }
 
-impl Begin {
+impl StartState {
     /// Loads the newest snapshot in a cache, or starts at the beginning of the log. `known` has the
     /// quarantined positions.
-    pub(super) async fn of(journal: &Journal, cache: Option<&Cache>, known: &Positions) -> Self {
-        let beginning = (Reader::knowing(known.clone()), World::new());
+    pub(super) async fn load(journal: &Journal, cache: Option<&Cache>, known: &QuarantinedPositions) -> Self {
+        let beginning = (Reader::with_quarantines(known.clone()), World::new());
         let Some(cache) = cache else { return Self { past: None, from: beginning } };
         let opened = async {
-            let past = Past::open_spaced(&cache.folder, journal.clone(), cache.every).await?;
-            let newest = past.newest().await?;
+            let past = Past::open_with_spacing(&cache.folder, journal.clone(), cache.every).await?;
+            let newest = past.newest_snapshot().await?;
             Ok((past, newest))
         };
         match opened.await {
             Ok((past, newest)) => {
                 if let Some(then) = &newest {
-                    tracing::info!(position = %then.position(), "the log is read on from a snapshot");
+                    tracing::info!(position = %then.position(), "starting from a snapshot");
                 }
-                Self { past: Some(past), from: newest.map_or(beginning, Then::into_parts) }
+                Self { past: Some(past), from: newest.map_or(beginning, PastState::into_parts) }
             }
             Err(Error::NotFounded) => Self { past: None, from: beginning },
             Err(error) => {
-                tracing::warn!("there is no snapshot to start from: {}", chain(&error));
+                tracing::warn!("can't start from a snapshot: {}", chain(&error));
                 Self { past: None, from: beginning }
             }
         }
     }
 }
 
-/// Keeps a snapshot near the end of the log for the next start, until the token is cancelled. For services
-/// that do not serve the past.
+/// Keeps a snapshot near the end of the log for the next start, until the token is cancelled. Used by
+/// services that do not answer queries about the past.
 pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
     let build = async || {
         let end = journal.end().await?;
@@ -99,12 +102,12 @@ pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: Cancellati
             return Ok(());
         }
         // Another service on this machine may have written to the same folder.
-        Past::open_spaced(&cache.folder, journal.clone(), cache.every).await?.build_newest(end).await
+        Past::open_with_spacing(&cache.folder, journal.clone(), cache.every).await?.build_newest(end).await
     };
-    while ends.run_until_cancelled(tokio::time::sleep(NEWEST)).await.is_some() {
+    while ends.run_until_cancelled(tokio::time::sleep(NEWEST_CHECK_INTERVAL)).await.is_some() {
         match ends.run_until_cancelled(build()).await {
             Some(Ok(()) | Err(Error::NotFounded)) => {}
-            Some(Err(error)) => tracing::warn!("no snapshot is made: {}", chain(&error)),
+            Some(Err(error)) => tracing::warn!("can't create a snapshot: {}", chain(&error)),
             None => return,
         }
     }
@@ -112,35 +115,35 @@ pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: Cancellati
 
 /// Queue and state for queries about the past.
 #[derive(Debug)]
-pub(super) struct Looking {
+pub(super) struct PastQueries {
     journal: Journal,
     /// `None` if this BBS serves no queries about the past.
     cache: Option<Cache>,
     past: OnceCell<Past>,
-    asked: Lanes<Asked>,
+    asked: TurnQueue<PastQuery>,
 }
 
 /// A query about the past.
 #[derive(Debug)]
-struct Asked {
-    waiter: Waiter,
+struct PastQuery {
+    waiter: ReplyTarget,
     query: Query,
     as_of: AsOf,
     observed: Observed,
 }
 
-impl Looking {
+impl PastQueries {
     pub(super) fn new(journal: Journal, cache: Option<Cache>, begin: Option<Past>) -> Self {
-        Self { journal, cache, past: OnceCell::new_with(begin), asked: Lanes::default() }
+        Self { journal, cache, past: OnceCell::new_with(begin), asked: TurnQueue::default() }
     }
 
     /// Queues a query under the name of its caller.
-    pub(super) fn put(&self, waiter: Waiter, query: Query, as_of: AsOf, observed: Observed) {
+    pub(super) fn enqueue(&self, waiter: ReplyTarget, query: Query, as_of: AsOf, observed: Observed) {
         let name = waiter.name().to_owned();
-        self.asked.put(&name, Asked { waiter, query, as_of, observed });
+        self.asked.push(&name, PastQuery { waiter, query, as_of, observed });
     }
 
-    /// Returns the past, if it has been opened.
+    /// Returns the access to past states, if it has been opened.
     pub(super) fn past(&self) -> Option<&Past> {
         self.past.get()
     }
@@ -149,7 +152,7 @@ impl Looking {
         self.past
             .get_or_try_init(|| async {
                 let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
-                Past::open_spaced(&cache.folder, self.journal.clone(), cache.every).await
+                Past::open_with_spacing(&cache.folder, self.journal.clone(), cache.every).await
             })
             .await
     }
@@ -157,7 +160,7 @@ impl Looking {
     /// Returns the answer as JSON text.
     async fn answer(
         &self,
-        sight: Sight,
+        sight: ReadScope,
         query: Query,
         as_of: AsOf,
         observed: &Observed,
@@ -166,37 +169,37 @@ impl Looking {
         let past = self.open().await.map_err(refusal)?;
         let page =
             query.filter().and_then(|filter| filter.cursor.as_deref()).map(Cursor::parse).transpose()?;
-        // A further page is read at the position of the first one.
+        // A further page is read at the position of the first page.
         let sought = page.map_or(asked, |cursor| Moment::Position(cursor.position));
-        self.check_near(past, sought).await?;
+        self.check_distance(past, sought).await?;
         let then = match sought {
             Moment::Position(position) => past.at(position).await,
-            Moment::Time(time) => past.at_time(time).await,
+            Moment::Time(time) => past.state_at_time(time).await,
         };
         let then = then.map_err(refusal)?;
         let now = match asked {
             Moment::Time(time) => time,
             Moment::Position(_) => then.latest(),
         };
-        let observed = observed.of_past(now, then.set_aside().clone());
+        let observed = observed.for_past(now, then.malformed_entries().clone());
         let answered =
             tokio::task::spawn_blocking(move || query.answer_to(&sight, then.world(), &observed)).await;
         answered.unwrap_or_else(|_| Err(refusal(Error::Stopping)))
     }
 
     /// Refuses a query that would take very long because the snapshot index does not cover it yet.
-    async fn check_near(&self, past: &Past, sought: Moment) -> Result<(), Refusal> {
+    async fn check_distance(&self, past: &Past, sought: Moment) -> Result<(), Refusal> {
         let end = self.journal.end().await.map_err(|error| refusal(error.into()))?;
         let distance = match sought {
-            Moment::Position(position) => past.distance(position.min(end)),
-            Moment::Time(time) => past.distance_to(time, end),
+            Moment::Position(position) => past.entries_to_fold(position.min(end)),
+            Moment::Time(time) => past.max_entries_to_fold(time, end),
         };
         let standing = past.standing();
-        if distance <= FOLDED.max(2 * standing.spacing) {
+        if distance <= MAX_FOLDED.max(2 * standing.spacing) {
             return Ok(());
         }
         let why = format!(
-            "this BBS is still making snapshots of the past, and has those up to position {} of {end}: ask again later",
+            "this BBS is still creating snapshots of the past (position {} of {end}): try again later",
             standing.highest
         );
         Err(Refusal::new(Code::Unavailable, why))
@@ -206,17 +209,17 @@ impl Looking {
     /// query the journal while the log is short.
     async fn is_due(&self, end: Position) -> Result<bool, Error> {
         let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
-        if end.0 < cache.every.min(past::limits::STRETCH) {
+        if end.0 < cache.every.min(past::limits::STRETCH_POSITIONS) {
             return Ok(false);
         }
         let past = self.open().await?;
-        Ok(past.is_index_due(end) || (end.0 >= cache.every && past.is_due(end).await?))
+        Ok(past.is_index_due(end) || (end.0 >= cache.every && past.is_snapshot_due(end).await?))
     }
 
     /// Builds a snapshot of the end of the log for the next start, if the log is long enough.
     async fn build_last(&self, end: Position) -> Result<(), Error> {
         match (&self.cache, self.past.get()) {
-            (Some(cache), Some(past)) if end.0 >= cache.every => past.build_last(end).await,
+            (Some(cache), Some(past)) if end.0 >= cache.every => past.build_final(end).await,
             (Some(_) | None, Some(_) | None) => Ok(()),
         }
     }
@@ -226,7 +229,7 @@ impl Looking {
         match (&self.cache, self.past.get()) {
             (Some(cache), Some(past)) if machine.world().position().0 >= cache.every => {
                 let (reader, world) = machine.into_parts();
-                past.keep_last(reader, world).await
+                past.store_final(reader, world).await
             }
             (Some(_) | None, Some(_) | None) => Ok(()),
         }
@@ -244,9 +247,11 @@ impl Looking {
 /// Converts an error to the refusal of a query.
 fn refusal(error: Error) -> Refusal {
     match error {
-        Error::Beyond { .. } | Error::Zero { .. } | Error::Before { .. } => AsOf::refused(error.to_string()),
+        Error::BeyondEnd { .. } | Error::PositionZero { .. } | Error::BeforeStart { .. } => {
+            AsOf::refusal(error.to_string())
+        }
         Error::NoCache
-        | Error::Folder { .. }
+        | Error::CacheUnusable { .. }
         | Error::Journal(_)
         | Error::Unreadable { .. }
         | Error::NotFounded
@@ -256,10 +261,10 @@ fn refusal(error: Error) -> Refusal {
 
 impl Driver {
     /// Answers queries about the past, one after the other.
-    pub(super) async fn look_back(self: Arc<Self>) {
+    pub(super) async fn answer_past_queries(self: Arc<Self>) {
         while let Some(asked) = self.ends.run_until_cancelled(self.looking.asked.next()).await {
-            let Asked { waiter, query, as_of, observed } = asked;
-            let answered = self.looking.answer(waiter.sight(), query, as_of, &observed);
+            let PastQuery { waiter, query, as_of, observed } = asked;
+            let answered = self.looking.answer(waiter.read_scope(), query, as_of, &observed);
             let answered = self.ends.run_until_cancelled(answered).await;
             let Some(rows) = answered else { return };
             self.reply(waiter, Reply::Rows(rows)).await;
@@ -267,26 +272,28 @@ impl Driver {
     }
 
     /// Extends the snapshot index as the log grows.
-    pub(super) async fn build_ladder(self: Arc<Self>) {
+    pub(super) async fn maintain_snapshot_index(self: Arc<Self>) {
         let followed = self.followed();
         let (mut last, mut bytes) = (Instant::now(), 0);
         loop {
             let end = *followed.borrow();
-            let (soon, much) = LAST_OF_MUCH;
+            let (soon, much) = BUSY_END_SNAPSHOT;
             let is_much = self.followed_bytes() - bytes >= much;
-            if last.elapsed() >= if is_much { soon } else { LAST } && self.stopped().is_none() {
+            if last.elapsed() >= if is_much { soon } else { END_SNAPSHOT_INTERVAL }
+                && self.stopped().is_none()
+            {
                 (last, bytes) = (Instant::now(), self.followed_bytes());
                 if let Some(Err(error)) = self.ends.run_until_cancelled(self.looking.build_last(end)).await {
-                    tracing::warn!("no snapshot of the end of the log is made: {}", chain(&error));
+                    tracing::warn!("can't create a snapshot of the end of the log: {}", chain(&error));
                 }
             }
-            let pause = match self.ends.run_until_cancelled(self.extend_ladder(end)).await {
+            let pause = match self.ends.run_until_cancelled(self.extend_snapshot_index(end)).await {
                 None => return,
-                Some(Ok(())) => LOOK,
+                Some(Ok(())) => CHECK_INTERVAL,
                 Some(Err(Error::NoCache)) => return,
                 Some(Err(error)) => {
-                    tracing::warn!("no snapshot of the past is made: {}", chain(&error));
-                    AGAIN
+                    tracing::warn!("can't create a snapshot of the past: {}", chain(&error));
+                    RETRY_PAUSE
                 }
             };
             if self.ends.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
@@ -295,11 +302,11 @@ impl Driver {
         }
     }
 
-    async fn extend_ladder(&self, end: Position) -> Result<(), Error> {
+    async fn extend_snapshot_index(&self, end: Position) -> Result<(), Error> {
         if self.stopped().is_some() || !self.looking.is_due(end).await? {
             return Ok(());
         }
         let behind = self.looking.journal.end().await?.0.saturating_sub(end.0);
-        if behind > BEHIND { Ok(()) } else { self.looking.build(end).await }
+        if behind > MAX_LAG { Ok(()) } else { self.looking.build(end).await }
     }
 }

@@ -4,34 +4,34 @@ use journal::Journal;
 use projector::{Error, Url};
 use tokio_util::sync::CancellationToken;
 
-use super::ended::Ended;
+use super::ended::RunError;
 use super::setting_aside;
-use super::watching::projector::ProjectorWatch;
+use super::watching::projector::ProjectorMetrics;
 
 /// Keeps the tables of a database up to date until `stop` is cancelled. An entry that this program does not
-/// understand stops the projector until an operator quarantines the entry or requests another read.
+/// understand stops the projector. It continues when an operator quarantines the entry or requests a retry.
 ///
 /// # Errors
 /// The journal or the database fails.
 pub(crate) async fn run(
     journal: Journal,
     url: Url,
-    watch: &ProjectorWatch,
+    watch: &ProjectorMetrics,
     stop: CancellationToken,
-) -> Result<(), Ended> {
+) -> Result<(), RunError> {
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
         let ended = projector::run(&journal, known.clone(), &url, &stop, |end| match end {
             Some(end) => {
                 tracing::debug!(position = %end.position, "the tables are written");
-                watch.stands_at(end.position);
+                watch.set_position(end.position);
             }
-            None => watch.rests(),
+            None => watch.mark_idle(),
         });
         let Err(error) = ended.await else { return Ok(()) };
         let Error::Unreadable { .. } = error else { return Err(error.into()) };
-        watch.stops(Some(error.to_string()));
+        watch.set_stop_reason(Some(error.to_string()));
         tracing::error!(
-            "{error}. Nothing is lost. The tables stay as they are. If that entry shall not count: \
+            "{error}. No data is lost. The tables are no longer updated. To quarantine the entry: \
              muster journal set-aside POSITION --reason TEXT"
         );
         let asked = projector::asked(&url, &stop);
@@ -42,23 +42,24 @@ pub(crate) async fn run(
         if !changed {
             return Err(error.into());
         }
-        watch.stops(None);
+        watch.set_stop_reason(None);
         tracing::warn!(
-            "an operator has set aside what stopped this projector, or wants it read again: it goes on"
+            "the entry that stopped this projector is quarantined, or a retry was requested: continuing"
         );
     }
     Ok(())
 }
 
-/// Rebuilds the tables of a database next to the existing ones. Required if another version of this program
-/// made the existing ones, or if they include entries that were quarantined later.
+/// Rebuilds the tables of a database next to the existing ones. This is required if another version of this
+/// program created the existing tables, or if an entry in them was quarantined later.
 ///
 /// # Errors
 /// Fails like [`run`], and if the log holds an entry that this program does not understand.
-pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), Ended> {
+pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), RunError> {
     if let Some(known) = setting_aside::known(journal, stop).await? {
         tracing::warn!(
-            "the tables of {url} were made by another version of muster, or hold what was set aside since: they are made again"
+            "rebuilding the tables of {url}: another version of muster created them, or an entry in them was \
+             quarantined later"
         );
         projector::rebuild::rebuild(journal, &known, url, false, stop, |_| {}).await?;
     }

@@ -1,5 +1,5 @@
-//! Answers queries off the deciding thread: from World snapshots, with a bounded number of threads, clients
-//! in turn.
+//! Answers queries from snapshots of the projected state (World), off the deciding thread. The number of
+//! threads is bounded, and clients take turns.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -7,28 +7,28 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bbs::{Query, Reply};
-use projections::{Observed, Picture};
-use schemas::limits::{PICTURE_HELD_MS, PICTURES_HELD};
+use projections::{Observed, WorldSnapshot};
+use schemas::limits::{WORLD_SNAPSHOT_HELD_MS, WORLD_SNAPSHOTS_HELD};
 use schemas::query::Cursor;
 use schemas::subject::Position;
 use schemas::{Code, Refusal};
 use tokio::time::Instant;
 
-use super::bbs::Waiter;
-use super::lanes::Lanes;
+use super::bbs::ReplyTarget;
+use super::lanes::TurnQueue;
 
-/// Queues of queries, and the World snapshots that further pages need.
+/// Queues of queries, and the World snapshots that are held for the further pages of lists.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
-    rows: Lanes<Asked>,
-    /// Queries of reps, which have threads of their own.
-    records: Lanes<Asked>,
-    held: Mutex<VecDeque<Held>>,
+pub(super) struct QueryPool {
+    rows: TurnQueue<QueuedQuery>,
+    /// Queries of reps. They are answered by separate threads.
+    records: TurnQueue<QueuedQuery>,
+    held: Mutex<VecDeque<HeldSnapshot>>,
 }
 
 /// Kind of queries that a thread answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum QueryKind {
     /// Queries of clients, for rows.
     Rows,
     /// Queries of reps, for records.
@@ -37,53 +37,59 @@ pub(super) enum Kind {
 
 /// A query with the World snapshot to answer it from.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) waiter: Waiter,
+pub(super) struct QueuedQuery {
+    pub(super) waiter: ReplyTarget,
     query: Query,
-    picture: Picture,
+    picture: WorldSnapshot,
     observed: Observed,
 }
 
 /// Returns the number of threads for each kind of query.
-pub(super) fn threads() -> usize {
+pub(super) fn thread_count() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
 }
 
 /// A World snapshot that is held for further pages.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldSnapshot {
     until: Instant,
-    picture: Picture,
+    picture: WorldSnapshot,
     observed: Observed,
 }
 
-impl Reading {
+impl QueryPool {
     /// Queues a query under the name of its caller.
-    pub(super) fn put(&self, waiter: Waiter, query: Query, picture: Picture, observed: Observed) {
+    pub(super) fn enqueue(
+        &self,
+        waiter: ReplyTarget,
+        query: Query,
+        picture: WorldSnapshot,
+        observed: Observed,
+    ) {
         let lanes = match &query {
             Query::Rows(_) => &self.rows,
             Query::Records(_) => &self.records,
         };
         let name = waiter.name().to_owned();
-        lanes.put(&name, Asked { waiter, query, picture, observed });
+        lanes.push(&name, QueuedQuery { waiter, query, picture, observed });
     }
 
     /// Returns the next query. Cancel-safe.
-    pub(super) async fn next(&self, kind: Kind) -> Asked {
+    pub(super) async fn next(&self, kind: QueryKind) -> QueuedQuery {
         match kind {
-            Kind::Rows => self.rows.next().await,
-            Kind::Records => self.records.next().await,
+            QueryKind::Rows => self.rows.next().await,
+            QueryKind::Records => self.records.next().await,
         }
     }
 
     /// Answers a query from its World snapshot.
-    pub(super) async fn answer(&self, asked: Asked) -> (Waiter, Reply) {
-        let Asked { waiter, query, picture, observed } = asked;
+    pub(super) async fn answer(&self, asked: QueuedQuery) -> (ReplyTarget, Reply) {
+        let QueuedQuery { waiter, query, picture, observed } = asked;
         let paged = is_list(&query);
         let (shown, told) = (picture.clone(), observed.clone());
-        let sight = waiter.sight();
+        let sight = waiter.read_scope();
         let answered =
-            tokio::task::spawn_blocking(move || bbs::answer_to(&sight, &query, &shown, &told)).await;
+            tokio::task::spawn_blocking(move || bbs::answer_within(&sight, &query, &shown, &told)).await;
         let reply = answered.unwrap_or_else(|error| {
             tracing::error!(%error, "a query could not be answered");
             Reply::Rows(Err(Refusal::new(Code::Unavailable, "the BBS is stopping")))
@@ -95,16 +101,16 @@ impl Reading {
     }
 
     /// Returns the World snapshot that a cursor names, if it is still held.
-    pub(super) fn held(&self, cursor: &Cursor) -> Option<(Picture, Observed)> {
+    pub(super) fn held(&self, cursor: &Cursor) -> Option<(WorldSnapshot, Observed)> {
         let now = Instant::now();
         let held = self.lock();
         let one = held.iter().find(|held| held.picture.position() == cursor.position && held.until > now);
         one.map(|held| (held.picture.clone(), held.observed.clone()))
     }
 
-    fn hold(&self, picture: Picture, observed: Observed) {
+    fn hold(&self, picture: WorldSnapshot, observed: Observed) {
         let now = Instant::now();
-        let until = now + Duration::from_millis(PICTURE_HELD_MS);
+        let until = now + Duration::from_millis(WORLD_SNAPSHOT_HELD_MS);
         let position: Position = picture.position();
         let mut held = self.lock();
         held.retain(|held| held.until > now);
@@ -112,13 +118,13 @@ impl Reading {
             known.until = until;
             return;
         }
-        if held.len() >= PICTURES_HELD {
+        if held.len() >= WORLD_SNAPSHOTS_HELD {
             held.pop_front();
         }
-        held.push_back(Held { until, picture, observed });
+        held.push_back(HeldSnapshot { until, picture, observed });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Held>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<HeldSnapshot>> {
         self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bus::{Bus, BusError, Incoming, LogLimit, ReplyTo, brief};
+use bus::{Bus, BusError, Incoming, LogLimit, ReplyTo, truncated};
 use executor::process::FilesError;
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::caller::Caller;
 use schemas::codec::{self, Form};
-use schemas::exec::Talking;
+use schemas::exec::ForwardedExecIo;
 use schemas::health::ContainerHealth;
 use schemas::limits::GRACE_MS;
 use schemas::message::{
-    AcceptLog, Attach, Beat, Dismiss, Done, Enter, Heartbeat, Leave, Perform, RepOrder, Reported, Stop,
+    AcceptLog, Ack, Attach, Dismiss, Heartbeat, LeaderHeartbeat, Leave, Perform, RepOrder, ReportsReply,
+    StartExec, Stop,
 };
-use schemas::names::{CellId, ClusterId, FolderId, Ids, Incarnation, InstanceGuid};
+use schemas::names::{CellId, ClusterId, FolderId, IdGenerator, Incarnation, InstanceGuid};
 use schemas::query::{Files, Logs, ReadFiles, ReadLogs, RecordsAnswer, Show};
 use schemas::refusal::BadField;
 use schemas::{Code, Position, Refusal};
@@ -25,34 +26,35 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{PATIENCE, Services, Waiting, answer};
+use super::asking::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
 use super::containers::Containers;
 use super::drive::{begin, drive};
-use super::known_log::{self, Compared, Log};
-use super::talks::Talks;
-use super::watching::rep::{RepOnlooker, RepWatch};
+use super::known_log::{self, KnownLog, LogComparison};
+use super::talks::ExecSessions;
+use super::watching::rep::{RepMetrics, RepObserver};
 use crate::error::chain;
 
 /// Maximum number of log bytes in a reply.
 const LOG_BYTES: usize = 64 * 1024;
 
 /// Initial pause between attempts to attach to the cell, and the pause while another rep is attached.
-const ATTACH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+const ATTACH_RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// Maximum time for reporting that the evacuation is complete.
-const LEAVING: Duration = Duration::from_secs(10);
-/// Maximum wait for the last containers of an evacuated cell before the rep reports that the cell is empty. A
-/// cell that is silent for longer would be probed as lost.
-const DELETED_SOON: Duration = Duration::from_secs(10);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time that an evacuated rep waits for its last containers before it reports that the cell is empty.
+/// If the cell were silent for longer, the leader would probe it as lost.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 static NO_ORDER: LogLimit = LogLimit::new();
 static FOREIGN_INBOX: LogLimit = LogLimit::new();
 
-/// Interval between comparisons while the rep knows another log than the cluster.
-const COMPARE_AGAIN: Duration = Duration::from_secs(15);
+/// Interval between comparisons of the logs while the log that the rep knows conflicts with the log of the
+/// cluster.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Reason that the work of a rep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum RunOutcome {
     /// `stop` was cancelled.
     Stopped,
     /// The evacuation is complete.
@@ -72,21 +74,22 @@ struct Driver {
     folder: FolderId,
     /// Cluster that the data folder belongs to.
     cluster_id: Option<ClusterId>,
-    /// Wakes the comparison of logs. A missing reply or a new leader may indicate another log.
-    suspects: Notify,
+    /// Requests a comparison of the logs. It is notified after a missing reply and after an election, because
+    /// both can mean that the cluster has a different log.
+    compare_requested: Notify,
     /// Reason that the rep cannot continue with the log of the cluster. `None` if it can.
     conflict: Mutex<Option<String>>,
-    services: Services,
+    services: ServiceClient,
     containers: Containers,
     /// Programs that clients run in the containers.
-    talks: Talks,
+    talks: ExecSessions,
     inputs: mpsc::Sender<Input>,
-    waiting: Waiting<(ReplyTo, Form)>,
+    waiting: PendingRequests<(ReplyTo, Form)>,
     /// Reason that the machine was stopped. Unset if the whole program stops.
-    end: OnceLock<End>,
+    end: OnceLock<RunOutcome>,
     stop: CancellationToken,
     /// Metrics of the rep.
-    watch: Arc<RepWatch>,
+    watch: Arc<RepMetrics>,
 }
 
 /// Runs a rep until `stop` is cancelled or its evacuation is complete. While another rep is attached to the
@@ -99,57 +102,60 @@ pub(crate) async fn run(
     seed: u64,
     (bus, containers, cluster_id): (Bus, Containers, Option<ClusterId>),
     channel: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
-    watch: Arc<RepWatch>,
+    watch: Arc<RepMetrics>,
     stop: CancellationToken,
-) -> Result<End, BusError> {
+) -> Result<RunOutcome, BusError> {
     let (inputs, mut receiver) = channel;
-    let mut ids = Ids::new(seed);
+    let mut ids = IdGenerator::new(seed);
     loop {
         let driver = Arc::new(Driver {
             cell: settings.cell_id.clone(),
             folder: settings.folder,
             cluster_id,
-            suspects: Notify::new(),
+            compare_requested: Notify::new(),
             conflict: Mutex::default(),
-            services: Services::new(bus.clone()),
+            services: ServiceClient::new(bus.clone()),
             containers: containers.clone(),
-            talks: Talks::default(),
+            talks: ExecSessions::default(),
             inputs: inputs.clone(),
-            waiting: Waiting::default(),
+            waiting: PendingRequests::default(),
             end: OnceLock::new(),
             stop: stop.child_token(),
             watch: Arc::clone(&watch),
         });
         let attached = tokio::select! {
-            () = stop.cancelled() => return Ok(End::Stopped),
+            () = stop.cancelled() => return Ok(RunOutcome::Stopped),
             attached = driver.attach() => attached,
         };
         // Two runs of a rep must not share a sequence of ids.
-        let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
-        watch.attached(true);
-        let end = speak(&driver, settings.clone(), attached, own, &mut receiver, &stop).await;
-        watch.attached(false);
+        let own = IdGenerator::new(ids.next(clock::now()).as_u64_pair().1);
+        watch.set_attached(true);
+        let end = run_attached(&driver, settings.clone(), attached, own, &mut receiver, &stop).await;
+        watch.set_attached(false);
         match end? {
-            End::Dismissed => {
-                tracing::warn!(cell = %driver.cell, "this rep may not speak for its cell: it does nothing, and asks again");
+            RunOutcome::Dismissed => {
+                tracing::warn!(
+                    cell = %driver.cell,
+                    "this rep is not attached to its cell: it runs nothing, and tries to attach again"
+                );
             }
-            End::Accepted => {
-                tracing::warn!(cell = %driver.cell, "this rep goes on with the log as it is now");
+            RunOutcome::Accepted => {
+                tracing::warn!(cell = %driver.cell, "this rep continues with the current log");
             }
-            end @ (End::Stopped | End::Evacuated) => return Ok(end),
+            end @ (RunOutcome::Stopped | RunOutcome::Evacuated) => return Ok(end),
         }
     }
 }
 
 /// Runs a machine for the cell until the rep is stopped, has evacuated, or is replaced by another rep.
-async fn speak(
+async fn run_attached(
     driver: &Arc<Driver>,
     settings: rep::Settings,
     attached: Position,
-    mut ids: Ids,
+    mut ids: IdGenerator,
     receiver: &mut mpsc::Receiver<Input>,
     stop: &CancellationToken,
-) -> Result<End, BusError> {
+) -> Result<RunOutcome, BusError> {
     let bus = driver.services.bus();
     let pattern = BusPattern::Rep(settings.cell_id.clone()).to_string();
     let mut orders = bus.subscribe(&pattern, None).await?;
@@ -164,10 +170,10 @@ async fn speak(
     let hearing = tokio::spawn(async move {
         let mut leaders = BTreeMap::new();
         while let Some(incoming) = elected.next().await {
-            if let Ok((beat, _)) = codec::decode::<Beat>(&incoming.payload)
+            if let Ok((beat, _)) = codec::decode::<LeaderHeartbeat>(&incoming.payload)
                 && leaders.insert(incoming.subject, beat.term) != Some(beat.term)
             {
-                listener.suspects.notify_one();
+                listener.compare_requested.notify_one();
                 drop(listener.inputs.send(Input::Elected).await);
             }
         }
@@ -178,13 +184,13 @@ async fn speak(
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let mut machine = Rep::new(settings, attached, incarnation, ids);
-    let beside = (|_, _| {}, RepOnlooker::new(&driver.watch));
+    let beside = (|_, _| {}, RepObserver::new(&driver.watch));
     drive(&mut machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), beside).await;
     listening.abort();
     hearing.abort();
     comparing.abort();
-    let end = driver.end.get().copied().unwrap_or(End::Stopped);
-    if end == End::Evacuated {
+    let end = driver.end.get().copied().unwrap_or(RunOutcome::Stopped);
+    if end == RunOutcome::Evacuated {
         tokio::select! {
             () = stop.cancelled() => {
                 tracing::warn!(cell = %driver.cell, "stopped before its last containers were deleted");
@@ -196,23 +202,23 @@ async fn speak(
 }
 
 impl Driver {
-    /// Tries to attach to the cell until it succeeds. Returns the position of the log at that time.
+    /// Tries to attach to the cell until it succeeds. Returns the log position from the successful reply.
     async fn attach(&self) -> Position {
         let subject = BusSubject::Attach(self.cell.clone()).to_string();
-        let mut wait = ATTACH_AGAIN.0;
+        let mut wait = ATTACH_RETRY.0;
         loop {
-            let answer: Option<Result<Done, Refusal>> =
-                self.services.ask(&subject, &Attach { folder: self.folder }, PATIENCE).await;
+            let answer: Option<Result<Ack, Refusal>> =
+                self.services.ask(&subject, &Attach { folder: self.folder }, REQUEST_TIMEOUT).await;
             match answer {
                 Some(Ok(done)) => return done.position,
                 Some(Err(refusal)) if refusal.code == Code::CellTaken => {
-                    let again = ATTACH_AGAIN.1;
-                    tracing::error!(cell = %self.cell, "{}. Asking again every {again:?}", refusal.message);
+                    let again = ATTACH_RETRY.1;
+                    tracing::error!(cell = %self.cell, "{}. Retrying every {again:?}", refusal.message);
                     tokio::time::sleep(again).await;
                 }
                 Some(Err(_)) | None => {
                     tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(ATTACH_AGAIN.1 / 10);
+                    wait = (wait * 2).min(ATTACH_RETRY.1 / 10);
                 }
             }
         }
@@ -221,66 +227,73 @@ impl Driver {
     /// Ends the last containers of an evacuated cell and leaves the cell. The report to the cluster does not
     /// wait for containers that use their full grace period to stop.
     async fn clear_and_leave(&self, leave: Leave) {
-        let cleared = tokio::time::timeout(DELETED_SOON, self.containers.end_all()).await.is_ok();
+        let cleared = tokio::time::timeout(CLEANUP_TIMEOUT, self.containers.end_all()).await.is_ok();
         self.leave(leave).await;
         if !cleared {
             tracing::info!(cell = %self.cell, "waiting for the last containers to end");
-            let longest = Duration::from_millis(GRACE_MS) + DELETED_SOON;
+            let longest = Duration::from_millis(GRACE_MS) + CLEANUP_TIMEOUT;
             if tokio::time::timeout(longest, self.containers.end_all()).await.is_err() {
-                return tracing::error!(cell = %self.cell, "containers are left that can't be deleted");
+                return tracing::error!(cell = %self.cell, "some containers can't be deleted");
             }
             tracing::info!(cell = %self.cell, "the last containers have ended");
         }
     }
 
-    /// Reports that the evacuation is complete. Without this report, the cell counts as lost only after its
-    /// silence.
+    /// Reports that the evacuation is complete. Without this report, the cluster would count the cell as
+    /// lost, but only after a period without heartbeats.
     async fn leave(&self, leave: Leave) {
         let subject = BusSubject::Leave(self.cell.clone()).to_string();
         let telling = async {
             loop {
-                let answer: Option<Result<Done, Refusal>> =
-                    self.services.ask(&subject, &leave, PATIENCE).await;
+                let answer: Option<Result<Ack, Refusal>> =
+                    self.services.ask(&subject, &leave, REQUEST_TIMEOUT).await;
                 match answer {
                     Some(Ok(_)) => return,
                     Some(Err(refusal)) if refusal.code == Code::CellTaken => return,
-                    Some(Err(_)) | None => tokio::time::sleep(ATTACH_AGAIN.0).await,
+                    Some(Err(_)) | None => tokio::time::sleep(ATTACH_RETRY.0).await,
                 }
             }
         };
-        if tokio::time::timeout(LEAVING, telling).await.is_err() {
-            tracing::warn!(cell = %self.cell, "no BBS was told that the cell is evacuated: it counts as silent");
+        if tokio::time::timeout(LEAVE_TIMEOUT, telling).await.is_err() {
+            tracing::warn!(
+                cell = %self.cell,
+                "no BBS confirmed that the cell is evacuated: the cell counts as silent"
+            );
         }
     }
 
-    /// Compares the log that the machine knows with that of the cluster, after a missing reply and after an
-    /// election. A change is logged once. A conflict makes the cell unhealthy until it is resolved.
+    /// Compares the log that the machine knows with the log of the cluster. A comparison follows each missing
+    /// reply and each election. The rep logs when a conflict is found and when it is resolved. The cell is
+    /// unhealthy during a conflict.
     async fn compare_logs(self: Arc<Self>) {
         loop {
             let conflicts = self.conflict().is_some();
             tokio::select! {
-                () = self.suspects.notified() => {}
-                () = tokio::time::sleep(COMPARE_AGAIN), if conflicts => {}
+                () = self.compare_requested.notified() => {}
+                () = tokio::time::sleep(COMPARE_INTERVAL), if conflicts => {}
             }
             let (terms, position) = self.watch.known();
-            let known = Log { cluster_id: self.cluster_id, terms, position };
+            let known = KnownLog { cluster_id: self.cluster_id, terms, position };
             let why = match known_log::compare(self.services.bus(), &self.cell, known).await {
-                Compared::Same => None,
-                Compared::Shorter(there) if !known.has_later_term(&there) => {
+                LogComparison::Same => None,
+                LogComparison::Shorter(there) if !known.has_later_term(&there) => {
                     tracing::warn!(
                         cell = %self.cell,
-                        "the log ends at position {}, and this rep knows position {position}: an older log was restored",
+                        "the log ends at position {}, and this rep knows position {position}: \
+                         an older log was restored",
                         there.position
                     );
-                    return self.end(End::Accepted);
+                    return self.end(RunOutcome::Accepted);
                 }
-                Compared::Shorter(there) | Compared::Other(there) => Some(known.conflict(&self.cell, &there)),
+                LogComparison::Shorter(there) | LogComparison::Other(there) => {
+                    Some(known.conflict(&self.cell, &there))
+                }
             };
             let before = std::mem::replace(&mut *lock(&self.conflict), why.clone());
             match (why, before) {
                 (Some(why), before) if before.is_none() => tracing::error!("{why}"),
                 (None, Some(_)) => {
-                    tracing::info!(cell = %self.cell, "the log is again the one that this rep knows");
+                    tracing::info!(cell = %self.cell, "the log again matches the one that this rep knows");
                 }
                 (Some(_) | None, Some(_) | None) => {}
             }
@@ -291,9 +304,9 @@ impl Driver {
         lock(&self.conflict).clone()
     }
 
-    /// Adds the conflict of logs to a heartbeat, which the machine does not know. A rep that obeys no leader
-    /// takes no work.
-    fn told(&self, beat: Heartbeat) -> Heartbeat {
+    /// Marks a heartbeat as unhealthy while the logs conflict. The machine does not know about this conflict,
+    /// but a rep that accepts no leader must not receive work.
+    fn with_conflict(&self, beat: Heartbeat) -> Heartbeat {
         Heartbeat { unhealthy: self.conflict().or(beat.unhealthy), ..beat }
     }
 
@@ -302,21 +315,21 @@ impl Driver {
         match self.cluster_id {
             Some(own) if own != asked.cluster_id => {
                 let why = format!(
-                    "the data folder of cell {} belongs to cluster {own}, and the log to cluster {}",
+                    "the data folder of cell {} belongs to cluster {own}, and the log belongs to cluster {}",
                     self.cell, asked.cluster_id
                 );
                 Err(Refusal::new(Code::InvalidStateTransition, why))
             }
             Some(_) | None => {
-                tracing::warn!(cell = %self.cell, "an operator has this rep accept the log as it is now");
-                self.end(End::Accepted);
+                tracing::warn!(cell = %self.cell, "accepting the current log by order of an operator");
+                self.end(RunOutcome::Accepted);
                 Ok(())
             }
         }
     }
 
     /// Stops the machine for this reason.
-    fn end(&self, end: End) {
+    fn end(&self, end: RunOutcome) {
         self.end.get_or_init(|| end);
         self.stop.cancel();
     }
@@ -326,7 +339,7 @@ impl Driver {
         let verb = match BusSubject::parse(&incoming.subject) {
             Ok(BusSubject::Rep(_, verb)) => verb,
             Ok(_) | Err(_) => {
-                let subject = brief(&incoming.subject);
+                let subject = truncated(&incoming.subject);
                 return NO_ORDER.log(|| tracing::warn!(subject, "not an order to a rep"));
             }
         };
@@ -356,7 +369,7 @@ impl Driver {
             RepVerb::Dismiss => {
                 let dismissed = codec::decode::<Dismiss>(&incoming.payload);
                 if dismissed.is_ok_and(|(dismiss, _)| dismiss.folder == self.folder) {
-                    self.end(End::Dismissed);
+                    self.end(RunOutcome::Dismissed);
                 }
                 None
             }
@@ -372,8 +385,8 @@ impl Driver {
                 self.read(incoming, |driver, asked: ReadFiles| async move { driver.read_files(asked).await });
                 None
             }
-            RepVerb::Enter => {
-                if let Ok((enter, _)) = codec::decode::<Enter>(&incoming.payload) {
+            RepVerb::Exec => {
+                if let Ok((enter, _)) = codec::decode::<StartExec>(&incoming.payload) {
                     self.talks.enter(&self.containers, enter);
                 }
                 None
@@ -383,7 +396,10 @@ impl Driver {
                 None
             }
             RepVerb::Talk => {
-                self.read(incoming, |driver, said: Talking| async move { driver.talks.talk(said).await });
+                self.read(
+                    incoming,
+                    |driver, said: ForwardedExecIo| async move { driver.talks.talk(said).await },
+                );
                 None
             }
         };
@@ -398,7 +414,7 @@ impl Driver {
         let reply = incoming.reply.as_ref()?;
         if !roles.iter().any(|role| reply.is_inbox_of(role)) {
             FOREIGN_INBOX.log(|| {
-                let (subject, reply) = (brief(&incoming.subject), brief(reply.subject()));
+                let (subject, reply) = (truncated(&incoming.subject), truncated(reply.subject()));
                 tracing::warn!(
                     subject,
                     reply,
@@ -502,11 +518,11 @@ impl Driver {
             }
             Effect::Stop(guid) => self.containers.stop(guid),
             Effect::Delete(guid) => {
-                self.watch.deletes(guid);
+                self.watch.record_delete(guid);
                 self.containers.delete(guid);
             }
             Effect::ListContainers => self.containers.list(&self.inputs),
-            Effect::Exit => self.end(End::Evacuated),
+            Effect::Exit => self.end(RunOutcome::Evacuated),
             Effect::Log { level: Level::Info, text } => tracing::info!(cell = %self.cell, "{text}"),
             Effect::Log { level: Level::Warn, text } => tracing::warn!(cell = %self.cell, "{text}"),
             effect @ (Effect::AnswerPerform { .. }
@@ -516,12 +532,12 @@ impl Driver {
             | Effect::SelfTest
             | Effect::Heartbeat(_)) => {
                 let driver = Arc::clone(self);
-                begin(async move { driver.perform_waiting(effect).await });
+                begin(async move { driver.perform_async(effect).await });
             }
         }
     }
 
-    async fn perform_waiting(&self, effect: Effect) {
+    async fn perform_async(&self, effect: Effect) {
         let bus = self.services.bus();
         let input = match effect {
             Effect::AnswerPerform { requester, answer: result } => {
@@ -532,27 +548,27 @@ impl Driver {
             }
             Effect::AnswerState { requester, answer: result } => {
                 if let Some((to, form)) = self.waiting.take(requester) {
-                    answer(bus, &to, form, result.map(|beat| self.told(beat))).await;
+                    answer(bus, &to, form, result.map(|beat| self.with_conflict(beat))).await;
                 }
                 None
             }
             Effect::Report { id, reports } => {
                 let subject = BusSubject::Report(self.cell.clone()).to_string();
-                let answer: Option<Result<Reported, Refusal>> =
-                    self.services.ask(&subject, &reports, PATIENCE).await;
+                let answer: Option<Result<ReportsReply, Refusal>> =
+                    self.services.ask(&subject, &reports, REQUEST_TIMEOUT).await;
                 if let Some(Err(refusal)) = &answer
                     && refusal.code == Code::CellTaken
                 {
-                    self.end(End::Dismissed);
+                    self.end(RunOutcome::Dismissed);
                 }
                 Some(Input::Reported { id, answer })
             }
             Effect::AskRecords { id, records } => {
                 let subject = Caller::Rep(self.cell.clone()).query(QueryVerb::CellRecords);
                 let answer: Option<Result<RecordsAnswer, Refusal>> =
-                    self.services.ask(&subject, &records, PATIENCE).await;
+                    self.services.ask(&subject, &records, REQUEST_TIMEOUT).await;
                 if !matches!(answer, Some(Ok(_))) {
-                    self.suspects.notify_one();
+                    self.compare_requested.notify_one();
                 }
                 Some(Input::Records { id, answer })
             }
@@ -561,8 +577,8 @@ impl Driver {
                 Some(Input::SelfTested(tested.map_err(|error| error.to_string())))
             }
             Effect::Heartbeat(beat) => {
-                let beat = self.told(beat);
-                self.watch.beats(&beat);
+                let beat = self.with_conflict(beat);
+                self.watch.record_heartbeat(&beat);
                 self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }

@@ -1,49 +1,51 @@
-//! Quarantined entries of the journal. They are read before the journal is followed. Services that an entry
-//! stopped wait for its quarantine. A BBS records it for an operator, or the command line does if no BBS
-//! runs.
+//! Quarantined entries of the journal. A service reads the list of quarantined positions before it follows
+//! the journal. A service that stopped at an unreadable entry waits until the entry is quarantined. A BBS
+//! records the quarantine by order of an operator. If no BBS runs, the command line records it.
 
 use std::time::{Duration, Instant};
 
-use journal::{Append, AppendError, Journal, JournalError, Recorded};
-use projections::cluster_log::{Judged, Positions, SetAsideOrder};
+use journal::{Append, AppendError, Journal, JournalError, StoredEntry};
+use projections::cluster_log::{QuarantineOrder, QuarantineOutcome, QuarantinedPositions};
 use projections::{ClusterLog, Reader};
 use schemas::entry::DecodeError;
-use schemas::message::Done;
-use schemas::names::Ids;
+use schemas::message::Ack;
+use schemas::names::IdGenerator;
 use schemas::{Code, Entry, Position, Refusal, Subject};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::chain;
 
 /// Interval between checks for newly quarantined entries, and between retries of a failed read.
-const AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of messages per read of the cluster's subject.
-const PAGE: usize = 256;
-/// Maximum number of attempts to append to the cluster's subject, where another writer may be first.
-const TRIES: usize = 8;
+const PAGE_LEN: usize = 256;
+/// Maximum number of attempts to append to the cluster's subject. An attempt fails if another writer appends
+/// first.
+const MAX_ATTEMPTS: usize = 8;
 /// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads the whole subject of the cluster.
 async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
     let (mut log, mut is_empty) = (ClusterLog::default(), true);
-    let take = |one: &Recorded| {
+    let take = |one: &StoredEntry| {
         is_empty = false;
         log.read(one.position, &one.bytes);
     };
     read_cluster(journal, take).await?;
     if is_empty {
-        // A server that cannot read an entry answers as if there were none.
+        // A server that cannot read its stored entries answers as if the subject were empty, so this is
+        // checked.
         journal.check_readable().await?;
     }
     Ok(log)
 }
 
 /// Passes every message on the cluster's subject to `take`, from the beginning.
-async fn read_cluster(journal: &Journal, mut take: impl FnMut(&Recorded)) -> Result<(), JournalError> {
+async fn read_cluster(journal: &Journal, mut take: impl FnMut(&StoredEntry)) -> Result<(), JournalError> {
     let mut after = Position(0);
     loop {
-        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
+        let page = journal.read(after, Some(&Subject::Cluster), PAGE_LEN).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.position;
         page.iter().for_each(&mut take);
@@ -56,14 +58,14 @@ async fn read_cluster(journal: &Journal, mut take: impl FnMut(&Recorded)) -> Res
 /// The journal cannot be read.
 pub(super) async fn cluster_reader(
     journal: &Journal,
-    known: &Positions,
+    known: &QuarantinedPositions,
     upto: Position,
 ) -> Result<Reader, JournalError> {
-    let mut reader = Reader::knowing(known.clone());
+    let mut reader = Reader::with_quarantines(known.clone());
     if upto > Position(0) {
-        let take = |one: &Recorded| {
+        let take = |one: &StoredEntry| {
             if one.position <= upto {
-                // The machine reports errors in this entry.
+                // Errors in this entry are ignored here, because the machine reports them.
                 drop(reader.read(one.position, &one.subject, &one.bytes));
             }
         };
@@ -79,15 +81,15 @@ pub(super) async fn cluster_reader(
 pub(crate) async fn known(
     journal: &Journal,
     stop: &CancellationToken,
-) -> Result<Option<Positions>, JournalError> {
-    Ok(log_so_far(journal, stop).await?.map(|log| log.positions().clone()))
+) -> Result<Option<QuarantinedPositions>, JournalError> {
+    Ok(current_cluster_log(journal, stop).await?.map(|log| log.quarantined().clone()))
 }
 
 /// Returns the state of the cluster's subject. `None` if `stop` was cancelled first.
 ///
 /// # Errors
 /// The journal cannot be read, and retries do not help.
-pub(super) async fn log_so_far(
+pub(super) async fn current_cluster_log(
     journal: &Journal,
     stop: &CancellationToken,
 ) -> Result<Option<ClusterLog>, JournalError> {
@@ -97,10 +99,7 @@ pub(super) async fn log_so_far(
             Ok(log) => return Ok(Some(log)),
             Err(error @ JournalError::Unavailable { .. }) => {
                 if !std::mem::replace(&mut is_reported, true) {
-                    tracing::error!(
-                        "the journal cannot be read: {}; trying again until it can",
-                        chain(&error)
-                    );
+                    tracing::error!("the journal cannot be read: {}; retrying", chain(&error));
                 }
             }
             Err(
@@ -112,7 +111,7 @@ pub(super) async fn log_so_far(
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(None),
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
@@ -124,7 +123,7 @@ pub(super) async fn log_so_far(
 /// The journal cannot be read, and retries do not help.
 pub(crate) async fn changed(
     journal: &Journal,
-    known_before: &Positions,
+    known_before: &QuarantinedPositions,
     stop: &CancellationToken,
 ) -> Result<bool, JournalError> {
     loop {
@@ -135,76 +134,81 @@ pub(crate) async fn changed(
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(false),
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
 
-/// Returns the position, the subject and the problem of the entry after a position, if it is not quarantined
-/// and a later program version wrote it. A BBS or a projector stops at such an entry.
+/// Reads the first entry after a position. Returns its position, its subject and its problem if a later
+/// program version wrote it. `None` if the entry is quarantined, or if no later program version wrote it. A
+/// BBS or a projector stops at an entry that this function returns.
 ///
 /// # Errors
 /// The journal cannot be read.
-pub(crate) async fn stop_behind(
+pub(crate) async fn unreadable_entry_after(
     journal: &Journal,
     position: Position,
-    known: &Positions,
+    known: &QuarantinedPositions,
 ) -> Result<Option<(Position, String, String)>, JournalError> {
     let read = journal.read(position, None, 1).await?;
     let found = read.into_iter().find(|one| !known.contains_key(&one.position));
     Ok(found.and_then(|one| match Reader::default().check(one.position, &one.subject, &one.bytes) {
-        Err(newer @ (DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {
+        Err(newer @ (DecodeError::NewerFormat { .. } | DecodeError::UnknownEvent(_))) => {
             Some((one.position, one.subject, newer.to_string()))
         }
         Ok(_) | Err(DecodeError::Malformed(_) | DecodeError::Damaged { .. }) => None,
     }))
 }
 
-/// Records the quarantine of a position, if it is allowed. No attempt starts once `patience` is over.
+/// Records the quarantine of a position, if it is allowed. No attempt is started after `patience` has
+/// expired.
 ///
 /// # Errors
 /// The quarantine is not allowed (see [`ClusterLog::judge`]), the journal cannot be read or written, or
-/// `patience` is over.
+/// `patience` has expired.
 pub(crate) async fn record(
     journal: &Journal,
-    order: SetAsideOrder,
+    order: QuarantineOrder,
     patience: Option<Duration>,
-) -> Result<Done, Refusal> {
+) -> Result<Ack, Refusal> {
     let received = Instant::now();
-    let seed =
-        clock::seed().map_err(|error| Refusal::new(Code::Unavailable, format!("no randomness: {error}")))?;
-    let mut ids = Ids::new(seed);
-    for _ in 0..TRIES {
+    let seed = clock::seed().map_err(|error| {
+        Refusal::new(Code::Unavailable, format!("the system provides no randomness: {error}"))
+    })?;
+    let mut ids = IdGenerator::new(seed);
+    for _ in 0..MAX_ATTEMPTS {
         if let Some(patience) = patience.filter(|patience| received.elapsed() >= *patience) {
-            let why = format!("the command could not be carried out within its patience of {patience:?}");
+            let why = format!("the command could not be executed within {patience:?}");
             return Err(Refusal::new(Code::DeadlinePassed, why));
         }
-        let log = cluster_log(journal).await.map_err(|error| unreadable(&error))?;
-        let stands = stands(journal, order.position).await.map_err(|error| unreadable(&error))?;
+        let log = cluster_log(journal).await.map_err(|error| read_refusal(&error))?;
+        let stands = entry_at(journal, order.position).await.map_err(|error| read_refusal(&error))?;
         let (expected, entry) = match log.judge(&mut ids, clock::now(), order.clone(), stands)? {
-            Judged::Recorded(position, version) => return Ok(Done { position, version }),
-            Judged::Append(expected, entry) => (expected, entry),
+            QuarantineOutcome::Recorded(position, version) => return Ok(Ack { position, version }),
+            QuarantineOutcome::Append(expected, entry) => (expected, entry),
         };
         let version = entry.decisions.last().map_or(0, |decision| decision.version);
         let bytes = entry.encode().into();
         let append = Append { subject: Subject::Cluster, expected, entry: entry.id, bytes };
         match journal.append(append).await {
             Ok(position) => {
-                tracing::warn!(position = %order.position, reason = order.reason, "set aside by an operator");
-                return Ok(Done { position, version });
+                let reason = &order.reason;
+                tracing::warn!(position = %order.position, reason, "quarantined by an operator");
+                return Ok(Ack { position, version });
             }
             Err(AppendError::Refused(why)) => return Err(Refusal::new(Code::Unavailable, why)),
-            // The next read shows which write was first, and whether this one was stored after all.
+            // The next read of the subject shows whether another write was first, and whether this write was
+            // stored in spite of the error.
             Err(AppendError::Conflict | AppendError::NotStored(_) | AppendError::Unknown(_)) => {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
-    Err(Refusal::new(Code::Unavailable, format!("others wrote first {TRIES} times: try again")))
+    Err(Refusal::new(Code::Unavailable, format!("other writers were first {MAX_ATTEMPTS} times: try again")))
 }
 
 /// Returns the entry at a position, as this program reads it. `None` if the journal ends before it.
-async fn stands(
+async fn entry_at(
     journal: &Journal,
     position: Position,
 ) -> Result<Option<Result<Entry, DecodeError>>, JournalError> {
@@ -216,6 +220,6 @@ async fn stands(
     Ok(found.map(|one| Reader::default().check(one.position, &one.subject, &one.bytes)))
 }
 
-fn unreadable(error: &JournalError) -> Refusal {
+fn read_refusal(error: &JournalError) -> Refusal {
     Refusal::new(Code::Unavailable, chain(error))
 }

@@ -1,13 +1,13 @@
-//! Bytes that are not messages, on every subject: each is refused with a stable code if somebody waits for an answer,
-//! and everything goes on.
+//! Bytes that are not valid messages, on every subject. If the sender expects an answer, each is refused with
+//! a stable code. All services keep working.
 
 use schemas::codec::{self, Form};
 use schemas::container::{Epoch, WorkKey};
 use schemas::isolation::Isolation;
 use schemas::limits::MESSAGE_BYTES;
 use schemas::message::{
-    Alive, Beat, Heartbeat, Lead, Order, Outcomes, Perform, PerformId, PlacementOutcome, Program, RepOrder,
-    Report, Reports, Standing, Stop, Work,
+    Heartbeat, Lead, LeaderHeartbeat, LeadershipStatus, Outcomes, Perform, PerformId, PlacementOutcome,
+    Program, RepOrder, Report, Reports, ServiceStatus, Stop, Work, WorkDefinition,
 };
 use schemas::names::{CellId, Domain, InstanceGuid, ServiceId, TaskGuid};
 use schemas::query::Records;
@@ -19,15 +19,15 @@ use crate::dev::sleeper;
 use crate::support::place::so;
 use crate::support::{Cluster, eventually};
 
-/// A subject, the role that speaks there, a message that is one, and whether somebody answers.
-struct Line {
+/// Subject with the role of its sender and valid messages. `answered` is set if the receiver sends an answer.
+struct SubjectCase {
     subject: String,
     role: &'static str,
     messages: Vec<Vec<u8>>,
     answered: bool,
 }
 
-impl Line {
+impl SubjectCase {
     fn json(subject: &str, role: &'static str, message: &serde_json::Value) -> Self {
         Self {
             subject: subject.to_owned(),
@@ -37,17 +37,17 @@ impl Line {
         }
     }
 
-    /// What services say to each other, in both of its forms.
+    /// Creates a case for a message between services, in both encodings.
     fn both(subject: &str, role: &'static str, answered: bool, message: &impl Serialize) -> Self {
         let messages = [Form::Json, Form::Postcard].map(|form| codec::encode(form, message)).to_vec();
         Self { subject: subject.to_owned(), role, messages, answered }
     }
 }
 
-/// What a NATS client is that says nothing else.
-const ANYBODY: &str = "client.shop.me";
+/// Role of an ordinary NATS client.
+const CLIENT_ROLE: &str = "client.shop.me";
 
-fn lines() -> Vec<Line> {
+fn lines() -> Vec<SubjectCase> {
     let run = json!({"run": {"path": "true"}});
     let client = [
         ("lrp.desire", json!({"process_guid": "x", "domain": "shop", "action": run})),
@@ -60,27 +60,31 @@ fn lines() -> Vec<Line> {
         ("domain.upsert", json!({"domain": "shop"})),
     ];
     let client = client.map(|(verb, body)| {
-        Line::json(&format!("muster.client.shop.me.{verb}"), ANYBODY, &json!({ "body": body }))
+        SubjectCase::json(&format!("muster.client.shop.me.{verb}"), CLIENT_ROLE, &json!({ "body": body }))
     });
     let evacuate = json!({"body": {"cell_id": "c9"}});
-    let mut lines = vec![Line::json("muster.operator.me.cell.evacuate", ANYBODY, &evacuate)];
+    let mut lines = vec![SubjectCase::json("muster.operator.me.cell.evacuate", CLIENT_ROLE, &evacuate)];
     lines.extend(client);
     lines.extend(queries());
-    lines.extend(between_services());
+    lines.extend(service_cases());
     lines
 }
 
-fn queries() -> impl Iterator<Item = Line> {
+fn queries() -> impl Iterator<Item = SubjectCase> {
     let lists = ["lrp", "instance", "task", "domain", "cell", "evaluation"].map(|noun| {
-        Line::json(
+        SubjectCase::json(
             &format!("muster.query.client.shop.me.{noun}.list"),
-            ANYBODY,
+            CLIENT_ROLE,
             &json!({"domain": "shop", "limit": 3}),
         )
     });
     let shows = [("lrp", "x"), ("instance", "x/0"), ("task", "x"), ("cell", "c9"), ("evaluation", "x")];
     let shows = shows.map(|(noun, id)| {
-        Line::json(&format!("muster.query.client.shop.me.{noun}.show"), ANYBODY, &json!({ "id": id }))
+        SubjectCase::json(
+            &format!("muster.query.client.shop.me.{noun}.show"),
+            CLIENT_ROLE,
+            &json!({ "id": id }),
+        )
     });
     let others = [
         ("cluster.show", json!({"at_least": 1})),
@@ -92,11 +96,11 @@ fn queries() -> impl Iterator<Item = Line> {
         ("task.logs", json!({"id": "x"})),
     ];
     let others = others.map(|(name, question)| {
-        Line::json(&format!("muster.query.client.shop.me.{name}"), ANYBODY, &question)
+        SubjectCase::json(&format!("muster.query.client.shop.me.{name}"), CLIENT_ROLE, &question)
     });
     let records =
         Records { cell_id: CellId::new("c1").unwrap(), work: vec![task("x")], at_least: Some(Position(1)) };
-    let records = Line::both("muster.query.rep.c1.cell.records", "rep.c1", true, &records);
+    let records = SubjectCase::both("muster.query.rep.c1.cell.records", "rep.c1", true, &records);
     lists.into_iter().chain(shows).chain(others).chain([records])
 }
 
@@ -104,7 +108,7 @@ fn task(guid: &str) -> WorkKey {
     WorkKey::Task { task_guid: TaskGuid::new(guid).unwrap(), epoch: Epoch(Timestamp(7)) }
 }
 
-fn between_services() -> [Line; 15] {
+fn service_cases() -> [SubjectCase; 15] {
     let me = ServiceId::new("nobody").unwrap();
     let guid = TaskGuid::new("x").unwrap();
     let definition =
@@ -136,44 +140,49 @@ fn between_services() -> [Line; 15] {
         key: task("x"),
         attempt: Timestamp(7),
         domain: Domain::new("shop").unwrap(),
-        order: Order::Task(definition.unwrap().definition),
+        order: WorkDefinition::Task(definition.unwrap().definition),
         placement: None,
     };
-    // Of term 0, so that nobody listens to what is a message by chance.
+    // Term 0 makes services ignore bytes that happen to be a valid message.
     let perform = Perform { id: PerformId::default(), work: vec![work] };
     let stop = Stop { term: 0, containers: vec![(task("x"), instance())] };
     let read_logs = json!({"id": instance()});
-    let beat = Beat { id: me.clone(), term: 0, position: Position(1), steps_down: false };
-    let alive = Alive {
+    let beat = LeaderHeartbeat { id: me.clone(), term: 0, position: Position(1), steps_down: false };
+    let alive = ServiceStatus {
         id: me.clone(),
         role: schemas::cluster::Role::Bbs,
         program: Program::default(),
-        standing: Standing { position: Position(1), term: 0, leads: false },
+        standing: LeadershipStatus { position: Position(1), term: 0, leads: false },
         clock: clock::now(),
         may_lead: true,
         append_trouble: None,
     };
     [
-        Line::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),
-        Line::both("muster.auctioneer.bbs.outcome", "auctioneer.x", true, &outcomes),
-        Line::both("muster.auctioneer.bbs.lead", "auctioneer.x", true, &Lead { id: me, term: 0 }),
-        Line::both("muster.cell.c1.rep.perform", "auctioneer.x", true, &perform),
-        Line::both("muster.cell.c1.rep.state", "bbs.x", true, &RepOrder { term: 0, position: Position(0) }),
-        Line::both(
+        SubjectCase::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),
+        SubjectCase::both("muster.auctioneer.bbs.outcome", "auctioneer.x", true, &outcomes),
+        SubjectCase::both("muster.auctioneer.bbs.lead", "auctioneer.x", true, &Lead { id: me, term: 0 }),
+        SubjectCase::both("muster.cell.c1.rep.perform", "auctioneer.x", true, &perform),
+        SubjectCase::both(
+            "muster.cell.c1.rep.state",
+            "bbs.x",
+            true,
+            &RepOrder { term: 0, position: Position(0) },
+        ),
+        SubjectCase::both(
             "muster.cell.c1.rep.evacuate",
             "bbs.x",
             true,
             &RepOrder { term: 0, position: Position(0) },
         ),
-        Line::both("muster.cell.c1.rep.stop", "bbs.x", false, &stop),
-        Line::both("muster.cell.c1.rep.cancel", "bbs.x", false, &stop),
-        Line::json("muster.cell.c1.rep.logs", "bbs.x", &read_logs),
-        Line::both("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
-        Line::both("muster.beat.bbs", "bbs.x", false, &beat),
-        Line::both("muster.beat.auctioneer", "auctioneer.x", false, &beat),
-        Line::both("muster.elected.bbs", "bbs.x", false, &beat),
-        Line::both("muster.elected.auctioneer", "auctioneer.x", false, &beat),
-        Line::both("muster.alive.bbs", "bbs.x", false, &alive),
+        SubjectCase::both("muster.cell.c1.rep.stop", "bbs.x", false, &stop),
+        SubjectCase::both("muster.cell.c1.rep.cancel", "bbs.x", false, &stop),
+        SubjectCase::json("muster.cell.c1.rep.logs", "bbs.x", &read_logs),
+        SubjectCase::both("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
+        SubjectCase::both("muster.beat.bbs", "bbs.x", false, &beat),
+        SubjectCase::both("muster.beat.auctioneer", "auctioneer.x", false, &beat),
+        SubjectCase::both("muster.elected.bbs", "bbs.x", false, &beat),
+        SubjectCase::both("muster.elected.auctioneer", "auctioneer.x", false, &beat),
+        SubjectCase::both("muster.alive.bbs", "bbs.x", false, &alive),
     ]
 }
 
@@ -182,54 +191,54 @@ fn instance() -> InstanceGuid {
 }
 
 fn heartbeat() -> Heartbeat {
-    // Another cell than its subject's, so that nobody believes it.
-    Heartbeat { schema: codec::SCHEMA, ..fixtures::heartbeat("c9", 1, 1) }
+    // The cell is not that of the subject, so the heartbeat is ignored.
+    Heartbeat { schema: codec::SCHEMA_VERSION, ..fixtures::heartbeat("c9", 1, 1) }
 }
 
-/// What no subject takes, made of a message that it does take.
-fn spoiled(message: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+/// Returns invalid variants of a valid message.
+fn invalid_variants(message: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let cut = |at: usize| message[..at].to_vec();
     let mut bad = vec![
         ("garbage", vec![0xff, 0x00, 0x80, 0x7f, 0x0a]),
         ("blanks", b"   ".to_vec()),
-        ("no JSON", b"{\"body\":".to_vec()),
-        ("JSON of another kind", b"[1, 2, 3]".to_vec()),
-        ("a number", b"1e400".to_vec()),
-        ("a field that nobody knows", b"{\"surprise\": 1}".to_vec()),
-        ("nested deep", "[".repeat(100_000).into_bytes()),
-        ("nested deep and closed", [vec![b'['; 5_000], vec![b']'; 5_000]].concat()),
-        ("as large as can be", vec![b' '; MESSAGE_BYTES - 100]),
-        ("cut in the middle", cut(message.len() / 2)),
-        ("cut at the end", cut(message.len() - 1)),
-        ("bytes behind it", [message, b"\x00trailing"].concat()),
-        ("twice", [message, message].concat()),
-        ("the head of postcard alone", b"MUS1".to_vec()),
+        ("truncated JSON", b"{\"body\":".to_vec()),
+        ("JSON array", b"[1, 2, 3]".to_vec()),
+        ("number", b"1e400".to_vec()),
+        ("unknown field", b"{\"surprise\": 1}".to_vec()),
+        ("deeply nested", "[".repeat(100_000).into_bytes()),
+        ("deeply nested and closed", [vec![b'['; 5_000], vec![b']'; 5_000]].concat()),
+        ("maximum size", vec![b' '; MESSAGE_BYTES - 100]),
+        ("truncated in the middle", cut(message.len() / 2)),
+        ("truncated at the end", cut(message.len() - 1)),
+        ("trailing bytes", [message, b"\x00trailing"].concat()),
+        ("duplicated", [message, message].concat()),
+        ("postcard header only", b"MUS1".to_vec()),
     ];
     if message.starts_with(b"MUS1") {
         let mut of_another_schema = message.to_vec();
         of_another_schema[5] ^= 0xff;
-        bad.push(("of another schema", of_another_schema));
+        bad.push(("another schema", of_another_schema));
         let mut longer = message.to_vec();
         longer[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
-        bad.push(("with a length that it hasn't", longer));
+        bad.push(("length beyond the end", longer));
     }
     bad
 }
 
 #[test]
-fn bytes_that_are_no_message_are_refused_everywhere() {
+fn invalid_messages_are_refused_on_every_subject() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let before = cluster.log().len();
     let mut count = 0;
-    for Line { subject, role, messages, answered } in lines() {
+    for SubjectCase { subject, role, messages, answered } in lines() {
         let mut requester = cluster.plain_as(role);
         let empty_asks_for_all =
             subject.starts_with("muster.query.client.shop.me.") && subject.ends_with(".list");
         for message in &messages {
-            let mut bad = spoiled(message);
+            let mut bad = invalid_variants(message);
             if !empty_asks_for_all && !subject.contains(".me.cluster.") && !subject.ends_with(".events.read")
             {
-                bad.push(("nothing", vec![]));
+                bad.push(("empty", vec![]));
             }
             for (what, bytes) in bad {
                 count += 1;
@@ -241,12 +250,12 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
                 let code = answer["refused"]["code"]
                     .as_str()
                     .unwrap_or_else(|| panic!("{subject} {what}: {answer}"));
-                let wanted = if what == "of another schema" { "Unreadable" } else { "InvalidRequest" };
+                let wanted = if what == "another schema" { "Unreadable" } else { "InvalidRequest" };
                 assert_eq!(code, wanted, "{subject}, {what}: {answer}");
             }
         }
     }
-    let mut requester = cluster.plain(ANYBODY);
+    let mut requester = cluster.plain(CLIENT_ROLE);
     for subject in [
         "muster.query.client.shop.me.lrp.burn",
         "muster.client.shop.me.cell.burn",
@@ -260,18 +269,18 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
         let answer = requester.ask(subject, b"{}").json();
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{subject}: {answer}");
     }
-    // Where nobody listens the server says so.
+    // If a subject has no subscriber, the server itself answers.
     let nobody = requester.ask("muster.nobody.listens", b"{}");
     assert_eq!(nobody.status.as_deref(), Some("503"));
-    cluster.place.tell(&format!("{count} messages that are none"));
-    assert_eq!(cluster.log().len(), before, "nothing of it is in the log");
-    goes_on(&cluster);
+    cluster.place.tell(&format!("sent {count} invalid messages"));
+    assert_eq!(cluster.log().len(), before, "the log did not change");
+    assert_cluster_works(&cluster);
 }
 
-/// Chance without chance: the same row of numbers at every start.
-struct Row(u64);
+/// Pseudo-random numbers without a random seed: the sequence is the same in every run.
+struct Lcg(u64);
 
-impl Row {
+impl Lcg {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % end
@@ -279,12 +288,12 @@ impl Row {
 }
 
 #[test]
-fn messages_with_a_few_wrong_bytes_break_nothing() {
+fn corrupted_messages_stop_no_service() {
     const OF_EACH: usize = 60;
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let mut row = Row(7);
+    let mut row = Lcg(7);
     let mut count = 0;
-    for Line { subject, role, messages, answered } in lines() {
+    for SubjectCase { subject, role, messages, answered } in lines() {
         let mut requester = cluster.plain_as(role);
         for number in 0..OF_EACH {
             let mut bytes = messages[number % messages.len()].clone();
@@ -294,7 +303,7 @@ fn messages_with_a_few_wrong_bytes_break_nothing() {
             }
             count += 1;
             if answered {
-                // A name may have become another name: then it is done, or there is no such thing.
+                // A changed name may be valid. The request then succeeds, or its target does not exist.
                 let answer = requester.ask(&subject, &bytes);
                 let said = answer.payload.starts_with(b"MUS1") || answer.json().is_object();
                 assert!(answer.status.is_none() && said, "{subject}: {bytes:?}");
@@ -303,19 +312,19 @@ fn messages_with_a_few_wrong_bytes_break_nothing() {
             }
         }
     }
-    cluster.place.tell(&format!("{count} messages with wrong bytes"));
-    goes_on(&cluster);
+    cluster.place.tell(&format!("sent {count} corrupted messages"));
+    assert_cluster_works(&cluster);
 }
 
-/// Every service is the one that was started, and what is asked is done.
-fn goes_on(cluster: &Cluster) {
+/// Checks that every service is still the process that was started, and that commands are carried out.
+fn assert_cluster_works(cluster: &Cluster) {
     for (name, service) in &cluster.services {
-        assert!(std::path::Path::new(&format!("/proc/{}", service.pid())).exists(), "{name} has ended");
-        assert!(!service.said().contains("panicked"), "{name}: {}", service.said());
+        assert!(std::path::Path::new(&format!("/proc/{}", service.pid())).exists(), "{name} has exited");
+        assert!(!service.log().contains("panicked"), "{name}: {}", service.log());
     }
     let file = cluster.place.file("after.toml", sleeper("after", 1));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    eventually("the cell is there", || {
+    eventually("the cell is present", || {
         let row = cluster.muster().try_json("cell show c1")?;
         so(row["state"] == "PRESENT", || row.to_string())
     });

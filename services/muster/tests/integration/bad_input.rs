@@ -1,4 +1,5 @@
-//! Commands that must be refused: each with a stable code and every bad field named, and the service goes on.
+//! Invalid commands. Each is refused with a stable code that names every invalid field, and the service keeps
+//! running.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +8,24 @@ use schemas::codec::{self, Form};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::isolation::Isolation;
-use schemas::message::{Answer, Report, Reported, Reports};
+use schemas::message::{Answer, Report, Reports, ReportsReply};
 use schemas::names::{CellId, DefinitionId, Domain, FolderId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{Code, Place, Timestamp, actual, process, task};
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
-use crate::support::plain::Plain;
+use crate::support::plain::PlainClient;
 use crate::support::{Cluster, Muster};
 
-/// A process with more fields, or others.
+/// Returns a valid process with these fields added or replaced.
 fn lrp(more: Value) -> Value {
-    let usual = json!({"process_guid": "web", "domain": "shop", "action": {"run": {"path": "true"}}});
-    with(usual, more)
+    let default_body = json!({"process_guid": "web", "domain": "shop", "action": {"run": {"path": "true"}}});
+    with(default_body, more)
 }
 
-/// An object with more fields, or others. Null takes one away.
+/// Returns an object with these fields added or replaced. A null removes a field.
 fn with(mut object: Value, more: Value) -> Value {
-    let Value::Object(more) = more else { panic!("no object") };
+    let Value::Object(more) = more else { panic!("not a JSON object") };
     for (name, value) in more {
         if value.is_null() {
             object.as_object_mut().unwrap().remove(&name);
@@ -35,7 +36,7 @@ fn with(mut object: Value, more: Value) -> Value {
     object
 }
 
-/// A name that is none, for every reason that there is.
+/// Returns invalid names, with at least one for each rule that they can break.
 fn bad_names() -> Vec<String> {
     let long = "x".repeat(200);
     let bad = [
@@ -57,27 +58,27 @@ fn bad_names() -> Vec<String> {
     bad.into_iter().map(str::to_owned).chain([long]).collect()
 }
 
-/// Who asks, of which domain: `shop`.
-struct Requester {
-    plain: Plain,
+/// Client of the domain `shop`.
+struct ShopClient {
+    plain: PlainClient,
 }
 
-impl Requester {
+impl ShopClient {
     fn desire(&mut self, body: &Value) -> Value {
         self.ask("lrp.desire", &json!({ "body": body }))
     }
 
     fn ask(&mut self, verb: &str, request: &Value) -> Value {
-        self.plain.ask_json(&format!("muster.client.shop.me.{verb}"), request)
+        self.plain.request_json(&format!("muster.client.shop.me.{verb}"), request)
     }
 
-    /// It is refused, and exactly these fields are bad.
+    /// Checks that a request is refused because of exactly these fields.
     fn refused(&mut self, verb: &str, request: &Value, code: Code, fields: &[&str]) {
         let answer = self.ask(verb, request);
         assert_refused(&answer, code, fields, &format!("{verb} {request:.200}"));
     }
 
-    fn is_invalid(&mut self, body: &Value, fields: &[&str]) {
+    fn assert_desire_invalid(&mut self, body: &Value, fields: &[&str]) {
         self.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, fields);
     }
 }
@@ -86,7 +87,7 @@ fn assert_refused(answer: &Value, code: Code, fields: &[&str], what: &str) {
     assert_eq!(answer["refused"]["code"], code.to_string(), "{what}: {answer}");
     assert!(!answer["refused"]["message"].as_str().unwrap().is_empty());
     let bad = answer["refused"]["fields"].as_array().unwrap();
-    // Below the body, whose own fields most of these tests are about.
+    // Names are relative to the body, because most of these tests are about its fields.
     let name = |bad: &'_ Value| bad["field"].as_str().unwrap().trim_start_matches("body.").to_owned();
     let found: BTreeSet<String> = bad.iter().map(name).collect();
     let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
@@ -95,29 +96,31 @@ fn assert_refused(answer: &Value, code: Code, fields: &[&str], what: &str) {
 }
 
 #[test]
-fn what_is_wrong_is_refused_and_named() {
+fn invalid_commands_are_refused_with_their_fields() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let mut requester = Requester { plain: cluster.plain("me") };
+    let mut requester = ShopClient { plain: cluster.plain("me") };
     let before = cluster.log().len();
-    names_that_are_none(&mut requester);
-    fields_that_are_wrong(&mut requester);
-    actions_that_are_too_much(&mut requester);
-    what_is_too_large(&cluster, &mut requester);
-    what_is_not_what_its_subject_says(&cluster, &mut requester);
-    assert_eq!(cluster.log().len(), before, "nothing of it is in the log");
-    what_comes_twice_or_too_late(&mut requester);
-    reports_that_are_wrong(&cluster);
-    the_command_line_refuses_the_same(&cluster);
+    invalid_names_are_refused(&mut requester);
+    invalid_fields_are_refused(&mut requester);
+    oversized_actions_are_refused(&mut requester);
+    oversized_messages_are_refused(&cluster, &mut requester);
+    mismatch_with_subject_is_refused(&cluster, &mut requester);
+    assert_eq!(cluster.log().len(), before, "the log did not change");
+    duplicate_and_late_requests_are_handled(&mut requester);
+    invalid_reports_are_refused(&cluster);
+    command_line_refuses_invalid_input(&cluster);
     assert!(requester.desire(&lrp(json!({"process_guid": "after"})))["ok"].is_object());
     cluster.muster().ok("lrp show after");
 }
 
-fn names_that_are_none(requester: &mut Requester) {
+fn invalid_names_are_refused(requester: &mut ShopClient) {
     for name in bad_names() {
-        requester.is_invalid(&lrp(json!({ "process_guid": name })), &["process_guid"]);
-        requester
-            .is_invalid(&lrp(json!({ "domain": name, "definition_id": name })), &["domain", "definition_id"]);
-        requester.is_invalid(
+        requester.assert_desire_invalid(&lrp(json!({ "process_guid": name })), &["process_guid"]);
+        requester.assert_desire_invalid(
+            &lrp(json!({ "domain": name, "definition_id": name })),
+            &["domain", "definition_id"],
+        );
+        requester.assert_desire_invalid(
             &lrp(json!({ "placement_tags": [name], "stack": name })),
             &["placement_tags[0]", "stack"],
         );
@@ -126,7 +129,7 @@ fn names_that_are_none(requester: &mut Requester) {
         let task = json!({"envelope": {"request_id": name}, "body": {"task_guid": name}});
         requester.refused("task.cancel", &task, Code::InvalidRequest, &["envelope.request_id", "task_guid"]);
     }
-    // In a subject, as far as a subject can hold it.
+    // Invalid names in a subject, as far as a subject can contain them.
     let long = "x".repeat(200);
     for token in ["a*b", "a$b", "ä", long.as_str()] {
         let subjects = [
@@ -134,14 +137,14 @@ fn names_that_are_none(requester: &mut Requester) {
             format!("muster.client.shop.{token}.lrp.remove"),
         ];
         for subject in subjects {
-            let answer = requester.plain.ask_json(&subject, &json!({"body": {"process_guid": "web"}}));
+            let answer = requester.plain.request_json(&subject, &json!({"body": {"process_guid": "web"}}));
             assert_refused(&answer, Code::InvalidRequest, &["subject"], &subject);
         }
     }
 }
 
-fn fields_that_are_wrong(requester: &mut Requester) {
-    requester.is_invalid(&json!({}), &["process_guid", "domain", "action"]);
+fn invalid_fields_are_refused(requester: &mut ShopClient) {
+    requester.assert_desire_invalid(&json!({}), &["process_guid", "domain", "action"]);
     let many = json!({"process_guid": 7, "instances": -1, "memory": 64, "memory_mb": "64", "disk_mb": 1.5,
         "ports": [8080, 8080, 0, 70000], "environment_variables": {"A": 1}, "privileged": true, "start_timeout_s": 1,
         "annotation": ["a"], "routes": "x", "grace_period_ms": 1_000_000_000_u64, "cpu_weight": 4096,
@@ -167,9 +170,9 @@ fn fields_that_are_wrong(requester: &mut Requester) {
         "monitor.run.path",
         "monitor.run.argz",
     ];
-    requester.is_invalid(&lrp(many), &fields);
-    requester.is_invalid(&lrp(json!({"instances": 10_001})), &["instances"]);
-    requester.is_invalid(&lrp(json!({"annotation": "a\u{0}"})), &["annotation"]);
+    requester.assert_desire_invalid(&lrp(many), &fields);
+    requester.assert_desire_invalid(&lrp(json!({"instances": 10_001})), &["instances"]);
+    requester.assert_desire_invalid(&lrp(json!({"annotation": "a\u{0}"})), &["annotation"]);
     for body in [json!(7), json!("x"), json!([]), Value::Null] {
         requester.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
     }
@@ -187,7 +190,7 @@ fn fields_that_are_wrong(requester: &mut Requester) {
     let twice = requester
         .plain
         .ask("muster.client.shop.me.lrp.remove", br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#);
-    assert_refused(&twice.json(), Code::InvalidRequest, &["process_guid"], "a field twice");
+    assert_refused(&twice.json(), Code::InvalidRequest, &["process_guid"], "a duplicate field");
     requester.refused("lrp.destroy", &json!({"body": {}}), Code::InvalidRequest, &["lrp.destroy"]);
     let task = json!({"task_guid": "t", "domain": "shop", "result_file": "../../etc/passwd",
         "completion_callback_url": "file:///etc/passwd", "placement": "somewhere", "action": {"run": {"path": "true"}}});
@@ -201,7 +204,7 @@ fn fields_that_are_wrong(requester: &mut Requester) {
     );
 }
 
-fn actions_that_are_too_much(requester: &mut Requester) {
+fn oversized_actions_are_refused(requester: &mut ShopClient) {
     let nested = |depth: usize| {
         let open = r#"{"try":{"action":"#.repeat(depth);
         format!(r#"{open}{{"run":{{"path":"true"}}}}{}"#, "}}".repeat(depth))
@@ -220,13 +223,13 @@ fn actions_that_are_too_much(requester: &mut Requester) {
     assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
 }
 
-fn what_is_too_large(cluster: &Cluster, requester: &mut Requester) {
-    requester.is_invalid(&lrp(json!({"annotation": "a".repeat(10 * 1024 + 1)})), &["annotation"]);
-    // The largest that the server lets through.
+fn oversized_messages_are_refused(cluster: &Cluster, requester: &mut ShopClient) {
+    requester.assert_desire_invalid(&lrp(json!({"annotation": "a".repeat(10 * 1024 + 1)})), &["annotation"]);
+    // About the largest message that the server accepts.
     let answer = requester.desire(&lrp(json!({"annotation": "a".repeat(1_000_000)})));
     assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
     let huge = "a".repeat(10 * 1024 * 1024);
-    // What is larger never leaves a client, and says why.
+    // The client library refuses to send a larger message and returns the reason.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(async {
         let client = Client::connect(Target::nats(&cluster.server.url())).await.unwrap();
@@ -234,19 +237,19 @@ fn what_is_too_large(cluster: &Cluster, requester: &mut Requester) {
         client.update_lrp(ProcessGuid::new("web").unwrap(), update).await.unwrap_err()
     });
     assert_eq!(error.code(), Some(Code::InvalidRequest), "{error}");
-    assert!(error.to_string().contains("bytes are more than"), "{error}");
+    assert!(error.to_string().contains("bytes, more than"), "{error}");
     let file = cluster.place.file("huge.json", lrp(json!({ "annotation": huge })).to_string());
     let said = cluster.muster().exits(1, &format!("lrp desire {} -o json", file.display()));
     let refusal = said.refusal();
     let fields: Vec<&Value> = refusal["fields"].as_array().unwrap().iter().map(|bad| &bad["field"]).collect();
-    assert_eq!(fields, ["message", "annotation"], "the whole is too large, and this of it");
-    // A client that sends it all the same is cut off by the server; nobody else is.
+    assert_eq!(fields, ["message", "annotation"], "the message and its largest field are too large");
+    // The server disconnects a client that sends it anyway. Other clients are not affected.
     let mut rude = cluster.plain("rude");
     rude.try_publish("muster.client.shop.me.lrp.desire", huge.as_bytes());
     assert!(requester.plain.ask("muster.query.client.shop.me.lrp.list", b"").json()["ok"].is_object());
 }
 
-fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requester) {
+fn mismatch_with_subject_is_refused(cluster: &Cluster, requester: &mut ShopClient) {
     requester.refused("lrp.desire", &json!({"body": lrp(json!({"domain": "other"}))}), Code::Forbidden, &[]);
     requester.refused("domain.upsert", &json!({"body": {"domain": "other"}}), Code::Forbidden, &[]);
     let task = json!({"task_guid": "t", "domain": "other", "action": {"run": {"path": "true"}}});
@@ -255,8 +258,8 @@ fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requeste
     let answer =
         rep.ask("muster.cell.c1.bbs.report", &codec::encode(Form::Json, &reports(report("c2", 0)))).json();
     assert_refused(&answer, Code::Forbidden, &[], "a report of another cell");
-    // A heartbeat has no answer: a cell that another one speaks of isn't believed in.
-    let beat = cluster_heartbeat(cluster, "c9");
+    // A heartbeat is not answered. One that names another cell than its subject is ignored.
+    let beat = heartbeat_of(cluster, "c9");
     rep.publish("muster.cell.c1.heartbeat", "", &beat);
     requester.refused(
         "lrp.remove",
@@ -267,8 +270,8 @@ fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requeste
     cluster.muster().exits(3, "cell show c9");
 }
 
-/// A heartbeat like that of the cell that is there, in another cell's name.
-fn cluster_heartbeat(cluster: &Cluster, cell: &str) -> Vec<u8> {
+/// Returns a heartbeat of the existing cell with the id of another cell.
+fn heartbeat_of(cluster: &Cluster, cell: &str) -> Vec<u8> {
     let mut auctioneer = cluster.plain_as("bbs");
     let state = codec::encode(
         Form::Json,
@@ -282,7 +285,7 @@ fn cluster_heartbeat(cluster: &Cluster, cell: &str) -> Vec<u8> {
     beat.to_string().into_bytes()
 }
 
-fn what_comes_twice_or_too_late(requester: &mut Requester) {
+fn duplicate_and_late_requests_are_handled(requester: &mut ShopClient) {
     let late = json!({"envelope": {"patience_ms": 0}, "body": lrp(json!({}))});
     requester.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
     let named = |request: &str, body: Value| json!({"envelope": {"request_id": request}, "body": body});
@@ -291,7 +294,7 @@ fn what_comes_twice_or_too_late(requester: &mut Requester) {
     let first = requester.ask("lrp.desire", &desire);
     assert!(first["ok"].is_object(), "{first}");
     assert_eq!(requester.ask("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
-    // Under another name it is another request.
+    // Another request id makes it another request.
     requester.refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
     let scale = |request: &str, instances: u32| {
         named(request, json!({"process_guid": "web", "instances": instances}))
@@ -299,23 +302,23 @@ fn what_comes_twice_or_too_late(requester: &mut Requester) {
     let five = requester.ask("lrp.update", &scale("five", 5));
     let three = requester.ask("lrp.update", &scale("three", 3));
     let again = requester.ask("lrp.update", &scale("five", 5));
-    assert_eq!(again["ok"]["version"], five["ok"]["version"], "the answer that it had");
+    assert_eq!(again["ok"]["version"], five["ok"]["version"], "a repeated request gets its first answer");
     assert_ne!(again["ok"]["version"], three["ok"]["version"]);
-    let row = requester.plain.ask_json("muster.query.client.shop.me.lrp.show", &json!({"id": "web"}));
-    assert_eq!(row["ok"]["row"]["instances"], 3, "what was asked again undoes nothing: {row}");
-    // Another domain's client may not touch it.
+    let row = requester.plain.request_json("muster.query.client.shop.me.lrp.show", &json!({"id": "web"}));
+    assert_eq!(row["ok"]["row"]["instances"], 3, "a repeated request does not undo a later one: {row}");
+    // A client of another domain may not change the process.
     for (verb, body) in [
         ("lrp.update", json!({"process_guid": "web", "instances": 9})),
         ("lrp.remove", json!({"process_guid": "web"})),
         ("lrp.retire", json!({"process_guid": "web", "index": 0})),
     ] {
         let answer =
-            requester.plain.ask_json(&format!("muster.client.other.me.{verb}"), &json!({ "body": body }));
+            requester.plain.request_json(&format!("muster.client.other.me.{verb}"), &json!({ "body": body }));
         assert_refused(&answer, Code::Forbidden, &[], verb);
     }
 }
 
-/// A report that a container of the process `web` started, in a life of the guid.
+/// Returns a report in which a container claims `web/0`, in this epoch of the guid.
 fn report(cell: &str, epoch: u64) -> Report {
     let by = Instance {
         instance_guid: InstanceGuid("00000000-0000-7000-8000-000000000001".parse().unwrap()),
@@ -337,27 +340,27 @@ fn reports(report: Report) -> Reports {
     Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![report] }
 }
 
-/// As who speaks for cell c1 of this cluster.
+/// Returns the folder id of the rep of cell c1.
 fn folder_of_c1(cluster: &Cluster) -> FolderId {
     let id = std::fs::read_to_string(cluster.place.path().join("rep-c1/rep-id")).unwrap();
     FolderId(id.trim().parse().unwrap())
 }
 
-fn reports_that_are_wrong(cluster: &Cluster) {
+fn invalid_reports_are_refused(cluster: &Cluster) {
     let mut rep = cluster.plain_as("rep.c1");
     let folder = folder_of_c1(cluster);
     let mut ask = |form: Form, reports: &Reports| {
         let reports = Reports { folder, reports: reports.reports.clone() };
         let answer = rep.ask("muster.cell.c1.bbs.report", &codec::encode(form, &reports));
-        let (answer, answered) = codec::decode::<Answer<Reported>>(&answer.payload).unwrap();
-        assert_eq!(answered, form, "answered as asked");
+        let (answer, answered) = codec::decode::<Answer<ReportsReply>>(&answer.payload).unwrap();
+        assert_eq!(answered, form, "the answer has the form of the request");
         Result::from(answer)
     };
     for form in [Form::Json, Form::Postcard] {
-        // Of an earlier life.
-        let reported: Reported = ask(form, &reports(report("c1", 7))).unwrap();
+        // Report of an earlier epoch.
+        let reported: ReportsReply = ask(form, &reports(report("c1", 7))).unwrap();
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::StaleEpoch);
-        // Of a task that was never desired.
+        // Report of a task that was never desired.
         let guid = TaskGuid::new("never").unwrap();
         let Report::Lrp { report: of_lrp, .. } = report("c1", 7) else { unreachable!() };
         let report = task::Report {
@@ -368,7 +371,7 @@ fn reports_that_are_wrong(cluster: &Cluster) {
         };
         let reported = ask(form, &reports(Report::Task { task_guid: guid, report })).unwrap();
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::ResourceNotFound);
-        // None, and too many.
+        // No reports, and too many.
         assert_eq!(
             ask(form, &Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![] }).unwrap_err().code,
             Code::InvalidRequest
@@ -376,25 +379,26 @@ fn reports_that_are_wrong(cluster: &Cluster) {
         let many = Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![self::report("c1", 7); 501] };
         assert_eq!(ask(form, &many).unwrap_err().code, Code::InvalidRequest);
     }
-    // An auctioneer, or a candidate, that nobody elected.
+    // An auctioneer and a candidate that were not elected.
     let mut auctioneer = cluster.plain_as("auctioneer");
     let outcomes = json!({"id": "nobody", "term": 1, "leases": [], "outcomes": [], "evictions": []});
-    let answer = auctioneer.ask_json("muster.auctioneer.bbs.outcome", &outcomes);
-    assert_refused(&answer, Code::StaleTerm, &[], "outcomes of nobody");
-    let answer = auctioneer.ask_json("muster.auctioneer.bbs.lead", &json!({"id": "nobody", "term": 1}));
+    let answer = auctioneer.request_json("muster.auctioneer.bbs.outcome", &outcomes);
+    assert_refused(&answer, Code::StaleTerm, &[], "outcomes of an auctioneer that was not elected");
+    let answer = auctioneer.request_json("muster.auctioneer.bbs.lead", &json!({"id": "nobody", "term": 1}));
     assert_refused(&answer, Code::StaleTerm, &[], "an old term");
-    // A leader of an earlier term tells a rep.
+    // A leader of an earlier term sends orders to a rep.
     let answer = auctioneer
-        .ask_json("muster.cell.c1.rep.perform", &json!({"id": {"term": 0, "number": 1}, "work": []}));
+        .request_json("muster.cell.c1.rep.perform", &json!({"id": {"term": 0, "number": 1}, "work": []}));
     assert_refused(&answer, Code::StaleTerm, &[], "work of an old term");
     let mut bbs = cluster.plain_as("bbs");
     for verb in ["state", "evacuate"] {
-        let answer = bbs.ask_json(&format!("muster.cell.c1.rep.{verb}"), &json!({"term": 0, "position": 0}));
+        let answer =
+            bbs.request_json(&format!("muster.cell.c1.rep.{verb}"), &json!({"term": 0, "position": 0}));
         assert_refused(&answer, Code::StaleTerm, &[], verb);
     }
 }
 
-fn the_command_line_refuses_the_same(cluster: &Cluster) {
+fn command_line_refuses_invalid_input(cluster: &Cluster) {
     let muster = cluster.muster();
     for name in bad_names().iter().filter(|name| !name.contains('\0')) {
         for words in [&["lrp", "show", name][..], &["task", "cancel", name], &["cell", "show", name]] {
@@ -411,7 +415,7 @@ fn the_command_line_refuses_the_same(cluster: &Cluster) {
     assert_eq!(fields, ["lrp[0].process_guid", "lrp[0].domain", "lrp[0].ports[1]", "lrp[0].x"].into());
     muster
         .exits(1, &format!("lrp desire {}", file.display()))
-        .tells(&["4 fields are bad", "lrp[0].ports[1]: "]);
+        .tells(&["4 fields are invalid", "lrp[0].ports[1]: "]);
     for (name, content) in [
         ("garbage.toml", "\u{0}\u{1}"),
         ("cut.json", "{\"process_guid\": "),
@@ -428,27 +432,28 @@ fn the_command_line_refuses_the_same(cluster: &Cluster) {
 }
 
 #[test]
-fn a_local_cluster_refuses_the_same() {
-    let place = crate::support::Place::new();
+fn local_cluster_refuses_invalid_input() {
+    let place = crate::support::TestDir::new();
     let bad = place.file("bad.toml", sleeper("a b", 1).replace("memory_mb = 8", "memory_mb = -8"));
     let bad = bad.display();
     let muster = Muster::local(place.path());
     let data = place.path().join("data");
     let said = muster.exits(1, &format!("dev {bad} --data {}", data.display()));
     said.tells(&["process_guid: ", "memory_mb: "]);
-    assert!(!data.exists(), "nothing was started");
-    // A folder that is somebody else's file.
-    muster.exits(1, &format!("dev --data {bad}")).tells(&["is a file, and a folder is needed there"]);
-    // A socket that is none.
+    assert!(!data.exists(), "no data folder was created");
+    // A file in place of the data folder.
+    muster.exits(1, &format!("dev --data {bad}")).tells(&["is a file: expected a folder"]);
+    // No socket, and then a socket without a listener.
     muster.exits(5, "lrp list");
     drop(std::os::unix::net::UnixListener::bind(place.path().join("muster.sock")).unwrap());
     muster.exits(5, "lrp list");
 }
 
-/// What is invalid, its value, and what would be valid: for whatever can be wrong before a cluster is asked.
+/// Error messages name the invalid value and the valid values. Covers everything that is checked before a
+/// cluster answers.
 #[test]
-fn a_wrong_command_line_is_told_what_is_valid() {
-    let place = crate::support::Place::new();
+fn command_line_errors_name_value_and_valid_values() {
+    let place = crate::support::TestDir::new();
     let muster = Muster::local(place.path());
     let file = |name: &str, text: &str| place.file(name, text).display().to_string();
     let (cut, empty) = (file("cut.json", "{\"a\":"), file("empty.toml", ""));
@@ -456,16 +461,12 @@ fn a_wrong_command_line_is_told_what_is_valid() {
     let folder = place.path().display().to_string();
     let cases: &[(i32, &[&str], &[&str])] = &[
         (2, &["cluster", "found", "--shards", "0"], &["invalid number \"0\": expected 1 to 1024"]),
-        (
-            2,
-            &["bbs", "--callback-allow", "a/b"],
-            &["invalid rule for callbacks \"a/b\": expected HOST, *.HOST"],
-        ),
+        (2, &["bbs", "--callback-allow", "a/b"], &["invalid target \"a/b\": expected HOST, *.HOST"]),
         (2, &["bbs", "--replicas", "2"], &["invalid number of replicas \"2\": expected 1, 3 or 5"]),
         (
             2,
             &["rep", "--cell", "c", "--zone", "z", "--ports", "5-1"],
-            &["\"5-1\"", "expected FROM-TO, as 20000-29999"],
+            &["\"5-1\"", "expected FROM-TO, such as 20000-29999"],
         ),
         (2, &["rep", "--cell", "a.b", "--zone", "z"], &["\"a.b\" is not a valid cell id: use 1 to 128 of"]),
         (2, &["lrp", "update", "web", "--instances", "-1"], &["\"-1\": expected 0 to 10000"]),
@@ -474,9 +475,9 @@ fn a_wrong_command_line_is_told_what_is_valid() {
             &["lrp", "scale", "web=x"],
             &["can't scale process web: invalid number \"x\": expected 0 to 10000"],
         ),
-        (2, &["lrp", "scale", "web"], &["invalid scale \"web\": expected GUID=N, as web=3"]),
+        (2, &["lrp", "scale", "web"], &["invalid scale \"web\": expected GUID=N, such as web=3"]),
         (2, &["lrp", "list", "--timeout", "-1"], &["invalid duration \"-1\": expected e.g. 500ms"]),
-        (2, &["events", "show", "x"], &["invalid position \"x\": expected a number, as 41"]),
+        (2, &["events", "show", "x"], &["invalid position \"x\": expected a number such as 41"]),
         (
             2,
             &["events", "list", "--about", "pod:x"],
@@ -486,25 +487,25 @@ fn a_wrong_command_line_is_told_what_is_valid() {
         (
             2,
             &["trace", "deadbeef", "--otlp", "localhost:4318"],
-            &["invalid address of a collector \"localhost:4318\": expected http:// or https://"],
+            &["invalid collector URL \"localhost:4318\": expected http:// or https://"],
         ),
         (1, &["lrp", "desire", &cut], &["cut.json is not JSON: EOF"]),
-        (1, &["lrp", "desire", &empty], &["empty.toml holds no process_guid"]),
+        (1, &["lrp", "desire", &empty], &["empty.toml defines nothing: expected process_guid"]),
         (1, &["lrp", "desire", &folder], &["can't read", "Is a directory"]),
         (2, &["lrp", "list", "--config", &unknown], &["unknown.toml", "unknown option zoen"]),
-        (2, &["lrp", "list", "--config", &mixed], &["invalid value of nats: expected a text"]),
+        (2, &["lrp", "list", "--config", &mixed], &["invalid value for nats: expected a string"]),
         (
             2,
             &["lrp", "list", "--config", "/nowhere"],
             &["can't read the configuration file /nowhere: No such file"],
         ),
-        (1, &["cell", "list", "--nats", "http://x"], &["\"http://x\" is not an address of a NATS server"]),
+        (1, &["cell", "list", "--nats", "http://x"], &["invalid NATS server URL \"http://x\""]),
         (5, &["cell", "list", "--nats", "nats://127.0.0.1:1"], &["server unreachable at nats://127.0.0.1:1"]),
-        (5, &["bbs"], &["no NATS server is named: give --nats URL or set MUSTER_NATS_URL"]),
+        (5, &["bbs"], &["no NATS server given: set --nats URL or MUSTER_NATS_URL"]),
         (
             1,
             &["dev", "--socket", "/nowhere/s", "--data", &format!("{folder}/data")],
-            &["can't make the socket /nowhere/s: No such file"],
+            &["cannot create the socket /nowhere/s: No such file"],
         ),
     ];
     for (exit, words, tells) in cases {

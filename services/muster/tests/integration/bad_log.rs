@@ -1,4 +1,4 @@
-//! Logs and folders that must not be worked with.
+//! Invalid streams and entries, and data folders that a service must refuse.
 
 use std::collections::BTreeSet;
 
@@ -7,43 +7,43 @@ use serde_json::{Value, json};
 
 use crate::dev::sleeper;
 use crate::support::cluster::Server;
-use crate::support::containers::{living_in, running_in};
+use crate::support::containers::{processes_in, running_in};
 use crate::support::place::so;
-use crate::support::plain::Plain;
+use crate::support::plain::PlainClient;
 use crate::support::{Cluster, Muster, Service, eventually};
 
-/// The stream as Muster makes it, or otherwise.
+/// Returns the configuration of Muster's stream with these fields replaced.
 fn stream(otherwise: Value) -> Value {
     let mut config = json!({"name": "MUSTER", "subjects": ["muster.event.>"], "storage": "file", "retention": "limits",
         "discard": "new", "deny_delete": true, "deny_purge": true, "allow_direct": true, "num_replicas": 1,
         "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1});
-    let Value::Object(otherwise) = otherwise else { panic!("no object") };
+    let Value::Object(otherwise) = otherwise else { panic!("not a JSON object") };
     otherwise.into_iter().for_each(|(name, value)| config[name] = value);
     config
 }
 
-/// Where the log ends, as the server says.
-fn end(plain: &mut Plain) -> u64 {
+/// Returns the last position of the log, as reported by the server.
+fn end(plain: &mut PlainClient) -> u64 {
     let info = plain.ask("$JS.API.STREAM.INFO.MUSTER", b"").json();
     info["state"]["last_seq"].as_u64().unwrap_or_else(|| panic!("{info}"))
 }
 
-/// Puts bytes into the log, as nobody should who is not a BBS.
-fn put(plain: &mut Plain, subject: &str, bytes: &[u8]) -> u64 {
+/// Appends bytes to the log directly, as only a BBS should. Returns their position.
+fn append_raw(plain: &mut PlainClient, subject: &str, bytes: &[u8]) -> u64 {
     let stored = plain.ask(subject, bytes).json();
     stored["seq"].as_u64().unwrap_or_else(|| panic!("{stored}"))
 }
 
-/// An entry with the checksum that every program gives its own.
+/// Returns an entry with its checksum, as every program writes it.
 fn sealed(entry: &Value) -> Vec<u8> {
     let text = entry.to_string();
     let body = text.strip_prefix('{').unwrap();
     format!("{{\"crc32c\":\"{:08x}\",{body}", crc32c(body.as_bytes())).into_bytes()
 }
 
-/// Waits until a service ends, and answers what it said.
-fn ends_badly(service: Service) -> String {
-    let log = service.log().to_owned();
+/// Waits until a service exits with status 1, and returns its log.
+fn wait_for_failure(service: Service) -> String {
+    let log = service.log_path().to_owned();
     let status = service.wait();
     let said = std::fs::read_to_string(log).unwrap();
     assert_eq!(status.code(), Some(1), "{said}");
@@ -51,7 +51,7 @@ fn ends_badly(service: Service) -> String {
 }
 
 #[test]
-fn a_stream_that_could_drop_is_refused() {
+fn stream_that_may_drop_entries_is_refused() {
     let mut cluster = Cluster::unfounded();
     let mut plain = cluster.plain("admin");
     let configured = [
@@ -67,14 +67,14 @@ fn a_stream_that_could_drop_is_refused() {
         (json!({"subjects": ["muster.event.lrp.*"]}), "its subjects aren't exactly muster.event.>"),
     ];
     for (otherwise, told) in configured {
-        // The server clears away the one before in its own time.
-        eventually("the stream is made", || {
-            let made = plain.ask_json("$JS.API.STREAM.CREATE.MUSTER", &stream(otherwise.clone()));
+        // The server removes the previous stream asynchronously.
+        eventually("the stream is created", || {
+            let made = plain.request_json("$JS.API.STREAM.CREATE.MUSTER", &stream(otherwise.clone()));
             so(made["error"].is_null(), || made.to_string())
         });
         for name in ["bbs-1", "auctioneer-1"] {
             cluster.add(name);
-            let said = ends_badly(cluster.services.remove(name).unwrap());
+            let said = wait_for_failure(cluster.services.remove(name).unwrap());
             assert!(said.contains("the journal is refused") && said.contains(told), "{otherwise}: {said}");
             std::fs::remove_file(cluster.place.path().join(format!("{name}.log"))).unwrap();
         }
@@ -83,81 +83,83 @@ fn a_stream_that_could_drop_is_refused() {
         let deleted = plain.ask("$JS.API.STREAM.DELETE.MUSTER", b"").json();
         assert_eq!(deleted["success"], true, "{deleted}");
     }
-    // Without it, one is made as it must be.
+    // Without a stream, founding a cluster creates a correct one.
     cluster.found();
     ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.add(name));
     cluster.ready(1);
 }
 
 #[test]
-fn an_entry_of_a_later_version_stops_who_decides() {
+fn entry_of_later_format_stops_services_until_quarantined() {
     let future =
         json!({"id": "00000000-0000-7000-8000-000000000001", "format": 99, "decisions": {"new": "shape"}});
-    let told = "entry is of format 99, this program reads up to 1: upgrade it";
-    stops_at(&future, told);
+    let told = "entry has format 99, but this program reads formats up to 1: upgrade this program";
+    assert_stops_at(&future, told);
 }
 
 #[test]
-fn an_event_that_nobody_knows_stops_who_decides() {
+fn unknown_event_stops_services_until_quarantined() {
     let decision = json!({"id": "00000000-0000-7000-8000-000000000002", "aggregate": {"cell": "c1"}, "version": 9,
         "at": "1970-01-01T00:00:00.000000001Z", "actor": {"bbs": "later"}, "correlation": "00000000-0000-7000-8000-000000000002",
         "events": [{"cell": {"painted.v1": {"colour": "blue"}}}]});
     let unknown = json!({"id": "00000000-0000-7000-8000-000000000001", "format": 1, "decisions": [decision]});
-    stops_at(&unknown, "entry holds an event that this program does not know");
+    assert_stops_at(&unknown, "entry contains an unknown event");
 }
 
-/// Nobody decides any more once an entry stands in the log that this program doesn't understand; it can be seen, and
-/// nothing is lost.
-fn stops_at(entry: &Value, told: &str) {
+/// Checks that no service decides after an entry that this program does not understand. The entry is visible,
+/// and nothing is lost. After an operator quarantines the entry, all services continue.
+fn assert_stops_at(entry: &Value, told: &str) {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
     let running = running_in(cluster.place.path());
     let mut plain = cluster.plain("later");
-    let at = put(&mut plain, "muster.event.cell.c1", &sealed(entry));
-    cluster.place.tell(&format!("an entry of a later version stands at {at}"));
+    let at = append_raw(&mut plain, "muster.event.cell.c1", &sealed(entry));
+    cluster.place.tell(&format!("an entry of a later version is at position {at}"));
 
     for name in ["bbs-1", "bbs-2", "auctioneer-1"] {
         let bbs = cluster.services.get_mut(name).unwrap();
         bbs.says(&format!("position {at}: {told}"));
-        bbs.says("Nothing is lost");
+        bbs.says("No data is lost");
     }
     cluster.muster().exits(5, "lrp scale web=1 --timeout 2s").tells(&[&format!("position {at}: {told}")]);
     cluster.muster().exits(5, "cluster show --timeout 1s").tells(&["this BBS has stopped", told]);
 
-    it_is_seen(&cluster, at, told);
+    assert_unknown_entry_is_shown(&cluster, at, told);
     let list = cluster.muster().ok("events list").out;
     assert!(list.lines().any(|line| line.contains("unknown entry on muster.event.cell.c1")), "{list}");
-    assert_eq!(end(&mut plain), at, "nothing was written behind it");
-    assert_eq!(running_in(cluster.place.path()), running, "what runs runs on");
+    assert_eq!(end(&mut plain), at, "no entry was written after it");
+    assert_eq!(running_in(cluster.place.path()), running, "containers keep running");
 
-    // Who starts later meets it, too; and who is told to end says once more why it was no use.
+    // A service that starts later stops at the entry as well. A service that is interrupted then exits with
+    // status 1.
     cluster.add("bbs-3");
     cluster.services.get_mut("bbs-3").unwrap().says(&format!("position {at}: {told}"));
-    it_is_seen(&cluster, at, told);
+    assert_unknown_entry_is_shown(&cluster, at, told);
     let status = cluster.services.remove("bbs-1").unwrap().interrupt();
     assert_eq!(status.code(), Some(1));
     assert_eq!(end(&mut plain), at);
 
     let reader = cluster.muster();
-    reader.exits(2, &format!("journal set-aside {at}")).tells(&["no reason is given", "--reason TEXT"]);
-    reader.exits(1, "journal set-aside 1 --reason no").tells(&["holds an entry that this program can read"]);
+    reader.exits(2, &format!("journal set-aside {at}")).tells(&["no reason is set", "--reason TEXT"]);
+    reader.exits(1, "journal set-aside 1 --reason no").tells(&["has an entry that this program can read"]);
     reader.exits(3, &format!("journal set-aside {} --reason no", at + 1)).tells(&["does not exist"]);
-    assert_eq!(end(&mut plain), at, "nothing of that was written");
+    assert_eq!(end(&mut plain), at, "refused commands write nothing");
     reader.ok(&format!("journal set-aside {at} --reason trial")).tells(&[&format!("{at} is set aside")]);
-    // Everybody goes on as they are: nobody has to start again.
+    // Every service continues without a restart.
     cluster.ready(1);
-    cluster.settles(&[("web", 2)]);
-    assert_eq!(running_in(cluster.place.path()), running, "what runs runs on");
+    cluster.wait_until_settled(&[("web", 2)]);
+    assert_eq!(running_in(cluster.place.path()), running, "containers keep running");
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
-    cluster.settles(&[("web", 3)]);
+    cluster.wait_until_settled(&[("web", 3)]);
     for name in ["bbs-2", "bbs-3", "auctioneer-1"] {
-        // A standby may be the last to see it: until then it shows the position as before.
-        cluster.services.get_mut(name).unwrap().says("an operator set it aside: trial");
-        assert!(!cluster.services.get_mut(name).unwrap().has_ended(), "{name}");
+        // A standby may be the last to read the quarantine. Until then it reports the same position as
+        // before.
+        cluster.services.get_mut(name).unwrap().says("quarantined by an operator: trial");
+        assert!(!cluster.services.get_mut(name).unwrap().has_exited(), "{name}");
     }
-    it_is_told(&cluster, at);
-    // Saying it again is saying it once; and who starts later passes over it, too.
+    assert_quarantine_is_shown(&cluster, at);
+    // Quarantining the entry again appends nothing. A service that starts later also skips the entry.
     let end = end(&mut plain);
     cluster.muster().ok(&format!("journal set-aside {at} --reason again"));
     assert!(
@@ -167,38 +169,38 @@ fn stops_at(entry: &Value, told: &str) {
     ["bbs-2", "bbs-3"].iter().for_each(|name| cluster.kill9(name));
     cluster.add("bbs-4");
     cluster.muster().ok("lrp scale web=1 --timeout 60s");
-    it_is_told(&cluster, at);
+    assert_quarantine_is_shown(&cluster, at);
 }
 
-/// Who set it aside, and why.
-fn it_is_told(cluster: &Cluster, at: u64) {
+/// Checks that the operator and the reason of the quarantine are shown.
+fn assert_quarantine_is_shown(cluster: &Cluster, at: u64) {
     let shown = cluster.muster().json(&format!("events show {at}"));
     let why = shown["entry"]["unknown"]["why"].as_str().unwrap_or_else(|| panic!("{shown}"));
-    assert_eq!(why, "an operator set it aside: trial");
+    assert_eq!(why, "quarantined by an operator: trial");
     for line in ["events list", "events list --about cluster"] {
         let list = cluster.muster().ok(line).out;
-        let told = format!("position {at} set aside: trial");
+        let told = format!("position {at} quarantined: trial");
         let told = list.lines().find(|line| line.contains(&told)).unwrap_or_else(|| panic!("{list}"));
         assert!(told.contains("operator tester"), "{told}");
     }
     let shown = cluster.muster().ok("cluster show").out;
-    assert!(shown.contains("an operator set it aside: trial"), "{shown}");
+    assert!(shown.contains("quarantined by an operator: trial"), "{shown}");
 }
 
-/// An entry that no program of this version reads.
-fn of_a_later_format() -> Vec<u8> {
+/// Returns an entry of a format that this version can't read.
+fn entry_of_later_format() -> Vec<u8> {
     sealed(
         &json!({"id": "00000000-0000-7000-8000-000000000001", "format": 99, "decisions": {"new": "shape"}}),
     )
 }
 
 #[test]
-fn where_no_bbs_runs_the_journal_itself_is_told_what_is_set_aside() {
+fn entry_is_quarantined_without_a_running_bbs() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 1));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    let at = put(&mut cluster.plain("later"), "muster.event.cluster", &of_a_later_format());
-    cluster.services.get_mut("bbs-1").unwrap().says("entry is of format 99");
+    let at = append_raw(&mut cluster.plain("later"), "muster.event.cluster", &entry_of_later_format());
+    cluster.services.get_mut("bbs-1").unwrap().says("entry has format 99");
     cluster.kill9("bbs-1");
     let set_aside = format!("journal set-aside {at} --reason trial --timeout 1s");
     cluster.muster().exits(1, "journal set-aside 2 --reason no --timeout 1s").tells(&["can read"]);
@@ -206,19 +208,19 @@ fn where_no_bbs_runs_the_journal_itself_is_told_what_is_set_aside() {
     cluster.add("bbs-1");
     cluster.ready(1);
     cluster.muster().ok("lrp scale web=2 --timeout 60s");
-    cluster.settles(&[("web", 2)]);
-    it_is_told(&cluster, at);
+    cluster.wait_until_settled(&[("web", 2)]);
+    assert_quarantine_is_shown(&cluster, at);
 }
 
-/// Puts an entry of a later format into the journal of a data folder that nobody uses.
-fn put_into(data: &std::path::Path) -> u64 {
+/// Appends an entry of a later format to the journal of an unused data folder. Returns its position.
+fn append_to_folder(data: &std::path::Path) -> u64 {
     use journal::{Append, Journal, Sqlite};
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let journal = Journal::Sqlite(Sqlite::open(data).await.unwrap());
         let subject = schemas::Subject::Domain(schemas::names::Domain::new("later").unwrap());
-        let entry = schemas::names::EntryId(schemas::names::Ids::new(1).next(schemas::Timestamp(0)));
-        let bytes = of_a_later_format().into();
+        let entry = schemas::names::EntryId(schemas::names::IdGenerator::new(1).next(schemas::Timestamp(0)));
+        let bytes = entry_of_later_format().into();
         let append = Append { subject, expected: schemas::Position(0), entry, bytes };
         let position = journal.append(append).await.unwrap();
         journal.close().await;
@@ -227,8 +229,8 @@ fn put_into(data: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn a_position_of_a_data_folder_is_set_aside() {
-    let place = crate::support::Place::new();
+fn entry_of_data_folder_is_quarantined() {
+    let place = crate::support::TestDir::new();
     let data = place.path().join("data");
     let muster = Muster::local(&data);
     let file = place.file("web.toml", sleeper("web", 1));
@@ -237,51 +239,52 @@ fn a_position_of_a_data_folder_is_set_aside() {
         Service::start("dev", &place.path().join(name), &args, &[])
     };
     let first = dev("first.log");
-    eventually("it takes commands", || muster.try_json("cluster show").map(drop));
+    eventually("the cluster accepts commands", || muster.try_json("cluster show").map(drop));
     muster.ok(&format!("lrp desire {}", file.display()));
     assert_eq!(first.interrupt().code(), Some(0));
-    let at = put_into(&data);
+    let at = append_to_folder(&data);
     muster.exits(2, &format!("journal set-aside {at}"));
     muster.exits(1, "journal set-aside 1 --reason no").tells(&["can read"]);
     muster.exits(3, "journal set-aside 99999 --reason no").tells(&["does not exist"]);
     muster.ok(&format!("journal set-aside {at} --reason offline"));
     let second = dev("second.log");
     muster.runs("web", 1);
-    assert!(muster.ok("cluster show").out.contains("an operator set it aside: offline"));
+    assert!(muster.ok("cluster show").out.contains("quarantined by an operator: offline"));
     assert_eq!(second.interrupt().code(), Some(0));
 }
 
 #[test]
-fn an_old_entry_that_is_appended_again_is_set_aside() {
+fn duplicate_of_old_entry_is_quarantined() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 1));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    cluster.settles(&[("web", 1)]);
+    cluster.wait_until_settled(&[("web", 1)]);
     let mut plain = cluster.plain("vandal");
     let old =
         cluster.log().into_iter().find(|entry| entry["subject"].as_str().unwrap().contains(".lrp.")).unwrap();
     let (first, subject) = (old["position"].as_u64().unwrap(), old["subject"].as_str().unwrap().to_owned());
     let bytes = plain.ask("$JS.API.DIRECT.GET.MUSTER", json!({"seq": first}).to_string().as_bytes());
-    let again = put(&mut plain, &subject, &bytes.payload);
-    eventually("it is set aside", || {
+    let again = append_raw(&mut plain, &subject, &bytes.payload);
+    eventually("the entry is quarantined", || {
         let shown = cluster.muster().json(&format!("events show {again}"));
         let why = shown["entry"]["unknown"]["why"].as_str().ok_or_else(|| shown.to_string())?;
-        so(why == format!("an old entry, written before at position {first}"), || why.to_owned())
+        so(why == format!("repeated entry: first written at position {first}"), || why.to_owned())
     });
     let shown = cluster.muster().json(&format!("events show {first}"));
     assert!(shown["entry"]["unknown"].is_null(), "{shown}");
     cluster.muster().ok("lrp scale web=2 --timeout 60s");
-    cluster.settles(&[("web", 2)]);
+    cluster.wait_until_settled(&[("web", 2)]);
     cluster.muster().exits(1, &format!("journal set-aside {again} --reason no")).tells(&["can read"]);
 }
 
 #[test]
-fn log_that_the_server_cannot_read_is_an_error_and_not_an_empty_log() {
+fn unreadable_log_is_an_error_and_not_an_empty_log() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut plain = cluster.plain("vandal");
-    // A block of the stream has 8 MiB: the first one, with the founding of the cluster, is full.
+    // A block of the stream has 8 MiB. These messages fill the first block, which contains the founding of
+    // the cluster.
     for _ in 0..12 {
-        put(&mut plain, "muster.event.strange.subject", &[b'x'; 900_000]);
+        append_raw(&mut plain, "muster.event.strange.subject", &[b'x'; 900_000]);
     }
     drop(plain);
     ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.kill9(name));
@@ -321,8 +324,8 @@ fn log_that_the_server_cannot_read_is_an_error_and_not_an_empty_log() {
 }
 
 #[test]
-fn an_auctioneer_needs_no_right_to_make_streams_or_entries() {
-    let place = crate::support::Place::new();
+fn auctioneer_needs_no_permission_to_create_streams_or_entries() {
+    let place = crate::support::TestDir::new();
     let users = r#"authorization { users: [
         { user: all, password: pw }
         { user: auctioneer, password: pw, permissions: { publish: { deny: [
@@ -349,10 +352,10 @@ fn an_auctioneer_needs_no_right_to_make_streams_or_entries() {
     let file = place.file("web.toml", sleeper("web", 1));
     muster.ok(&format!("lrp desire {}", file.display()));
     muster.runs("web", 1);
-    assert!(!auctioneer.has_ended(), "{}", auctioneer.said());
+    assert!(!auctioneer.has_exited(), "{}", auctioneer.log());
 }
 
-fn it_is_seen(cluster: &Cluster, at: u64, told: &str) {
+fn assert_unknown_entry_is_shown(cluster: &Cluster, at: u64, told: &str) {
     let entry = cluster.muster().json(&format!("events show {at}"));
     let unknown = &entry["entry"]["unknown"];
     assert!(unknown["why"].as_str().unwrap().starts_with(told), "{entry}");
@@ -360,7 +363,7 @@ fn it_is_seen(cluster: &Cluster, at: u64, told: &str) {
 }
 
 #[test]
-fn what_is_no_entry_is_set_aside() {
+fn malformed_messages_are_quarantined() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut plain = cluster.plain("vandal");
     let mut put_there = BTreeSet::new();
@@ -373,12 +376,12 @@ fn what_is_no_entry_is_set_aside() {
         ("muster.event.cluster", &[0xff; 100]),
     ];
     for (subject, bytes) in garbage {
-        put_there.insert(put(&mut plain, subject, bytes));
+        put_there.insert(append_raw(&mut plain, subject, bytes));
     }
-    // What was put there took the places that others expected: they decide again, and go on.
+    // These messages have taken positions that services expected. The services decide again and continue.
     let file = cluster.place.file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    cluster.settles(&[("web", 2)]);
+    cluster.wait_until_settled(&[("web", 2)]);
     let unknown = |entry: &&Value| entry["entry"]["unknown"].is_object();
     let log = cluster.log();
     let found: BTreeSet<u64> =
@@ -392,17 +395,17 @@ fn what_is_no_entry_is_set_aside() {
     let shown = cluster.muster().ok("cluster show").out;
     assert!(shown.contains("6 malformed entries"), "{shown}");
     assert!(shown.contains("muster.event.strange.subject is not a subject of Muster"), "{shown}");
-    // Who starts anew passes over it as well.
+    // A restarted service also skips these messages.
     for name in ["bbs-1", "auctioneer-1"] {
         cluster.kill9(name);
         cluster.add(name);
     }
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
-    cluster.settles(&[("web", 3)]);
+    cluster.wait_until_settled(&[("web", 3)]);
 }
 
 #[test]
-fn a_folder_of_another_cluster_is_refused() {
+fn data_folder_of_another_cluster_is_refused() {
     let mut one = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = one.place.file("web.toml", sleeper("web", 1));
     one.muster().ok(&format!("lrp desire {}", file.display()));
@@ -413,50 +416,51 @@ fn a_folder_of_another_cluster_is_refused() {
     let data = one.place.path().join("rep-c1").display().to_string();
     let args = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data, "--nats", &other.server.url()];
     let stray = Service::start("stray", &other.place.path().join("stray.log"), &args, &[]);
-    let said = ends_badly(stray);
+    let said = wait_for_failure(stray);
     let id =
         |cluster: &Cluster| cluster.muster().json("cluster show")["cluster_id"].as_str().unwrap().to_owned();
     for word in ["belongs to cluster", &id(&one), &id(&other), "choose another folder"] {
         assert!(said.contains(word), "no {word} in {said}");
     }
-    assert_eq!(running_in(one.place.path()), running, "nothing of it was touched");
+    assert_eq!(running_in(one.place.path()), running, "no container was touched");
     assert_eq!(other.muster().json("cell list"), json!([]));
-    // Where it belongs it goes on. The records say so anyway: that it has the folder it says itself.
+    // In its own cluster the rep continues. The records would be the same anyway, so its log must show that
+    // it adopted the container.
     one.add("rep-c1");
     one.services.get_mut("rep-c1").unwrap().says("adopts web/0");
-    one.settles(&[("web", 1)]);
+    one.wait_until_settled(&[("web", 1)]);
     assert_eq!(running_in(one.place.path()), running);
-    // One folder, one owner.
+    // A data folder has only one owner at a time.
     let args = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data, "--nats", &one.server.url()];
     let second = Service::start("second", &one.place.path().join("second.log"), &args, &[]);
-    let said = ends_badly(second);
-    assert!(said.contains("one data folder has one owner"), "{said}");
+    let said = wait_for_failure(second);
+    assert!(said.contains("belong to another running process"), "{said}");
 }
 
 #[test]
-fn a_journal_that_is_none_is_refused() {
-    let place = crate::support::Place::new();
+fn invalid_journal_file_is_refused_and_kept() {
+    let place = crate::support::TestDir::new();
     let data = place.path().join("data");
     std::fs::create_dir(&data).unwrap();
     let dev = |name: &str| {
         let args = ["dev", "--plain", "--data", data.to_str().unwrap()];
         Service::start("dev", &place.path().join(name), &args, &[])
     };
-    std::fs::write(data.join("journal.db"), "this is no database, and long enough to be looked at as one")
+    std::fs::write(data.join("journal.db"), "this is not a database, but long enough to be read as one")
         .unwrap();
-    let said = ends_badly(dev("garbage.log"));
+    let said = wait_for_failure(dev("garbage.log"));
     assert!(said.contains("journal.db"), "{said}");
     let kept = std::fs::read_to_string(data.join("journal.db")).unwrap();
-    assert!(kept.starts_with("this is no database"), "it is left as it was");
+    assert!(kept.starts_with("this is not a database"), "the file is unchanged");
 
-    // The same folder, once that file is out of the way.
+    // The same folder works after that file is removed.
     std::fs::remove_file(data.join("journal.db")).unwrap();
     let service = dev("good.log");
     let muster = Muster::local(&data);
-    eventually("it is founded", || {
+    eventually("the cluster is founded", || {
         let row = muster.try_json("cluster show")?;
         so(row["cluster_id"].is_string(), || row.to_string())
     });
     assert_eq!(service.interrupt().code(), Some(0));
-    assert_eq!(living_in(place.path()), []);
+    assert_eq!(processes_in(place.path()), []);
 }

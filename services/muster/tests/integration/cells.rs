@@ -1,4 +1,4 @@
-//! Cells: what they have, who speaks for them, and how they are emptied.
+//! Cells: their resources, their reps, and their evacuation.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,30 +7,30 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::dev::sleeper;
-use crate::support::containers::living_in;
+use crate::support::containers::processes_in;
 use crate::support::place::{so, within};
 use crate::support::{Cluster, eventually};
 
-/// A process whose instances listen on one port each.
+/// Returns a process whose instances need one port each.
 fn listener(name: &str, instances: usize) -> String {
     format!("{}ports = [8080]\n", sleeper(name, instances))
 }
 
-/// Two ports next to each other on which nobody listens, where neither the other cells of these tests look for some (from
-/// 20000 to 29999) nor the system does (from 32768 on).
+/// Returns two adjacent free ports. Other cells of these tests use ports 20000 to 29999, and the system
+/// assigns ports from 32768, so both ranges are avoided.
 fn two_ports() -> String {
     let pairs: Vec<u16> = (30_000..32_766).step_by(2).collect();
     let begin = usize::try_from(std::process::id()).unwrap() % pairs.len();
     let free = |port: u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
     let mut from = pairs[begin..].iter().chain(&pairs[..begin]);
-    let first = from.find(|port| free(**port) && free(**port + 1)).expect("two free ports");
+    let first = from.find(|port| free(**port) && free(**port + 1)).expect("two adjacent free ports");
     format!("{first}-{}", first + 1)
 }
 
 #[test]
 fn host_ports_are_a_resource_of_the_cell() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1"]);
-    cluster.add_with("rep-c1", &["--ports", &two_ports()]);
+    cluster.start_service_with("rep-c1", &["--ports", &two_ports()]);
     cluster.ready(1);
     let (first, second) = (
         cluster.place.file("first.toml", listener("first", 2)),
@@ -43,7 +43,7 @@ fn host_ports_are_a_resource_of_the_cell() {
     assert_eq!((&rows[0]["state"], &rows[0]["crash_count"]), (&"UNCLAIMED".into(), &0.into()));
     cluster.muster().ok("cell show c1").tells(&["2/2"]);
 
-    // As soon as a port is free, it is placed.
+    // The instance is placed as soon as a port is free.
     cluster.muster().ok("lrp scale first=1");
     cluster.muster().runs("second", 1);
     eventually("the cell is full again", || {
@@ -51,10 +51,10 @@ fn host_ports_are_a_resource_of_the_cell() {
         so(cell["used"]["ports"] == 2, || cell.to_string())
     });
     let crashed = cluster.log().iter().any(|entry| entry.to_string().contains("crashed.v1"));
-    assert!(!crashed, "nothing crashed");
+    assert!(!crashed, "no instance crashed");
 }
 
-/// A process whose monitor fails until somebody makes the file `up` in its place.
+/// Returns a process whose monitor fails until the file `up` exists.
 fn unhealthy(name: &str, up: &std::path::Path) -> String {
     format!(
         "{}cpu_weight = 512\nmonitor.run = {{ path = \"sh\", args = [\"-c\", \"echo no {up} yet; test -e {up}\"] }}\n",
@@ -64,7 +64,7 @@ fn unhealthy(name: &str, up: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
+fn failing_monitor_is_reported_and_log_outlives_instance() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let up = cluster.place.path().join("up");
     let file = cluster.place.file("sick.toml", unhealthy("sick", &up));
@@ -93,11 +93,11 @@ fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
     let guid = cluster.muster().json("instance show said/0")["instance_guid"].as_str().unwrap().to_owned();
     cluster.muster().ok("lrp remove said");
-    eventually("it is gone", || {
+    eventually("the instance is gone", || {
         let rows = cluster.muster().instances("said")?;
         so(rows.is_empty(), || format!("{rows:?}"))
     });
-    // What a shim does without it doesn't take from the container.
+    // A shim runs without huge pages, but its container may still use them.
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     let huge_pages = own.lines().find(|line| line.starts_with("THP_enabled")).unwrap_or_default();
     cluster.muster().ok(&format!("instance logs {guid}")).tells(&["OUT last words", huge_pages]);
@@ -105,28 +105,28 @@ fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
 }
 
 #[test]
-fn a_second_rep_with_a_living_cells_id_is_refused() {
+fn second_rep_of_a_present_cell_is_refused() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    cluster.settles(&[("web", 2)]);
+    cluster.wait_until_settled(&[("web", 2)]);
     let before = cluster.muster().instances("web").unwrap();
 
-    // The same options, another data folder.
+    // Same options, another data folder.
     let data = cluster.place.path().join("other").display().to_string();
     let size = ["--memory-mb", "1024", "--disk-mb", "1024"];
     let who = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data];
     cluster.spawn("second", &who.into_iter().chain(size).collect::<Vec<_>>());
-    cluster.services.get_mut("second").unwrap().says("another rep speaks for cell c1");
-    cluster.services.get_mut("bbs-1").unwrap().says("another rep speaks for cell c1");
-    assert_eq!(cluster.muster().instances("web").unwrap(), before, "nothing was moved");
-    cluster.settles(&[("web", 2)]);
+    cluster.services.get_mut("second").unwrap().says("another rep represents cell c1");
+    cluster.services.get_mut("bbs-1").unwrap().says("another rep represents cell c1");
+    assert_eq!(cluster.muster().instances("web").unwrap(), before, "no instance was moved");
+    cluster.wait_until_settled(&[("web", 2)]);
 
-    // The first one may start again at once, in its own folder.
+    // The first rep may restart at once in its own folder.
     cluster.kill9("rep-c1");
     cluster.add("rep-c1");
     cluster.ready(1);
-    cluster.settles(&[("web", 2)]);
+    cluster.wait_until_settled(&[("web", 2)]);
     let appeared = |cluster: &Cluster| {
         let folder = |entry: &serde_json::Value| {
             let events = &entry["entry"]["known"]["decisions"][0]["events"][0];
@@ -134,40 +134,41 @@ fn a_second_rep_with_a_living_cells_id_is_refused() {
         };
         cluster.log().iter().filter_map(folder).collect::<Vec<_>>()
     };
-    within(Duration::from_secs(20), "the first rep speaks for the cell again", || {
+    within(Duration::from_secs(20), "the first rep is attached to the cell again", || {
         let folders = appeared(&cluster);
         so(folders.len() >= 2, || format!("{folders:?}"))
     });
     let folders = appeared(&cluster);
     assert!(folders.iter().all(|folder| *folder == folders[0]), "{folders:?}");
 
-    // Once it is lost, the second one speaks for the cell.
+    // When the first rep is lost, the second one takes over the cell.
     cluster.kill9("rep-c1");
-    within(Duration::from_secs(60), "the second rep speaks for the cell", || {
+    within(Duration::from_secs(60), "the second rep is attached to the cell", || {
         let folders = appeared(&cluster);
         so(folders.last() != folders.first(), || format!("{folders:?}"))
     });
 }
 
 #[test]
-fn a_cell_is_evacuated_taken_back_and_forgotten() {
+fn cell_is_evacuated_uncordoned_and_forgotten() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    cluster.settles(&[("web", 2)]);
+    cluster.wait_until_settled(&[("web", 2)]);
 
-    // Nothing can be moved: the evacuation goes on until it is taken back, and what was not moved stays.
+    // No other cell can take the instances. The evacuation continues until it is cancelled, and the instances
+    // stay.
     let before = cluster.muster().instances("web").unwrap();
     let slow = ["cell", "evacuate", "c1", "--wait", "--timeout", "2s", "--reason", "new disk"];
     cluster.muster().run(&slow).exits(8);
-    eventually("it evacuates", || {
+    eventually("the cell evacuates", || {
         let cell = cluster.muster().try_json("cell show c1")?;
         so(cell["state"] == "EVACUATING", || cell.to_string())
     });
     cluster.muster().exits(4, "cell forget c1");
     cluster.muster().ok("cell uncordon c1");
     cluster.ready(1);
-    cluster.settles(&[("web", 2)]);
+    cluster.wait_until_settled(&[("web", 2)]);
     let guids =
         |rows: &[serde_json::Value]| rows.iter().map(|row| row["instance_guid"].clone()).collect::<Vec<_>>();
     assert_eq!(guids(&cluster.muster().instances("web").unwrap()), guids(&before));
@@ -176,56 +177,57 @@ fn a_cell_is_evacuated_taken_back_and_forgotten() {
     let asked = asked.unwrap();
     assert!(asked.contains("new disk") && asked.contains("operator"), "{asked}");
 
-    // A task that has completed there is shown for a while, and nothing waits for that.
+    // A completed task stays visible for a while and does not delay an evacuation.
     let task = "task_guid = \"done\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = { path = \"true\" }\n";
     let task = cluster.place.file("task.toml", task);
     cluster.muster().ok(&format!("task run --wait {}", task.display()));
 
-    // With another cell everything moves, and the rep leaves with an exit status of its own.
+    // With another cell all instances move, and the rep exits with a status of its own.
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 2000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; exec sleep 100000\"] }\n";
     let file = cluster.place.file("stubborn.toml", stubborn);
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
     cluster.add("rep-c2");
     cluster.ready(2);
-    cluster.muster().ok("cell evacuate c1 --wait --timeout 60s").tells(&["its containers are gone"]);
-    let left = living_in(&cluster.place.path().join("rep-c1"));
-    assert!(left.is_empty(), "also those that take their time to stop: {left:?}");
+    cluster.muster().ok("cell evacuate c1 --wait --timeout 60s").tells(&["its containers have ended"]);
+    let left = processes_in(&cluster.place.path().join("rep-c1"));
+    assert!(left.is_empty(), "containers that stop slowly are gone as well: {left:?}");
     let rep = cluster.services.remove("rep-c1").unwrap();
     assert_eq!(rep.wait().code(), Some(10));
     let cell = cluster.muster().json("cell show c1");
     assert_eq!((&cell["state"], &cell["gone"]), (&"ABSENT".into(), &"evacuated".into()));
-    cluster.settles(&[("stubborn", 1), ("web", 2)]);
+    cluster.wait_until_settled(&[("stubborn", 1), ("web", 2)]);
     cluster.muster().ok("cell forget c1");
     cluster.muster().exits(3, "cell show c1");
 }
 
 #[test]
-fn an_evacuated_rep_ends_when_its_last_container_is_gone() {
+fn evacuated_rep_exits_after_its_last_container() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1"]);
-    cluster.add_with("rep-c1", &["--evacuation-timeout", "1"]);
+    cluster.start_service_with("rep-c1", &["--evacuation-timeout", "1"]);
     cluster.ready(1);
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 45000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; while :; do sleep 1; done\"] }\n";
     let file = cluster.place.file("stubborn.toml", stubborn);
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    cluster.settles(&[("stubborn", 1)]);
-    // Nobody else takes it: when the time is up it is stopped, and takes longer for that than the rep waits for news.
+    cluster.wait_until_settled(&[("stubborn", 1)]);
+    // No other cell can take the instance, so it is stopped after the evacuation timeout. The stop takes
+    // longer than the rep's time limit for updating its records.
     cluster.muster().ok("cell evacuate c1");
     let rep = cluster.services.remove("rep-c1").unwrap();
     assert_eq!(rep.wait_for(Duration::from_secs(120)).code(), Some(10));
-    let left = living_in(&cluster.place.path().join("rep-c1"));
+    let left = processes_in(&cluster.place.path().join("rep-c1"));
     assert!(left.is_empty(), "{left:?}");
     let containers = cluster.place.path().join("rep-c1/containers");
     let folders = std::fs::read_dir(&containers).map_or(0, Iterator::count);
     assert_eq!(folders, 0, "{}", containers.display());
 }
 
-/// A folder that is a small file system of its own, until this is dropped.
+/// Folder with a small file system of its own, unmounted on drop.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts it. `None` without the right to mount.
+    /// Mounts the file system. Returns `None` without the permission to mount.
     fn mount(at: PathBuf) -> Option<Self> {
         std::fs::create_dir_all(&at).unwrap();
         let options = ["-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs"];
@@ -245,9 +247,9 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A cell on which no container can be created gives back its work, which runs elsewhere: no crash is counted and no task is
-/// lost. It is UNHEALTHY soon.
-fn refuses_what_it_cannot_create(cluster: &mut Cluster, why: &str) {
+/// Checks that a cell that can't create containers returns its work, which then runs elsewhere. No crash is
+/// counted and no task is lost. The cell becomes UNHEALTHY within 20 s.
+fn assert_work_is_returned(cluster: &mut Cluster, why: &str) {
     let task = |number: usize| {
         format!(
             "[[task]]\ntask_guid = \"t{number}\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"true\" }}\n"
@@ -273,12 +275,12 @@ fn refuses_what_it_cannot_create(cluster: &mut Cluster, why: &str) {
 }
 
 #[test]
-fn cell_without_its_data_folder_attracts_no_work() {
+fn cell_without_data_folder_attracts_no_work() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1", "rep-c2"]);
     let folder = |name: &str| cluster.place.path().join(name);
     let (data, away) = (folder("rep-c1"), folder("away"));
     std::fs::rename(&data, &away).unwrap();
-    refuses_what_it_cannot_create(&mut cluster, "No such file or directory");
+    assert_work_is_returned(&mut cluster, "No such file or directory");
     std::fs::rename(away, data).unwrap();
 }
 
@@ -289,6 +291,6 @@ fn cell_with_a_full_disk_attracts_no_work() {
     cluster.add("rep-c1");
     cluster.ready(2);
     disk.fill();
-    refuses_what_it_cannot_create(&mut cluster, "No space left on device");
+    assert_work_is_returned(&mut cluster, "No space left on device");
     cluster.kill9("rep-c1");
 }

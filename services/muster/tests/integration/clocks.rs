@@ -1,19 +1,20 @@
-//! Clocks that are set: of the BBS that leads, of the only BBS, of the one machine of `muster dev`.
+//! Changes of the system clock: of the leading BBS, of the only BBS, and of the machine of `muster dev`.
 
 use schemas::Timestamp;
 use serde_json::Value;
 use support::clock::Clock;
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::place::so;
-use crate::support::{Cluster, Muster, Place, eventually};
+use crate::support::{Cluster, Muster, TestDir, eventually};
 
 const HOUR: i64 = 3_600;
-/// Nanoseconds by which no decision may be ahead of the clock: those 5 s that clocks may differ, and a little more.
-const AHEAD: u64 = 6_000_000_000;
+/// Maximum nanoseconds that a decision may be ahead of the clock: the 5 s that clocks may differ, and a
+/// margin.
+const MAX_AHEAD_NANOS: u64 = 6_000_000_000;
 
-/// Everything that has a time, done at once: nothing is refused because of a clock.
-fn works(muster: &Muster, place: &Place, count: u32) {
+/// Runs commands that use times. None may be refused because of a clock.
+fn run_timed_commands(muster: &Muster, place: &TestDir, count: u32) {
     muster.ok(&format!("lrp scale web={count}"));
     muster.ok("cell cordon c1 --reason test");
     muster.ok("cell uncordon c1 --reason test");
@@ -24,17 +25,17 @@ fn works(muster: &Muster, place: &Place, count: u32) {
     muster.ok(&format!("periodic apply {}", file.display()));
 }
 
-/// Waits until the status names this, or nothing of clocks.
+/// Waits until the status contains these words. `None` waits until it reports no clock.
 fn status(muster: &Muster, words: Option<&str>) {
-    eventually(&format!("the status says of clocks: {words:?}"), || {
+    eventually(&format!("the status shows the clock problem {words:?}"), || {
         let text = muster.run(&["status"]).out;
         let found = words.map_or(!text.contains("the clock of"), |words| text.contains(words));
         so(found, || text)
     });
 }
 
-/// Every decision has a time that is no later than the right one.
-fn log_is_not_ahead(cluster: &Cluster) {
+/// Checks that no decision in the log has a time ahead of the correct clock.
+fn assert_log_is_not_ahead(cluster: &Cluster) {
     let times = |entry: &Value| -> Vec<u64> {
         let all = entry["entry"]["known"]["decisions"].as_array();
         all.into_iter()
@@ -44,11 +45,11 @@ fn log_is_not_ahead(cluster: &Cluster) {
     };
     let read = cluster.plain("me").ask("muster.query.client.shop.me.events.read", br#"{"after": 0}"#).json();
     let latest = read["ok"]["entries"].as_array().unwrap().iter().flat_map(times).max().unwrap();
-    assert!(latest < clock::now().0 + AHEAD, "{latest} {read}");
+    assert!(latest < clock::now().0 + MAX_AHEAD_NANOS, "{latest} {read}");
 }
 
 #[test]
-fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
+fn clock_jumps_of_leader_refuse_no_command_and_keep_log_times_correct() {
     let mut cluster = Cluster::empty();
     let clock = Clock::new(cluster.place.path()).unwrap();
     cluster.spawn_with("bbs-1", &["bbs"], &clock.variables());
@@ -62,15 +63,15 @@ fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
         let row = muster.try_json("cluster show")?;
         so(row["services"]["clocks"]["compared"].as_u64() >= Some(4), || row.to_string())
     });
-    // Nobody else can lead.
+    // No other BBS can lead.
     clock.set(HOUR).unwrap();
-    works(&muster, &cluster.place, 2);
+    run_timed_commands(&muster, &cluster.place, 2);
     status(&muster, Some("s ahead of the median of 4 clocks"));
-    log_is_not_ahead(&cluster);
+    assert_log_is_not_ahead(&cluster);
     clock.set(0).unwrap();
-    works(&muster, &cluster.place, 3);
+    run_timed_commands(&muster, &cluster.place, 3);
     status(&muster, None);
-    // Another BBS takes over from one whose clock is off.
+    // Another BBS takes over from a leader whose clock is wrong.
     cluster.add("bbs-2");
     eventually("both BBSs compare clocks", || {
         let row = muster.try_json("cluster show")?;
@@ -82,29 +83,29 @@ fn jumps_of_the_leaders_clock_change_no_command_and_no_time_in_the_log() {
         so(leader == "bbs-2", || leader)
     });
     status(&muster, Some("s behind the median of 5 clocks"));
-    works(&muster, &cluster.place, 1);
+    run_timed_commands(&muster, &cluster.place, 1);
     clock.set(0).unwrap();
     status(&muster, None);
-    log_is_not_ahead(&cluster);
-    cluster.settles(&[("web", 1)]);
+    assert_log_is_not_ahead(&cluster);
+    cluster.wait_until_settled(&[("web", 1)]);
 }
 
 #[test]
-fn local_cluster_works_after_its_clock_was_ahead_and_says_that_its_log_is() {
-    let place = Place::new();
+fn local_cluster_works_after_clock_was_ahead_and_reports_it() {
+    let place = TestDir::new();
     let clock = Clock::new(place.path()).unwrap();
     let file = place.file("web.toml", sleeper("web", 1));
-    let dev = Dev::start_with(&place, &[file.to_str().unwrap()], &clock.variables());
+    let dev = LocalCluster::start_with(&place, &[file.to_str().unwrap()], &clock.variables());
     clock.set(24 * HOUR).unwrap();
-    eventually("the log follows the only clock that there is", || {
+    eventually("the log follows the only clock", || {
         dev.muster.ok("domain refresh shop --ttl 1h");
         let row = dev.muster.try_json("cluster show")?;
         so(row["services"]["clocks"]["off"].as_array().is_some_and(Vec::is_empty), || row.to_string())
     });
     clock.set(0).unwrap();
-    works(&dev.muster, &place, 2);
+    run_timed_commands(&dev.muster, &place, 2);
     status(&dev.muster, Some("ahead of the clocks"));
-    works(&dev.muster, &place, 1);
+    run_timed_commands(&dev.muster, &place, 1);
     let report = dev.muster.run(&["doctor"]).out;
     assert!(report.contains("clock.bbs") && report.contains("ahead of the clocks"), "{report}");
     dev.end(&place);

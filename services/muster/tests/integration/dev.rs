@@ -1,4 +1,4 @@
-//! `muster dev`: what its file says, every command, the end and the next start.
+//! `muster dev`: its file, every command, its shutdown and its restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::containers::{exactly, indices, living_in, running_in, signal};
+use crate::support::containers::{expect_exactly, indices, processes_in, running_in, signal};
 use crate::support::place::so;
-use crate::support::{Muster, Place, Service, eventually};
+use crate::support::{Muster, Service, TestDir, eventually};
 
-/// The example that the README begins with.
+/// First example of the README.
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.toml");
 
-/// A program that runs until it is told to stop.
+/// Returns a process that runs until it is stopped.
 pub(crate) fn sleeper(guid: &str, instances: usize) -> String {
     format!(
         "process_guid = \"{guid}\"\ndomain = \"shop\"\ninstances = {instances}\nmemory_mb = 8\n\
@@ -22,20 +22,21 @@ pub(crate) fn sleeper(guid: &str, instances: usize) -> String {
     )
 }
 
-/// A local cluster that is watched.
-pub(crate) struct Dev {
+/// Local cluster under test.
+pub(crate) struct LocalCluster {
     pub(crate) service: Service,
     pub(crate) muster: Muster,
 }
 
-impl Dev {
-    /// Starts one with its data in a place; `file` is what it desires at the start.
-    pub(crate) fn start(place: &Place, file: &[&str]) -> Self {
+impl LocalCluster {
+    /// Starts a local cluster with its data in `place`. `file` is appended to the arguments, for example the
+    /// file that it desires at the start.
+    pub(crate) fn start(place: &TestDir, file: &[&str]) -> Self {
         Self::start_with(place, file, &[])
     }
 
-    /// The same, with more variables.
-    pub(crate) fn start_with(place: &Place, file: &[&str], variables: &[(&str, &str)]) -> Self {
+    /// Starts a local cluster with additional environment variables.
+    pub(crate) fn start_with(place: &TestDir, file: &[&str], variables: &[(&str, &str)]) -> Self {
         let data = place.path().join("data");
         let args: Vec<&str> = ["dev"].iter().chain(file).copied().collect();
         let args: Vec<&str> = args.into_iter().chain(["--plain", "--data", data.to_str().unwrap()]).collect();
@@ -49,18 +50,18 @@ impl Dev {
         Self { service, muster }
     }
 
-    /// Ends it as Ctrl-C does: nothing of it may be left.
-    pub(crate) fn end(self, place: &Place) {
+    /// Stops the cluster like Ctrl-C. No process, socket or lock may be left.
+    pub(crate) fn end(self, place: &TestDir) {
         place.tell("Ctrl-C");
         let status = self.service.interrupt();
         assert_eq!(status.code(), Some(0));
-        assert_eq!(living_in(place.path()), []);
+        assert_eq!(processes_in(place.path()), []);
         assert!(!place.path().join("data/muster.sock").exists());
         assert!(!place.path().join("data/owner.lock").exists());
     }
 }
 
-/// What a web server answers.
+/// Sends a request to a web server and returns the body of the answer.
 fn http(address: &str) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let mut connection = TcpStream::connect(address).map_err(failed)?;
@@ -75,7 +76,7 @@ fn address(row: &Value) -> String {
     format!("{}:{}", row["address"].as_str().unwrap(), row["ports"][0]["host_port"])
 }
 
-/// The containers of rows, by index.
+/// Returns the instance guids of rows by index.
 fn guids(rows: &[Value]) -> BTreeMap<u64, String> {
     let guid =
         |row: &Value| (row["index"].as_u64().unwrap(), row["instance_guid"].as_str().unwrap().to_owned());
@@ -83,14 +84,14 @@ fn guids(rows: &[Value]) -> BTreeMap<u64, String> {
 }
 
 #[test]
-fn what_the_file_says_runs_and_is_watched() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[HELLO]);
+fn desired_file_runs_and_commands_show_it() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[HELLO]);
     let muster = &dev.muster;
 
     let rows = muster.runs("web", 3);
     let cells: BTreeSet<&str> = rows.iter().map(|row| row["cell_id"].as_str().unwrap()).collect();
-    assert_eq!(cells.len(), 3, "siblings are on cells of their own: {rows:#?}");
+    assert_eq!(cells.len(), 3, "each instance is on another cell: {rows:#?}");
     for row in &rows {
         let said =
             format!("hello from instance {} on cell {}\n", row["index"], row["cell_id"].as_str().unwrap());
@@ -104,15 +105,15 @@ fn what_the_file_says_runs_and_is_watched() {
     });
     assert_eq!((&task["failed"], &task["result"]), (&false.into(), &"hello, world\n".into()));
 
-    the_words_about_instances(&place, muster);
-    the_words_about_the_log(&place, muster);
-    the_words_about_the_fleet(muster);
+    instance_commands_work(&place, muster);
+    log_commands_work(&place, muster);
+    cluster_commands_work(muster);
 
-    let crashed = eventually("the crasher is given a pause", || {
+    let crashed = eventually("the crasher waits for its delayed restart", || {
         let row = muster.instances("crasher")?.remove(0);
         so(row["state"] == "CRASHED", || row.to_string()).map(|()| row)
     });
-    assert_eq!(crashed["crash_count"], 4, "three restarts at once: {crashed}");
+    assert_eq!(crashed["crash_count"], 4, "three immediate restarts: {crashed}");
     assert_eq!(crashed["crash_reason"], "Exited with status 3");
     muster.ok("instance logs crasher/0").tells(&["attempt on c"]);
     assert!(crashed["restart_at"].as_str().unwrap() > crashed["since"].as_str().unwrap());
@@ -122,7 +123,7 @@ fn what_the_file_says_runs_and_is_watched() {
     dev.end(&place);
 }
 
-fn the_words_about_instances(place: &Place, muster: &Muster) {
+fn instance_commands_work(place: &TestDir, muster: &Muster) {
     let rows = muster.runs("web", 3);
     let guid = rows[1]["instance_guid"].as_str().unwrap();
     for id in ["web/1", "web/1@web", guid, &guid[28..]] {
@@ -145,7 +146,7 @@ fn the_words_about_instances(place: &Place, muster: &Muster) {
     }
 
     muster.ok("instance stop web/1");
-    eventually("another takes its place", || {
+    eventually("another instance replaces it", || {
         let rows = muster.instances("web")?;
         let fine = rows.len() == 3 && rows.iter().all(|row| row["state"] == "RUNNING");
         so(fine && guids(&rows)[&1] != guid, || format!("{rows:#?}"))
@@ -153,25 +154,28 @@ fn the_words_about_instances(place: &Place, muster: &Muster) {
     let why = muster.json("why web/1");
     let steps = why["chain"].as_array().unwrap();
     let first = &steps.last().unwrap()["decision"];
-    assert!(first["actor"]["client"].is_object() && first["cause"].is_null(), "ends with a command: {why:#}");
+    assert!(
+        first["actor"]["client"].is_object() && first["cause"].is_null(),
+        "the chain ends with a command: {why:#}"
+    );
     muster.ok("why web/1").tells(&["web/1", "claimed by"]);
 }
 
-fn the_words_about_the_log(place: &Place, muster: &Muster) {
+fn log_commands_work(place: &TestDir, muster: &Muster) {
     let before = muster.json("lrp update web --annotation told")["position"].as_u64().unwrap() - 1;
     let after = before.to_string();
     let args = ["events", "tail", "--about", "lrp:web", "--after", &after];
     let mut tail = muster.start(&place.path().join("tail.log"), &args);
     tail.says("web: annotation changed");
     muster.ok("instance stop web/2");
-    tail.says("web/2: asked to stop");
+    tail.says("web/2: stop requested");
     assert_eq!(tail.interrupt().code(), Some(0));
     muster.runs("web", 3);
 
     let events = muster.json("events list");
     let events = events.as_array().unwrap();
     for (at, entry) in events.iter().enumerate() {
-        assert_eq!(entry["position"], at as u64 + 1, "no gap");
+        assert_eq!(entry["position"], at as u64 + 1, "the positions have no gap");
         assert!(entry["entry"]["known"].is_object(), "{entry}");
     }
     let shown = muster.json("events show 1");
@@ -192,7 +196,7 @@ fn the_words_about_the_log(place: &Place, muster: &Muster) {
     muster.exits(3, "history lrp nothing");
 }
 
-fn the_words_about_the_fleet(muster: &Muster) {
+fn cluster_commands_work(muster: &Muster) {
     let cells = muster.json("cell list");
     let zones: Vec<_> = cells.as_array().unwrap().iter().map(|row| &row["presence"]["zone"]).collect();
     assert_eq!(zones, ["z1", "z2", "z1"]);
@@ -214,20 +218,20 @@ fn the_words_about_the_fleet(muster: &Muster) {
 }
 
 #[test]
-fn every_command_does_what_it_says() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn every_command_has_its_documented_effect() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
-    what_runs_is_changed(&place, muster);
-    definitions_are_named(&place, muster);
-    what_runs_once(&place, muster);
-    a_schedule_is_applied_once(&place, muster);
-    every_way_to_fail_has_its_status(&place, muster);
+    processes_are_changed(&place, muster);
+    definition_ids_are_shown(&place, muster);
+    tasks_are_run(&place, muster);
+    periodic_task_is_applied_once(&place, muster);
+    each_failure_has_its_exit_status(&place, muster);
     dev.end(&place);
 }
 
-/// What runs another definition than the one that is called like its process says so wherever it is told of.
-fn definitions_are_named(place: &Place, muster: &Muster) {
+/// Checks that every command shows a definition whose id differs from the guid of its process.
+fn definition_ids_are_shown(place: &TestDir, muster: &Muster) {
     assert!(!muster.ok("instance list").out.contains("DEFINITION"));
     let says =
         "action.run = { path = \"sh\", args = [\"-c\", \"echo runs $MUSTER_DEFINITION_ID; sleep 100000\"] }";
@@ -240,12 +244,12 @@ fn definitions_are_named(place: &Place, muster: &Muster) {
     assert_eq!((&row["index"], &row["definition_id"]), (&0.into(), &"v2".into()));
     assert_eq!(muster.json("instance show blue/0")["instance_guid"], row["instance_guid"]);
     muster.ok("instance list --lrp blue").tells(&["INSTANCE   DEFINITION", "blue/0     v2"]);
-    eventually("it says what it runs", || {
+    eventually("its log shows its definition id", || {
         let logs = muster.run(&["instance", "logs", "blue/0@v2"]);
         so(logs.out.contains("runs v2"), || format!("{logs:?}"))
     });
-    muster.ok("history instance blue/0").tells(&["blue/0@v2: created, to be placed"]);
-    muster.ok("history instance blue/0@v2").tells(&["blue/0@v2: created, to be placed"]);
+    muster.ok("history instance blue/0").tells(&["blue/0@v2: created, waiting for placement"]);
+    muster.ok("history instance blue/0@v2").tells(&["blue/0@v2: created, waiting for placement"]);
     muster.ok("why blue/0@v2").tells(&["blue/0@v2 is RUNNING on", "blue/0@v2: claimed by"]);
     let stopped = muster.json("instance stop blue/0@v2");
     assert_eq!((&stopped["index"], &stopped["definition_id"]), (&0.into(), &"v2".into()));
@@ -258,7 +262,7 @@ fn definitions_are_named(place: &Place, muster: &Muster) {
     for (bad, why) in [
         ("instance show blue/0@", "\"\" is not a valid definition id"),
         ("instance stop blue/0@v2@v3", "as in blue/0@v2"),
-        ("instance logs blue/first@v2", "expected a number, as blue/0"),
+        ("instance logs blue/first@v2", "expected a number, as in blue/0"),
         ("why blue@v2", "PROCESS/INDEX[@DEFINITION]"),
     ] {
         let said = muster.exits(2, bad);
@@ -267,22 +271,22 @@ fn definitions_are_named(place: &Place, muster: &Muster) {
     muster.ok("lrp remove blue");
 }
 
-fn what_runs_is_changed(place: &Place, muster: &Muster) {
+fn processes_are_changed(place: &TestDir, muster: &Muster) {
     let file = place.file("web.toml", sleeper("web", 2));
     let said = muster.ok(&format!("lrp desire {}", file.display()));
     said.tells(&["process web desired: 2 instances running"]);
-    exactly(place.path(), &["web/0", "web/1"]).unwrap();
+    expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
     let before = guids(&muster.runs("web", 2));
 
     let scaled = muster.json("lrp scale web=4 --reason holidays");
     assert_eq!((&scaled["did"], &scaled["carried_out"]), (&"scaled".into(), &true.into()));
     let works = indices("web", 4);
-    exactly(place.path(), &works.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    expect_exactly(place.path(), &works.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     assert!(muster.json("history lrp web").to_string().contains("holidays"));
 
     muster.ok("lrp scale web 2");
-    exactly(place.path(), &["web/0", "web/1"]).unwrap();
-    assert_eq!(guids(&muster.runs("web", 2)), before, "a scale touches nobody else");
+    expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
+    assert_eq!(guids(&muster.runs("web", 2)), before, "scaling keeps the other instances");
 
     let routes = place.file("routes.json", r#"{"my-router": [{"port": 1}]}"#);
     muster.ok(&format!("lrp update web --annotation new --routes {}", routes.display()));
@@ -296,25 +300,25 @@ fn what_runs_is_changed(place: &Place, muster: &Muster) {
     assert_eq!(guids(&muster.runs("web", 2)), before, "an update restarts nothing");
     let version = row["version"].as_u64().unwrap();
 
-    // The same request asked twice happens once; another one afterwards isn't undone by asking it again.
+    // A repeated request is carried out once. Repeating it after a later request does not undo the later one.
     let first = muster.json("lrp scale web=3 --request-id first");
     muster.ok("lrp scale web=1 --request-id second");
     let again = muster.json("lrp scale web=3 --request-id first --detach");
-    assert_eq!(first["version"], again["version"], "version {version} before");
+    assert_eq!(first["version"], again["version"], "the version was {version} before");
     assert_eq!(muster.json("lrp show web")["instances"], 1);
     muster.runs("web", 1);
 
     muster.ok("lrp list").tells(&["web", "shop"]);
     muster.ok("lrp remove web").tells(&["process web removed"]);
-    exactly(place.path(), &[]).unwrap();
+    expect_exactly(place.path(), &[]).unwrap();
     muster.exits(3, "lrp show web");
-    // A guid that is free again begins a new life.
+    // A guid that is free again can be reused.
     muster.ok(&format!("lrp desire {} --detach", file.display()));
     muster.runs("web", 2);
     muster.ok("lrp remove web");
 }
 
-fn what_runs_once(place: &Place, muster: &Muster) {
+fn tasks_are_run(place: &TestDir, muster: &Muster) {
     let task = |guid: &str, script: &str| {
         let spec = serde_json::json!({
             "task_guid": guid, "domain": "shop", "memory_mb": 8, "result_file": "result",
@@ -335,19 +339,19 @@ fn what_runs_once(place: &Place, muster: &Muster) {
     assert_eq!(failed.refusal()["code"], "TaskFailed");
 
     muster.ok(&format!("task run {}", task("long", "echo begun; sleep 100000")));
-    eventually("the long task runs", || exactly(place.path(), &["task long"]));
-    eventually("it writes", || {
+    eventually("the long task runs", || expect_exactly(place.path(), &["task long"]));
+    eventually("its output is logged", || {
         let logs = muster.run(&["task", "logs", "long"]);
         so(logs.out.contains("begun"), || format!("{logs:?}"))
     });
     muster.exits(4, "task resolve long").tells(&["InvalidStateTransition"]);
     muster.ok("task cancel long");
-    eventually("nothing of a cancelled task runs", || exactly(place.path(), &[]));
+    eventually("the container of the cancelled task is gone", || expect_exactly(place.path(), &[]));
     let row = muster.json("task show long");
     assert_eq!((&row["state"], &row["failure_reason"]), (&"COMPLETED".into(), &"cancelled".into()));
 }
 
-fn a_schedule_is_applied_once(place: &Place, muster: &Muster) {
+fn periodic_task_is_applied_once(place: &TestDir, muster: &Muster) {
     let text = |hour: u8| {
         format!(
             "periodic_guid = \"yearly\"\ndomain = \"shop\"\ncron = \"0 {hour} 1 1 *\"\nmemory_mb = 8\naction.run.path = \"true\"\n"
@@ -356,12 +360,12 @@ fn a_schedule_is_applied_once(place: &Place, muster: &Muster) {
     let apply =
         |hour| muster.ok(&format!("periodic apply {}", place.file("yearly.toml", text(hour)).display()));
     apply(1).tells(&["periodic task yearly desired"]);
-    apply(1).tells(&["periodic task yearly is so already"]);
+    apply(1).tells(&["periodic task yearly unchanged"]);
     apply(2).tells(&["periodic task yearly updated"]);
     muster.ok("periodic remove yearly");
 }
 
-fn every_way_to_fail_has_its_status(place: &Place, muster: &Muster) {
+fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
     muster.exits(2, "lrp scale web=many");
     for unknown in [
         "lrp show nothing",
@@ -394,16 +398,18 @@ fn every_way_to_fail_has_its_status(place: &Place, muster: &Muster) {
 
     let slow = format!("{}monitor.run.path = \"false\"\n", sleeper("slow", 1));
     let slow = place.file("slow.toml", slow).display().to_string();
-    muster.exits(8, &format!("lrp desire {slow} --timeout 1s")).tells(&["not as desired after 1s"]);
+    muster
+        .exits(8, &format!("lrp desire {slow} --timeout 1s"))
+        .tells(&["did not reach the desired state within 1s"]);
     muster.ok("lrp remove slow");
-    // Ctrl-C leaves it to itself.
+    // Ctrl-C stops waiting, and the command is still carried out.
     let mut waits = muster.start(&place.path().join("waits.log"), &["lrp", "desire", &slow]);
     waits.says("slow/0 starts on");
     let said = place.path().join("waits.log");
     assert_eq!(waits.interrupt().code(), Some(130));
     let said = std::fs::read_to_string(said).unwrap();
     assert!(
-        said.contains("process slow desired; it is still being carried out, see muster lrp show slow"),
+        said.contains("process slow desired; the change is still in progress, see muster lrp show slow"),
         "{said}"
     );
     assert_eq!(muster.json("lrp show slow")["desired"], true);
@@ -416,42 +422,42 @@ fn every_way_to_fail_has_its_status(place: &Place, muster: &Muster) {
 }
 
 #[test]
-fn a_second_start_carries_on() {
-    let place = Place::new();
+fn restart_resumes_processes_and_skips_finished_tasks() {
+    let place = TestDir::new();
     let file = place.file("stack.toml", stack_with_task());
     let file = file.to_str().unwrap();
-    let dev = Dev::start(&place, &[file]);
+    let dev = LocalCluster::start(&place, &[file]);
     dev.muster.runs("web", 3);
     dev.muster.ok("lrp scale web=2 --reason fewer");
     let before = dev.muster.json("history lrp web");
-    eventually("the task ended", || dev.muster.try_json("task resolve migrate"));
+    eventually("the task has ended", || dev.muster.try_json("task resolve migrate"));
     dev.end(&place);
 
-    let dev = Dev::start(&place, &[file]);
+    let dev = LocalCluster::start(&place, &[file]);
     eventually("dev reports that the task ran before", || {
         let log = std::fs::read_to_string(place.path().join("dev.log")).unwrap();
         so(log.contains("task migrate ran at an earlier start and is not run again"), || log.clone())
     });
     dev.muster.exits(3, "task show migrate");
-    eventually("what ought to run runs again", || exactly(place.path(), &["web/0", "web/1"]));
+    eventually("the desired instances run again", || expect_exactly(place.path(), &["web/0", "web/1"]));
     let after = dev.muster.json("history lrp web");
     let [before, after] = [before, after].map(|history| history.as_array().unwrap().clone());
-    assert_eq!(after[..before.len()], before, "nothing is forgotten");
+    assert_eq!(after[..before.len()], before, "the history is kept");
 
     let (rows, running) = (dev.muster.runs("web", 2), running_in(place.path()));
     place.tell(&format!("kill -9 dev (pid {})", dev.service.pid()));
     dev.service.kill9();
-    assert_eq!(running_in(place.path()), running, "containers outlive it");
-    let dev = Dev::start(&place, &["--rerun", file]);
+    assert_eq!(running_in(place.path()), running, "containers outlive dev");
+    let dev = LocalCluster::start(&place, &["--rerun", file]);
     eventually("the task runs again", || dev.muster.try_json("task resolve migrate"));
     dev.muster.ok("lrp scale web=2");
     assert_eq!(guids(&dev.muster.runs("web", 2)), guids(&rows), "the same containers are adopted");
     assert_eq!(running_in(place.path()), running);
 
-    one_that_died_meanwhile_is_replaced(&place, dev);
+    container_that_died_while_stopped_is_replaced(&place, dev);
 }
 
-/// Three web servers, and a task that ends at once.
+/// Returns a file with a process of three instances, and a task that ends at once.
 fn stack_with_task() -> String {
     let web = sleeper("web", 3).replace("domain = \"shop\"\n", "");
     format!(
@@ -459,21 +465,22 @@ fn stack_with_task() -> String {
     )
 }
 
-fn one_that_died_meanwhile_is_replaced(place: &Place, dev: Dev) {
+fn container_that_died_while_stopped_is_replaced(place: &TestDir, dev: LocalCluster) {
     place.tell("kill -9 dev, and a container");
     let old = guids(&dev.muster.runs("web", 2));
     dev.service.kill9();
-    for process in living_in(place.path()).iter().filter(|process| process.guid.as_ref() == Some(&old[&0])) {
+    for process in processes_in(place.path()).iter().filter(|process| process.guid.as_ref() == Some(&old[&0]))
+    {
         signal(process.pid, rustix::process::Signal::KILL);
     }
-    eventually("it is dead", || exactly(place.path(), &["web/1"]));
-    let dev = Dev::start(place, &[]);
-    let new = eventually("it is replaced", || {
+    eventually("the container has ended", || expect_exactly(place.path(), &["web/1"]));
+    let dev = LocalCluster::start(place, &[]);
+    let new = eventually("the instance is replaced", || {
         let new = guids(&dev.muster.instances("web")?.into_iter().filter(is_running).collect::<Vec<_>>());
         so(new.len() == 2 && new[&0] != old[&0], || format!("{new:?}")).map(|()| new)
     });
     assert_eq!(new[&1], old[&1]);
-    eventually("none is double", || exactly(place.path(), &["web/0", "web/1"]));
+    eventually("each instance runs once", || expect_exactly(place.path(), &["web/0", "web/1"]));
     dev.end(place);
 }
 
@@ -481,8 +488,8 @@ fn is_running(row: &Value) -> bool {
     row["state"] == "RUNNING"
 }
 
-/// What a start without `--data` keeps in the user's runtime folder.
-fn scratch(place: &Place, file: &Path) -> (Service, Muster) {
+/// Starts a local cluster without `--data`, whose data is in the user's runtime folder.
+fn start_scratch(place: &TestDir, file: &Path) -> (Service, Muster) {
     let folder = place.path().display().to_string();
     let args = ["dev", "--plain", file.to_str().unwrap()];
     let service =
@@ -491,22 +498,22 @@ fn scratch(place: &Place, file: &Path) -> (Service, Muster) {
 }
 
 #[test]
-fn without_a_folder_every_start_is_a_new_one() {
-    let place = Place::new();
+fn start_without_data_folder_founds_a_new_cluster() {
+    let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 2));
-    let (dev, muster) = scratch(&place, &file);
-    let first = eventually("it is founded", || muster.try_json("cluster show"));
+    let (dev, muster) = start_scratch(&place, &file);
+    let first = eventually("the cluster is founded", || muster.try_json("cluster show"));
     let old = guids(&muster.runs("web", 2));
     place.tell("kill -9 dev");
     dev.kill9();
 
-    let (dev, muster) = scratch(&place, &file);
-    let second = eventually("it is founded", || muster.try_json("cluster show"));
+    let (dev, muster) = start_scratch(&place, &file);
+    let second = eventually("the cluster is founded", || muster.try_json("cluster show"));
     assert_ne!(first["cluster_id"], second["cluster_id"]);
     let new = guids(&muster.runs("web", 2));
     assert!(new.values().all(|guid| !old.values().any(|gone| gone == guid)), "{old:?} {new:?}");
-    exactly(place.path(), &["web/0", "web/1"]).unwrap();
+    expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
     assert_eq!(dev.interrupt().code(), Some(0));
-    assert_eq!(living_in(place.path()), []);
+    assert_eq!(processes_in(place.path()), []);
     assert!(!place.path().join("muster/journal.db").exists());
 }

@@ -1,14 +1,14 @@
-//! Parameterised tasks, on real processes: what a task is given, and in which order tasks run.
+//! Parameterised tasks on real processes: their payload, their parameters, and the order in which they run.
 
-use crate::dev::Dev;
+use crate::dev::LocalCluster;
 use crate::support::place::so;
-use crate::support::{Place, eventually};
+use crate::support::{TestDir, eventually};
 
 const TEMPLATES: &str = r#"
 domain = "default"
 
 [[parameterised]]
-parameterised_guid = "tell"
+parameterised_guid = "print"
 payload = "required"
 required_parameters = ["width"]
 optional_parameters = ["height"]
@@ -28,50 +28,51 @@ grace_period_ms = 100
 "#;
 
 #[test]
-fn a_dispatched_task_finds_its_payload_and_its_parameters() {
-    let place = Place::new();
+fn dispatched_task_receives_payload_and_parameters() {
+    let place = TestDir::new();
     let file = place.file("templates.toml", TEMPLATES).display().to_string();
-    let dev = Dev::start(&place, &[&file]);
+    let dev = LocalCluster::start(&place, &[&file]);
     let muster = &dev.muster;
     let bytes: Vec<u8> = (0..=255).collect();
     let (text, bytes) = (place.file("text", "grüß dich"), place.file("bytes", &bytes));
     let (text, bytes) = (text.display(), bytes.display());
 
-    let told =
-        muster.ok(&format!("parameterised dispatch tell --payload {text} --param width=640 --key k1 --wait"));
+    let told = muster
+        .ok(&format!("parameterised dispatch print --payload {text} --param width=640 --key k1 --wait"));
     let told = format!("{told:?}");
-    assert!(told.contains("grüß dich|640|480|k1|tell|"), "{told}");
+    assert!(told.contains("grüß dich|640|480|k1|print|"), "{told}");
 
-    // Bytes that are no text are in base64 alone.
+    // A payload that is not text is passed in base64 only.
     let told = muster.ok(&format!(
-        "parameterised dispatch tell --payload {bytes} --param width=1 --param height=2 --wait"
+        "parameterised dispatch print --payload {bytes} --param width=1 --param height=2 --wait"
     ));
     let told = format!("{told:?}");
-    assert!(told.contains("|1|2||tell|1313719201 256"), "{told}");
+    assert!(told.contains("|1|2||print|1313719201 256"), "{told}");
 
-    // The same key is the same task, and with --wait its end is told again; something else with it is refused.
-    let line = format!("parameterised dispatch tell --payload {text} --param width=640 --key k1");
+    // The same key identifies the same task, and `--wait` returns its result again. Other arguments with this
+    // key are refused.
+    let line = format!("parameterised dispatch print --payload {text} --param width=640 --key k1");
     let again = muster.json(&line);
     let task = again["task_guid"].as_str().unwrap().to_owned();
     assert_eq!(again["number"], 2, "{again}");
     let told = format!("{:?}", muster.ok(&format!("{line} --wait")));
-    assert!(told.contains("grüß dich|640|480|k1|tell|"), "{told}");
-    muster.exits(4, &line.replace("640", "641")).tells(&["key k1 was given to dispatch 2 of tell"]);
-    muster.exits(1, "parameterised dispatch tell --param depth=1").tells(&[
+    assert!(told.contains("grüß dich|640|480|k1|print|"), "{told}");
+    muster.exits(4, &line.replace("640", "641")).tells(&["key k1 belongs to dispatch 2 of print"]);
+    muster.exits(1, "parameterised dispatch print --param depth=1").tells(&[
         "payload: is missing",
         "width is missing",
-        "depth is none of tell",
+        "depth is not a parameter of print",
     ]);
-    muster.ok(&format!("why {task}")).tells(&["parameterised task tell", "dispatch 2 with key k1"]);
-    muster.ok("parameterised show tell").tells(&["width", "height", "required"]);
-    muster.ok("history parameterised tell").tells(&["dispatch 2 asked for again by its key"]);
+    muster.ok(&format!("why {task}")).tells(&["parameterised task print", "dispatch 2 with key k1"]);
+    muster.ok("parameterised show print").tells(&["width", "height", "required"]);
+    muster.ok("history parameterised print").tells(&["dispatch 2 repeated with the same key"]);
 }
 
 #[test]
-fn what_is_beyond_the_limit_runs_when_another_has_ended() {
-    let place = Place::new();
+fn dispatch_beyond_concurrency_limit_waits() {
+    let place = TestDir::new();
     let file = place.file("templates.toml", TEMPLATES).display().to_string();
-    let dev = Dev::start(&place, &[&file]);
+    let dev = LocalCluster::start(&place, &[&file]);
     let muster = &dev.muster;
     let runs = |task: &str| {
         eventually(&format!("{task} runs"), || {
@@ -79,9 +80,12 @@ fn what_is_beyond_the_limit_runs_when_another_has_ended() {
             so(row["state"] == "RUNNING", || row.to_string())
         });
     };
+    eventually("the template exists", || muster.try_json("parameterised show slow"));
     muster.ok("parameterised dispatch slow");
     runs("slow--dispatch-2");
-    muster.ok("parameterised dispatch slow").tells(&["slow--dispatch-3", "waits until another has ended"]);
+    muster
+        .ok("parameterised dispatch slow")
+        .tells(&["slow--dispatch-3", "waits until a running one has ended"]);
     muster.ok("parameterised dispatch slow").tells(&["slow--dispatch-4", "waits behind 1 other"]);
     let row = muster.json("parameterised show slow");
     assert_eq!((&row["waiting"], &row["running"]), (&2.into(), &1.into()), "{row}");

@@ -1,18 +1,18 @@
-//! `muster doctor`: a cluster that is well, and what is said of one that isn't.
+//! `muster doctor` on a healthy cluster, and its reports about problems.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 
-use access::probes::everybody;
+use access::probes::sample_roles;
 use serde_json::{Value, json};
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::place::so;
 use crate::support::users::Users;
-use crate::support::{Cluster, Muster, Place, eventually};
+use crate::support::{Cluster, Muster, TestDir, eventually};
 
-/// Every check, in its order.
+/// Names of the checks, in the order of the report.
 const CHECKS: [&str; 23] = [
     "connection",
     "certificate",
@@ -39,11 +39,11 @@ const CHECKS: [&str; 23] = [
     "denials",
 ];
 
-/// What came of each check, by its name.
+/// Outcome and finding of each check, by its name.
 type Outcomes = BTreeMap<String, (String, String)>;
 
-/// Looks, and checks the shape of what is said.
-fn doctor(muster: &Muster, code: i32, options: &[&str]) -> Outcomes {
+/// Runs `muster doctor`, checks its exit status and the shape of its report, and returns the outcomes.
+fn run_doctor(muster: &Muster, code: i32, options: &[&str]) -> Outcomes {
     let args = [&["doctor", "-o", "json"], options].concat();
     let report = muster.run(&args).exits(code).json();
     let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
@@ -68,7 +68,7 @@ fn doctor(muster: &Muster, code: i32, options: &[&str]) -> Outcomes {
     each.collect()
 }
 
-/// A check must have come to this, with these words.
+/// Asserts the outcome of a check and words of its finding.
 fn says(outcomes: &Outcomes, check: &str, outcome: &str, words: &[&str]) {
     let said = &outcomes[check];
     assert_eq!(said.0, outcome, "{check}: {said:?}");
@@ -78,12 +78,12 @@ fn says(outcomes: &Outcomes, check: &str, outcome: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_local_cluster_is_well() {
-    let place = Place::new();
+fn healthy_local_cluster_passes() {
+    let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 1));
-    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
     dev.muster.runs("web", 1);
-    let outcomes = doctor(&dev.muster, 0, &[]);
+    let outcomes = run_doctor(&dev.muster, 0, &[]);
     says(&outcomes, "connection", "ok", &["data"]);
     says(&outcomes, "stream", "skipped", &["embedded journal"]);
     says(&outcomes, "positions", "ok", &["1 to "]);
@@ -93,7 +93,7 @@ fn a_local_cluster_is_well() {
     says(&outcomes, "bbs", "ok", &["leads in term"]);
     says(&outcomes, "auctioneer", "ok", &["leads in term"]);
     says(&outcomes, "cells", "ok", &["3 cells present in 2 zones (z1, z2)"]);
-    // These tests have it switched off.
+    // These tests run without isolation.
     says(&outcomes, "isolation", "warning", &["none: c1, c2, c3"]);
     says(&outcomes, "database", "ok", &["projection.db", "generation 1"]);
     let shown = dev.muster.ok("doctor").out;
@@ -105,29 +105,29 @@ fn a_local_cluster_is_well() {
 }
 
 #[test]
-fn where_nobody_answers_it_is_said_why() {
+fn unreachable_cluster_is_reported() {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("nats://{}", held.local_addr().unwrap());
     drop(held);
-    let outcomes = doctor(&Muster::nats(&url), 5, &[]);
+    let outcomes = run_doctor(&Muster::nats(&url), 5, &[]);
     says(&outcomes, "connection", "failed", &[&url, "refused"]);
     let skipped =
         outcomes.iter().filter(|(_, (outcome, why))| outcome == "skipped" && why.contains("no connection"));
-    assert_eq!(skipped.count(), 21, "all but the connection and this host: {outcomes:#?}");
-    let place = Place::new();
-    let outcomes = doctor(&Muster::local(place.path()), 5, &[]);
+    assert_eq!(skipped.count(), 21, "every check but connection and host is skipped: {outcomes:#?}");
+    let place = TestDir::new();
+    let outcomes = run_doctor(&Muster::local(place.path()), 5, &[]);
     says(&outcomes, "connection", "failed", &["muster.sock"]);
 }
 
-/// The stream as it is.
+/// Returns the state and the configuration of the stream.
 fn stream(cluster: &Cluster) -> Value {
-    cluster.plain("cli").ask_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))
+    cluster.plain("cli").request_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))
 }
 
-/// The address at which a service says that it serves metrics.
-fn metrics(cluster: &Cluster, name: &str) -> String {
-    eventually("its metrics have an address", || {
-        let said = cluster.services[name].said();
+/// Returns the metrics address from the log of a service.
+fn metrics_address(cluster: &Cluster, name: &str) -> String {
+    eventually("the service logs its metrics address", || {
+        let said = cluster.services[name].log();
         let address =
             said.split("http://").find_map(|rest| rest.split_once("/metrics").map(|(address, _)| address));
         address.map(str::to_owned).ok_or(said)
@@ -135,21 +135,21 @@ fn metrics(cluster: &Cluster, name: &str) -> String {
 }
 
 #[test]
-fn a_cluster_is_well_until_something_is_changed() {
+fn changed_cluster_fails_the_matching_checks() {
     let mut cluster = Cluster::empty();
-    cluster.add_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
+    cluster.start_service_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
     cluster.add("auctioneer-1");
     cluster.add("rep-c1");
     cluster.ready(1);
     let muster = cluster.muster();
     let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
     muster.ok(&format!("projection rebuild --database {tables}"));
-    let at = metrics(&cluster, "bbs-1");
+    let at = metrics_address(&cluster, "bbs-1");
     let monitoring = cluster.server.monitoring();
     let all = ["--monitoring", &monitoring, "--metrics", &at, "--database", &tables];
     let before = stream(&cluster)["state"]["last_seq"].clone();
-    let outcomes = doctor(&muster, 0, &all);
-    assert_eq!(stream(&cluster)["state"]["last_seq"], before, "it writes nothing");
+    let outcomes = run_doctor(&muster, 0, &all);
+    assert_eq!(stream(&cluster)["state"]["last_seq"], before, "doctor writes nothing");
     for check in
         ["connection", "jetstream", "stream", "entries", "replicas", "durability", "storage", "clock.server"]
     {
@@ -157,12 +157,12 @@ fn a_cluster_is_well_until_something_is_changed() {
     }
     says(&outcomes, "positions", "ok", &[&format!("1 to {before}")]);
     says(&outcomes, "clock.bbs", "ok", &["the median of"]);
-    says(&outcomes, "rights", "warning", &["is refused, but", "limits nobody"]);
-    says(&outcomes, "bbs", "ok", &["nobody stands by"]);
+    says(&outcomes, "rights", "warning", &["is denied, but", "no permissions set up"]);
+    says(&outcomes, "bbs", "ok", &["no standby"]);
     says(&outcomes, "versions", "ok", &[env!("CARGO_PKG_VERSION")]);
     says(&outcomes, "cells", "ok", &["1 cell present in 1 zone (z1)"]);
-    says(&outcomes, "database", "ok", &["nothing behind"]);
-    says(&outcomes, "denials", "ok", &["none of 1 services"]);
+    says(&outcomes, "database", "ok", &["up to date"]);
+    says(&outcomes, "denials", "ok", &["1 service checked"]);
     muster.ok("domain refresh shop");
     eventually("the tables are behind for too long", || {
         let report = muster.try_json(&format!("doctor --database {tables}"))?;
@@ -173,31 +173,31 @@ fn a_cluster_is_well_until_something_is_changed() {
     });
     let mut config = stream(&cluster)["config"].clone();
     config["compression"] = json!("s2");
-    cluster.plain("cli").ask_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
-    says(&doctor(&muster, 0, &[]), "stream", "warning", &["it is compressed (s2)"]);
+    cluster.plain("cli").request_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
+    says(&run_doctor(&muster, 0, &[]), "stream", "warning", &["it is compressed (s2)"]);
     assert_eq!(muster.json("journal migrate"), json!({"stream": "MUSTER", "changed": true}));
     assert_eq!(muster.json("journal migrate"), json!({"stream": "MUSTER", "changed": false}));
-    says(&doctor(&muster, 0, &[]), "stream", "ok", &[]);
+    says(&run_doctor(&muster, 0, &[]), "stream", "ok", &[]);
     let mut config = stream(&cluster)["config"].clone();
     config["max_age"] = json!(86_400_000_000_000_u64);
-    let updated = cluster.plain("cli").ask_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
+    let updated = cluster.plain("cli").request_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
     assert!(updated["error"].is_null(), "{updated}");
     cluster.kill9("auctioneer-1");
-    eventually("nobody places any more", || {
+    eventually("no auctioneer is alive", || {
         let row = muster.try_json("cluster show")?;
         so(row["services"]["rows"].as_array().is_some_and(|rows| rows.len() == 1), || row.to_string())
     });
-    let outcomes = doctor(&muster, 9, &["--replicas", "3"]);
-    says(&outcomes, "stream", "failed", &["max_age drops entries", "1 replicas, 3 asked"]);
-    says(&outcomes, "auctioneer", "failed", &["none beats: nothing is placed"]);
+    let outcomes = run_doctor(&muster, 9, &["--replicas", "3"]);
+    says(&outcomes, "stream", "failed", &["max_age drops entries", "1 replicas, expected 3"]);
+    says(&outcomes, "auctioneer", "failed", &["none is running: nothing is placed"]);
     cluster.kill9("bbs-1");
-    let outcomes = doctor(&muster, 9, &["--metrics", &at]);
-    says(&outcomes, "bbs", "failed", &["no BBS runs"]);
-    says(&outcomes, "cells", "skipped", &["no BBS says it"]);
+    let outcomes = run_doctor(&muster, 9, &["--metrics", &at]);
+    says(&outcomes, "bbs", "failed", &["no BBS is running"]);
+    says(&outcomes, "cells", "skipped", &["no BBS answers"]);
     says(&outcomes, "denials", "failed", &[&at]);
 }
 
-/// The variables of a user whose file of credentials is another one.
+/// Returns the command line of a user with another credentials file.
 fn with_credentials(users: &Users, user: &str, file: &str) -> Muster {
     let mut variables = users.variables(user);
     for (name, value) in &mut variables {
@@ -209,8 +209,8 @@ fn with_credentials(users: &Users, user: &str, file: &str) -> Muster {
 }
 
 #[test]
-fn each_role_is_told_whether_it_may_do_what_it_must() {
-    let place = Place::new();
+fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
+    let place = TestDir::new();
     let users = Users::init(&place);
     for role in ["client d n", "auditor a"] {
         users.add(role);
@@ -222,12 +222,13 @@ fn each_role_is_told_whether_it_may_do_what_it_must() {
         let row = operator.try_json("cluster show")?;
         so(!row["bbs"].is_null(), || row.to_string())
     });
-    let roles = everybody().into_iter().map(|role| role.usual_name());
+    let roles = sample_roles().into_iter().map(|role| role.default_name());
     let roles = roles.filter(|name| users.folder.join(format!("users/{name}.env")).is_file());
     let roles: Vec<String> = roles.chain(["operator-ops".to_owned()]).collect();
     assert!(roles.len() >= 7, "{roles:?}");
     for name in roles {
-        // No auctioneer runs, and whoever may ask no BBS knows nothing of it.
+        // The exit status is not checked: no auctioneer runs, and roles that may not query the BBS know
+        // nothing of it.
         let report = users.muster(&name).run(&["doctor", "-o", "json"]).json();
         let rights =
             report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "rights").unwrap();
@@ -235,11 +236,11 @@ fn each_role_is_told_whether_it_may_do_what_it_must() {
     }
     let row = operator.json("cluster show");
     assert_eq!(row["set_aside"]["count"], 0, "nothing was written: {row}");
-    let outcomes = doctor(&operator, 9, &[]);
+    let outcomes = run_doctor(&operator, 9, &[]);
     says(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
     says(&outcomes, "auctioneer", "failed", &["nothing is placed"]);
 
-    // Who makes tables follows the log; who compares them only reads it.
+    // Rebuilding tables follows the log. Verifying them only reads it.
     let tables = format!("sqlite:{}", place.path().join("tables.db").display());
     users.muster("projector").ok(&format!("projection rebuild --database {tables}"));
     for name in ["operator-ops", "auditor-a"] {
@@ -249,27 +250,27 @@ fn each_role_is_told_whether_it_may_do_what_it_must() {
     let refused = operator.run(&["projection", "rebuild", "--database", &tables]).exits(1);
     assert!(refused.err.contains("operator ops may not follow the log"), "{refused:?}");
 
-    // Whoever believes that he is somebody else.
+    // Credentials of another user than the named one.
     let seed = |user: &str| fs::read_to_string(users.folder.join(format!("users/{user}.nk"))).unwrap();
     let (ours, others) = (seed("operator-ops"), seed("projector"));
     let comments = ours.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
     let file = place.file("mixed.nk", format!("{comments}\n{}\n", others.lines().last().unwrap()));
     let mixed = with_credentials(&users, "operator-ops", file.to_str().unwrap());
-    let outcomes = doctor(&mixed, 9, &[]);
+    let outcomes = run_doctor(&mixed, 9, &[]);
     says(
         &outcomes,
         "rights",
         "failed",
-        &["as operator ops", "to publish on muster.operator.ops.probe", "to hear"],
+        &["denies operator ops", "publish to muster.operator.ops.probe", "subscribe to"],
     );
     let file = place.file("auditor.nk", seed("auditor-a"));
     let auditor = with_credentials(&users, "operator-ops", file.to_str().unwrap());
     let shown = users.folder.display().to_string();
-    users.nobody().run(&["auth", "revoke", &shown, "auditor-a"]).exits(0);
-    eventually("who is revoked is not let in", || {
+    users.anonymous().run(&["auth", "revoke", &shown, "auditor-a"]).exits(0);
+    eventually("the revoked user is rejected", || {
         let said = auditor.run(&["doctor", "-o", "json"]);
         so(said.code == 5, || format!("{said:?}"))
     });
-    let outcomes = doctor(&auditor, 5, &[]);
-    says(&outcomes, "connection", "failed", &["refuses us", "authorization"]);
+    let outcomes = run_doctor(&auditor, 5, &[]);
+    says(&outcomes, "connection", "failed", &["refused the connection", "authorization"]);
 }

@@ -1,4 +1,4 @@
-//! What the documents say of clients, done: the worked example in Python, and the commands of the `nats` CLI.
+//! Documentation for clients, executed: the worked example in Python, and the commands of the `nats` CLI.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -7,23 +7,23 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::plain::Plain;
+use crate::support::plain::PlainClient;
 use crate::support::{Cluster, program};
 
-/// The version of the Python package `nats-py` that the example is run with.
+/// Version of the Python package `nats-py` for the example.
 const NATS_PY: &str = "2.16.0";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folder with `nats-py`: installed once, into the target folder of the build that we belong to.
+/// Returns the folder with `nats-py`, which is installed once into the target folder of this build.
 fn nats_py() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_muster"));
     let target = program.ancestors().find(|folder| folder.join(".rustc_info.json").is_file()).unwrap();
     let folder = target.join("nats-py");
     fs::create_dir_all(&folder).unwrap();
-    // Tests run side by side: one of them installs, the others wait.
+    // Tests run concurrently: one of them installs, and the others wait.
     let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("install.lock"));
     let held = lock.unwrap();
     held.lock().unwrap();
@@ -33,13 +33,12 @@ fn nats_py() -> PathBuf {
             .arg(&folder)
             .arg(format!("nats-py=={NATS_PY}"))
             .output();
-        let output = output.unwrap_or_else(|error| {
-            panic!("python3 doesn't run ({error}): this test needs Python 3 with pip")
-        });
+        let output =
+            output.unwrap_or_else(|error| panic!("can't run python3: {error}; install Python 3 with pip"));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
-            "pip couldn't install nats-py {NATS_PY}, which this test needs, into {}: {said}",
+            "pip can't install nats-py {NATS_PY} into {}: {said}",
             folder.display()
         );
     }
@@ -47,7 +46,7 @@ fn nats_py() -> PathBuf {
 }
 
 #[test]
-fn the_example_in_python_runs() {
+fn python_example_runs() {
     let folder = nats_py();
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut python = Command::new("python3");
@@ -61,19 +60,19 @@ fn the_example_in_python_runs() {
     {
         assert!(said.out.contains(line), "{line}: {said:?}");
     }
-    cluster.settles(&[("py-web", 0)]);
+    cluster.wait_until_settled(&[("py-web", 0)]);
 }
 
-/// A `nats req` of a document.
+/// `nats req` command of a document.
 struct Request {
     subject: String,
     payload: String,
-    /// `ok`, or the code with which it is refused.
+    /// `ok`, or the refusal code.
     answer: String,
 }
 
-/// The `nats req` of a document's shell blocks: a subject, a payload in single quotes, and in a comment behind it on
-/// the same line what the answer is.
+/// Returns the `nats req` commands in the shell blocks of a document. Each has a subject and a payload in
+/// single quotes. A comment behind it on the same line contains the expected answer.
 fn requests(document: &str) -> Vec<Request> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -88,8 +87,8 @@ fn requests(document: &str) -> Vec<Request> {
     commands.map(read).collect()
 }
 
-/// Sends each request, and compares the answer.
-fn ask_all(plain: &mut Plain, requests: &[Request]) {
+/// Sends each request and compares the answer.
+fn send_all(plain: &mut PlainClient, requests: &[Request]) {
     for Request { subject, payload, answer } in requests {
         let said = plain.ask(subject, payload.as_bytes()).json();
         let is = if said.get("ok").is_some() { "ok" } else { said["refused"]["code"].as_str().unwrap() };
@@ -98,27 +97,27 @@ fn ask_all(plain: &mut Plain, requests: &[Request]) {
 }
 
 #[test]
-fn the_commands_of_the_readme_are_answered() {
+fn readme_commands_return_documented_answers() {
     let requests = requests("README.md");
-    assert!(requests.len() >= 4, "the README has lost its commands");
+    assert!(requests.len() >= 4, "README.md has too few `nats req` commands");
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    ask_all(&mut cluster.plain("me"), &requests);
+    send_all(&mut cluster.plain("me"), &requests);
 }
 
 #[test]
-fn what_the_page_for_clients_says_is_so() {
-    let requests = requests("docs/clients.md");
-    assert!(requests.len() >= 30, "the page has lost its commands");
+fn clients_page_commands_return_documented_answers() {
+    let requests = requests("docs/reference/nats-api.md");
+    assert!(requests.len() >= 30, "docs/reference/nats-api.md has too few `nats req` commands");
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut plain = cluster.plain_as("client.shop.me");
-    ask_all(&mut plain, &requests);
-    lists_are_narrowed_as_they_say(&mut plain);
-    a_cursor_is_held_as_it_says(&mut plain);
+    send_all(&mut plain, &requests);
+    lists_accept_documented_filters(&mut plain);
+    cursors_behave_as_documented(&mut plain);
 }
 
-/// A list takes the fields that its row of the table names, and refuses the others.
-fn lists_are_narrowed_as_they_say(plain: &mut Plain) {
-    let text = fs::read_to_string(root().join("docs/clients.md")).unwrap();
+/// Checks that each list accepts the fields that its row of the table names, and refuses other fields.
+fn lists_accept_documented_filters(plain: &mut PlainClient) {
+    let text = fs::read_to_string(root().join("docs/reference/queries.md")).unwrap();
     let rows: Vec<&str> = text.lines().filter(|line| line.contains("| [Filter](#filter): ")).collect();
     assert_eq!(rows.len(), 12, "{rows:#?}");
     for row in rows {
@@ -130,11 +129,12 @@ fn lists_are_narrowed_as_they_say(plain: &mut Plain) {
         for field in ["domain", "process_guid", "cell_id", "index", "all", "definitions"] {
             let asked = match field {
                 "all" | "definitions" => json!({field: true}),
-                // An index is one of a process.
+                // An index is only valid with a process.
                 "index" => json!({"index": 0, "process_guid": "none"}),
                 _ => json!({field: "none"}),
             };
-            if plain.ask_json(&format!("muster.query.client.shop.me.{query}"), &asked).get("ok").is_some() {
+            if plain.request_json(&format!("muster.query.client.shop.me.{query}"), &asked).get("ok").is_some()
+            {
                 taken.insert(field);
             }
         }
@@ -142,24 +142,24 @@ fn lists_are_narrowed_as_they_say(plain: &mut Plain) {
     }
 }
 
-/// Its pages are of one position, whatever happens meanwhile; one of a position that nobody holds is refused. What
-/// shows one thing makes nobody hold its position.
-fn a_cursor_is_held_as_it_says(plain: &mut Plain) {
-    let refresh = |plain: &mut Plain, domain: &str| {
+/// Checks that all pages of a list have the same position while changes go on. A cursor with a position that
+/// no BBS holds is refused. A query for a single object does not hold its position.
+fn cursors_behave_as_documented(plain: &mut PlainClient) {
+    let refresh = |plain: &mut PlainClient, domain: &str| {
         let body = json!({"body": {"domain": domain}});
-        let done = plain.ask_json(&format!("muster.client.{domain}.me.domain.upsert"), &body);
+        let done = plain.request_json(&format!("muster.client.{domain}.me.domain.upsert"), &body);
         done["ok"]["position"].as_u64().unwrap()
     };
     let at_least = refresh(plain, "a1");
-    let shown =
-        plain.ask_json("muster.query.client.shop.me.cluster.show", &json!({"at_least": at_least}))["ok"]
-            .clone();
+    let shown = plain
+        .request_json("muster.query.client.shop.me.cluster.show", &json!({"at_least": at_least}))["ok"]
+        .clone();
     let at_least = refresh(plain, "a2");
     let list = "muster.query.client.shop.me.domain.list";
-    let first = plain.ask_json(list, &json!({"limit": 1, "at_least": at_least}))["ok"].clone();
+    let first = plain.request_json(list, &json!({"limit": 1, "at_least": at_least}))["ok"].clone();
     refresh(plain, "a3");
     let cursor = first["next"].as_str().unwrap();
-    let second = plain.ask_json(list, &json!({"cursor": cursor}))["ok"].clone();
+    let second = plain.request_json(list, &json!({"cursor": cursor}))["ok"].clone();
     assert_eq!(second["position"], first["position"]);
     let domains: Vec<&str> =
         second["rows"].as_array().unwrap().iter().map(|row| row["domain"].as_str().unwrap()).collect();
@@ -167,6 +167,6 @@ fn a_cursor_is_held_as_it_says(plain: &mut Plain) {
     let forgotten =
         cursor.replacen(&format!("/{}/", first["position"]), &format!("/{}/", shown["position"]), 1);
     assert_ne!(forgotten, cursor);
-    let refused = plain.ask_json(list, &json!({"cursor": forgotten}));
+    let refused = plain.request_json(list, &json!({"cursor": forgotten}));
     assert_eq!(refused["refused"]["code"], "Expired", "{refused}");
 }

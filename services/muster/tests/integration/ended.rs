@@ -1,44 +1,44 @@
-//! What ended, on real processes: how each of it did, and its log.
+//! Ended instances and tasks on real processes: their outcomes and their logs.
 
 use serde_json::Value;
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::place::so;
-use crate::support::{Muster, Place, eventually};
+use crate::support::{Muster, TestDir, eventually};
 
-/// The containers of an index that ended, once there are so many.
+/// Waits until at least `count` containers of an index have ended, and returns their rows.
 fn ended(muster: &Muster, process: &str, index: u32, count: usize) -> Vec<Value> {
     let line = format!("instance list --ended --process {process} --index {index}");
-    eventually(&format!("{count} of {process}/{index} ended"), || {
+    eventually(&format!("{count} containers of {process}/{index} have ended"), || {
         let rows = muster.try_json(&line)?.as_array().unwrap().clone();
         so(rows.len() >= count, || format!("{rows:#?}")).map(|()| rows)
     })
 }
 
 fn field(row: &Value, name: &str) -> String {
-    row[name].as_str().unwrap_or_else(|| panic!("{name} of {row}")).to_owned()
+    row[name].as_str().unwrap_or_else(|| panic!("no {name} in {row}")).to_owned()
 }
 
 #[test]
-fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
-    let place = Place::new();
-    let crashes = crashes_with(&place, 2);
+fn ended_instances_show_crash_scale_and_update() {
+    let place = TestDir::new();
+    let crashes = write_crashing(&place, 2);
     let sleeps = place.file("sleeps.toml", sleeper("web", 2)).display().to_string();
-    let dev = Dev::start(&place, &[&sleeps]);
+    let dev = LocalCluster::start(&place, &[&sleeps]);
     let muster = &dev.muster;
     let before = muster.runs("web", 2);
     assert_eq!(muster.json("instance list --ended"), serde_json::json!([]));
 
-    // It crashes, again and again: the newest two are kept, as it says.
+    // The process crashes repeatedly. Its history limit keeps the newest two crashes.
     muster.ok(&format!("lrp desire {crashes} --detach"));
-    eventually("it crashed four times", || {
+    eventually("the process has crashed four times", || {
         let rows = muster.instances("bad")?;
         so(rows[0]["crash_count"].as_u64() >= Some(4), || format!("{rows:#?}"))
     });
     let rows = ended(muster, "bad", 0, 2);
     assert_eq!(rows.len(), 2, "{rows:#?}");
     let counts: Vec<u64> = rows.iter().map(|row| row["crash_count"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [3, 4], "the newest last");
+    assert_eq!(counts, [3, 4], "the newest is last");
     for row in &rows {
         assert_eq!(
             (&row["how"], &row["exit_status"], &row["stop"]),
@@ -50,7 +50,7 @@ fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
     }
     muster.ok("instance list --ended").tells(&["CRASHED", "Exited with status 3", "bad/0"]);
 
-    // Its log is there by a part of its guid, and it is shown.
+    // A part of the guid is enough to show the ended instance and its log.
     let guid = field(&rows[0], "instance_guid");
     let part = &guid[24..];
     muster.ok(&format!("instance logs {part}")).tells(&["going"]);
@@ -60,10 +60,10 @@ fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
         &guid,
         "muster instance logs",
     ]);
-    muster.exits(2, "instance list --index 0").tells(&["give --ended and --lrp GUID, too"]);
+    muster.exits(2, "instance list --index 0").tells(&["add --ended and --lrp GUID"]);
     muster.exits(3, "instance show ffffffffffff").tells(&["muster instance list --ended"]);
 
-    // Fewer are desired: the other one is stopped, and says why, while its process lives.
+    // Scaling down stops the other instance. Its row contains the reason while the process still exists.
     muster.ok("lrp scale web=1");
     let rows = ended(muster, "web", 1, 1);
     assert_eq!(field(&rows[0], "instance_guid"), field(&before[1], "instance_guid"));
@@ -71,7 +71,7 @@ fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
     assert_eq!(rows[0]["exit_status"], Value::Null);
     muster.ok("instance list --ended --lrp web").tells(&["STOPPED", "fewer instances are desired"]);
 
-    // An update replaces what runs.
+    // An update replaces the running instance.
     let update = place.file("update.toml", sleeper("web", 1).replace("100000", "200000"));
     muster.ok(&format!("lrp apply {}", update.display()));
     let rows = ended(muster, "web", 0, 1);
@@ -81,10 +81,10 @@ fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
     let position = rows[0]["position"].as_u64().unwrap();
     muster.ok(&format!("events show {position}")).tells(&["removed.v1", "replaced.v1"]);
 
-    // A limit holds at once, and decides nothing.
-    let none = crashes_with(&place, 0);
+    // A new limit takes effect at once and does not change the crash count.
+    let none = write_crashing(&place, 0);
     muster.ok(&format!("lrp apply {none} --detach"));
-    eventually("nothing of it is kept", || {
+    eventually("no crash is kept", || {
         let rows = muster.try_json("instance list --ended --process bad")?;
         so(rows.as_array().unwrap().is_empty(), || rows.to_string())
     });
@@ -92,8 +92,8 @@ fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
     dev.end(&place);
 }
 
-/// The file of the process that crashes, which wants so much kept of it.
-fn crashes_with(place: &Place, limit: u32) -> String {
+/// Writes a file with a process that crashes, with this history limit, and returns the path.
+fn write_crashing(place: &TestDir, limit: u32) -> String {
     let text = format!(
         "process_guid = \"bad\"\ndomain = \"shop\"\nmemory_mb = 8\nhistory_limit = {limit}\n\
          action.run = {{ path = \"sh\", args = [\"-c\", \"echo going; sleep 0.2; exit 3\"] }}\n"
@@ -102,9 +102,9 @@ fn crashes_with(place: &Place, limit: u32) -> String {
 }
 
 #[test]
-fn a_task_that_was_resolved_is_shown_with_what_came_of_it() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn resolved_task_is_shown_with_its_outcome() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let task = |guid: &str, script: &str| {
         let text = format!(
@@ -118,7 +118,7 @@ fn a_task_that_was_resolved_is_shown_with_what_came_of_it() {
         place.tell(&format!("{guid}: {said:?}"));
         assert_eq!(said.code == 0, code == 0, "{said:?}");
     }
-    assert_eq!(muster.json("task list --ended"), serde_json::json!([]), "nobody resolved them yet");
+    assert_eq!(muster.json("task list --ended"), serde_json::json!([]), "no task is resolved yet");
     muster.ok("task resolve good");
     muster.ok("task resolve bad");
     let rows = muster.json("task list --ended");

@@ -1,32 +1,32 @@
-//! `muster instance exec`: one more program in the container of an instance, in a pipe, on a terminal, and across the loss of
-//! who passes its words on.
+//! `muster instance exec`: an additional program in the container of an instance, with pipes, on a terminal,
+//! and across the loss of the BBS that relays its output.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::containers::signal;
 use crate::support::place::so;
-use crate::support::{Cluster, Muster, Place, Said, Service, Terminal, eventually};
+use crate::support::{Cluster, CommandOutput, Muster, Service, Terminal, TestDir, eventually};
 
-/// Runs a script in an instance with this to read.
-fn exec(muster: &Muster, id: &str, script: &str, input: &[u8]) -> Said {
-    muster.fed(&["instance", "exec", id, "--", "sh", "-c", script], input)
+/// Runs a script in an instance with this input.
+fn exec(muster: &Muster, id: &str, script: &str, input: &[u8]) -> CommandOutput {
+    muster.run_with_input(&["instance", "exec", id, "--", "sh", "-c", script], input)
 }
 
-/// The decisions by which clients were let into containers.
-fn entered(events: &[Value]) -> Vec<&Value> {
+/// Returns the decisions that let clients enter containers.
+fn entries_into_containers(events: &[Value]) -> Vec<&Value> {
     let decisions =
         events.iter().filter_map(|entry| entry["entry"]["known"]["decisions"].as_array()).flatten();
     decisions.filter(|decision| !decision["events"][0]["actual"]["entered.v1"].is_null()).collect()
 }
 
 #[test]
-fn a_program_is_run_in_a_container_and_its_end_is_ours() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn exec_relays_streams_and_exit_status() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let file = place.file("web.toml", sleeper("web", 2)).display().to_string();
     muster.ok(&format!("lrp desire {file}"));
@@ -37,17 +37,17 @@ fn a_program_is_run_in_a_container_and_its_end_is_ours() {
     assert!(said.err.ends_with("/home/vcap\n") || said.err.ends_with("/work\n"), "{said:?}");
     let said = exec(muster, "web/0", "kill -TERM $$", b"").exits(143);
     assert_eq!(said.err, "web/0: Killed by signal 15 (TERM)\n");
-    // More than any message, pipe or buffer holds, there and back.
+    // More than any message, pipe or buffer holds, in both directions.
     let much: Vec<u8> = (0..3_000_000u32).map(|number| b'a' + (number % 26) as u8).collect();
     let said = exec(muster, "web/0", "cat", &much).exits(0);
-    assert!(said.out.as_bytes() == much, "{} bytes came back", said.out.len());
+    assert!(said.out.as_bytes() == much, "{} bytes were returned", said.out.len());
     exec(muster, "web/0", "head -c 3", &much).exits(0);
     muster
         .exits(126, "instance exec -n web/0 -- no-such-program")
         .tells(&["cannot start no-such-program: No such file"]);
     muster.exits(125, "instance exec -n web/9 -- true").tells(&["web/9"]);
     muster.exits(125, "instance exec -n web/0").tells(&["PROGRAM"]);
-    // The container's own log has nothing of it.
+    // The container's own log contains none of this.
     assert_eq!(muster.ok("instance logs web/0").out, "");
     muster.ok("history instance web/1").tells(&["sh -c"]);
 
@@ -55,9 +55,9 @@ fn a_program_is_run_in_a_container_and_its_end_is_ours() {
 }
 
 #[test]
-fn a_shell_on_a_terminal_is_as_a_shell_is() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn interactive_shell_works_on_terminal() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
     dev.muster.ok(&format!("lrp desire {file}"));
     dev.muster.runs("web", 1);
@@ -70,49 +70,49 @@ fn a_shell_on_a_terminal_is_as_a_shell_is() {
         (Service::on_terminal(name, &terminal, &log, &args, &variables), terminal)
     };
     let (mut shell, terminal) = start("shell");
-    terminal.types("echo st''arted; stty size\r");
+    terminal.type_keys("echo st''arted; stty size\r");
     shell.says("started\r\n30 100");
-    assert!(!terminal.is_as_a_shell_wants_it());
+    assert!(!terminal.is_in_shell_mode());
     terminal.resize(70, 20);
-    eventually("the size is known inside", || {
-        // It is nobody's controlling terminal, so nobody is told.
+    eventually("the program has the new size", || {
+        // The terminal is not the controlling terminal of any process, so the kernel signals none.
         signal(shell.pid(), Signal::WINCH);
-        terminal.types("stty size\r");
+        terminal.type_keys("stty size\r");
         std::thread::sleep(Duration::from_millis(50));
-        so(shell.said().contains("20 70"), || shell.said())
+        so(shell.log().contains("20 70"), || shell.log())
     });
-    // The interrupt is for what runs inside.
-    terminal.types("sleep 1000; echo st''ill\r");
+    // The interrupt goes to the program in the container.
+    terminal.type_keys("sleep 1000; echo st''ill\r");
     std::thread::sleep(Duration::from_millis(300));
-    terminal.types("\u{3}");
-    terminal.types("\recho he''re; exit 9\r");
+    terminal.type_keys("\u{3}");
+    terminal.type_keys("\recho he''re; exit 9\r");
     shell.says("here");
     assert_eq!(shell.wait().code(), Some(9));
-    assert!(terminal.is_as_a_shell_wants_it());
+    assert!(terminal.is_in_shell_mode());
 
-    // Who is told to end leaves nothing behind.
+    // A terminated client leaves no program behind.
     let (mut shell, terminal) = start("ended");
-    terminal.types("echo st''arted; sleep 1234567\r");
+    terminal.type_keys("echo st''arted; sleep 1234567\r");
     shell.says("started\r\n");
     let runs =
         || dev.muster.ok("instance exec -n web/0 -- sh -c ps -eo args; true").out.contains("sleep 1234567");
     signal(shell.pid(), Signal::TERM);
     assert_eq!(shell.wait().code(), Some(143));
-    assert!(terminal.is_as_a_shell_wants_it());
-    eventually("what it ran is gone", || so(!runs(), String::new));
+    assert!(terminal.is_in_shell_mode());
+    eventually("its program has exited", || so(!runs(), String::new));
     dev.end(&place);
 }
 
 #[test]
-fn text_of_programs_does_nothing_to_a_terminal() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn escape_sequences_in_logs_are_neutralised_on_terminal() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let script = r"printf '\\033[2Jcleared\\302\\2332J\\n'; sleep 100000";
     let text = format!(
         "process_guid = \"hostile\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
     );
     dev.muster.ok(&format!("lrp desire {}", place.file("hostile.toml", text).display()));
-    eventually("a pipe gets what the program wrote", || {
+    eventually("a pipe receives the unchanged output", || {
         let logs = dev.muster.run(&["instance", "logs", "hostile/0"]);
         so(logs.out.contains("\u{1b}[2Jcleared\u{9b}2J\n"), || format!("{logs:?}"))
     });
@@ -128,14 +128,14 @@ fn text_of_programs_does_nothing_to_a_terminal() {
 }
 
 #[test]
-fn a_program_is_talked_to_across_another_leader_and_is_in_the_log() {
+fn exec_survives_leader_change_and_is_recorded() {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-1"]);
     cluster.ready(1);
     let muster = cluster.muster();
-    let place = Place::new();
+    let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
     muster.ok(&format!("lrp desire {file}"));
-    cluster.settles(&[("web", 1)]);
+    cluster.wait_until_settled(&[("web", 1)]);
     let log = place.path().join("talk");
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo line $i; sleep 0.3; done; exit 5";
     let mut talk = muster
@@ -148,7 +148,7 @@ fn a_program_is_talked_to_across_another_leader_and_is_in_the_log() {
         said.lines().filter(|line| line.starts_with("line ")).map(str::to_owned).collect();
     assert_eq!(lines, (1..=20).map(|number| format!("line {number}")).collect::<Vec<_>>(), "{said}");
     let events = cluster.log();
-    let [entered] = entered(&events)[..] else { panic!("{events:#?}") };
+    let [entered] = entries_into_containers(&events)[..] else { panic!("{events:#?}") };
     assert_eq!(entered["actor"]["client"]["domain"], "shop");
     let what = &entered["events"][0]["actual"]["entered.v1"];
     assert_eq!((&what["exec"]["path"], &what["exec"]["args"][1]), (&"sh".into(), &script.into()), "{what}");

@@ -1,4 +1,4 @@
-//! The feed: what a subscriber hears of a story, and what it misses nothing of, whoever is killed.
+//! The feed: a subscriber receives every event, whichever BBS is killed.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, channel};
@@ -8,14 +8,14 @@ use client::{Client, FeedEvent, Target};
 use schemas::Position;
 use serde_json::Value;
 
-use crate::dev::{Dev, sleeper};
-use crate::support::plain::Plain;
-use crate::support::{Cluster, LIMIT, Muster, Place};
+use crate::dev::{LocalCluster, sleeper};
+use crate::support::plain::PlainClient;
+use crate::support::{Cluster, Muster, TIMEOUT, TestDir};
 
-/// Where an event stands.
+/// Position of an event's entry, and number of the event in it.
 type Id = (u64, u64);
 
-/// A program in Rust that listens from a position on.
+/// Rust client that follows the feed from a position.
 struct Listener {
     heard: Receiver<FeedEvent>,
     ids: Vec<Id>,
@@ -29,20 +29,20 @@ impl Listener {
             runtime.block_on(async {
                 let client = Client::connect(target).await.unwrap();
                 let mut feed = client.feed(Position(after));
-                // Until nobody listens any more: the test is over.
+                // Ends when the test drops the receiver.
                 while sender.send(feed.next().await.unwrap()).is_ok() {}
             });
         });
         Self { heard, ids: vec![] }
     }
 
-    /// Hears exactly this, each once and in this order, whatever comes behind it.
-    fn hears(&mut self, expected: &[Id]) {
+    /// Waits for exactly these events, each once and in this order. Later events are ignored.
+    fn expect_events(&mut self, expected: &[Id]) {
         while self.ids.len() < expected.len() {
             let event =
-                self.heard.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("heard only {:?}", self.ids));
+                self.heard.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("received only {:?}", self.ids));
             let json: Value = serde_json::from_str(&event.json).unwrap();
-            let id = (event.position.0, event.nth);
+            let id = (event.position.0, event.index);
             assert_eq!(
                 (&json["specversion"], &json["id"]),
                 (&"1.0".into(), &format!("{}-{}", id.0, id.1).into())
@@ -53,7 +53,7 @@ impl Listener {
     }
 }
 
-/// Every event of the log behind a position.
+/// Returns every event of the log after a position.
 fn log(muster: &Muster, after: u64) -> Vec<Id> {
     let entries = muster.json("events list");
     let ids = entries.as_array().unwrap().iter().flat_map(|entry| {
@@ -65,8 +65,8 @@ fn log(muster: &Muster, after: u64) -> Vec<Id> {
     ids.filter(|id| id.0 > after).collect()
 }
 
-/// What a plain subscriber has heard so far: each on the subject that says what it is.
-fn told(plain: &mut Plain) -> Vec<Id> {
+/// Returns the events that a plain subscriber has received so far, after checking the subject of each.
+fn received_events(plain: &mut PlainClient) -> Vec<Id> {
     let mut ids = vec![];
     while let Some(message) = plain.next_within(Duration::from_millis(300)) {
         let event = message.json();
@@ -85,14 +85,14 @@ fn told(plain: &mut Plain) -> Vec<Id> {
     ids
 }
 
-/// Some processes are desired, run, and are heard of.
-fn desire(muster: &Muster, place: &Place, process: &str, count: usize) {
+/// Desires a process with this number of instances.
+fn desire(muster: &Muster, place: &TestDir, process: &str, count: usize) {
     let file = place.file(&format!("{process}.toml"), sleeper(process, count));
     muster.ok(&format!("lrp desire {}", file.display()));
 }
 
 #[test]
-fn who_listens_hears_each_event_once_whichever_bbs_is_killed() {
+fn subscriber_receives_each_event_once_across_leader_kill() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1", "bbs-2"]);
     let (url, muster) = (cluster.server.url(), cluster.muster());
     let (mut plain, mut of_web) = (cluster.plain("plain"), cluster.plain("of-web"));
@@ -100,33 +100,34 @@ fn who_listens_hears_each_event_once_whichever_bbs_is_killed() {
         [(&mut plain, "muster.feed.>"), (&mut of_web, "muster.feed.lrp.web.actual_claimed")]
     {
         listener.subscribe(pattern);
-        // What is answered says that the server has read it.
+        // The answer shows that the server has processed the subscription.
         listener.ask("muster.query.client.shop.me.cluster.show", b"");
     }
     let begins = log(&muster, 0).last().unwrap().0;
     let mut first = Listener::start(Target::nats(&url), 0);
     desire(&muster, &cluster.place, "web", 2);
     desire(&muster, &cluster.place, "other", 1);
-    first.hears(&log(&muster, 0));
-    let ids = told(&mut plain);
+    first.expect_events(&log(&muster, 0));
+    let ids = received_events(&mut plain);
     let upto = *ids.last().unwrap();
     let expected: Vec<Id> = log(&muster, begins).into_iter().filter(|id| *id <= upto).collect();
-    assert_eq!(ids, expected, "one leader tells all, each once and in order");
+    assert_eq!(ids, expected, "one leader publishes every event once and in order");
     assert!(ids.len() > 10);
-    assert_eq!(told(&mut of_web).len(), 2, "of each instance one");
+    assert_eq!(received_events(&mut of_web).len(), 2, "one event for each instance");
 
-    // What the leader decided last may not have been told when it is killed.
+    // The leader may be killed before it publishes its last decisions.
     let commands = std::thread::spawn(move || {
         (3..6).for_each(|count| drop(Muster::nats(&url).ok(&format!("lrp scale web={count} --detach"))));
     });
     let leader = cluster.leader("bbs");
     cluster.kill9(&leader);
     commands.join().unwrap();
-    cluster.settles(&[("web", 5), ("other", 1)]);
-    first.hears(&log(&muster, 0));
-    Listener::start(Target::nats(&cluster.server.url()), begins).hears(&log(&muster, begins));
-    // What is told without a query is of the log, each once and in order; of the new leader, too.
-    let told = told(&mut plain);
+    cluster.wait_until_settled(&[("web", 5), ("other", 1)]);
+    first.expect_events(&log(&muster, 0));
+    Listener::start(Target::nats(&cluster.server.url()), begins).expect_events(&log(&muster, begins));
+    // Events published without a query are in the log, each once and in order. This includes those of the new
+    // leader.
+    let told = received_events(&mut plain);
     assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
     let known: BTreeSet<Id> = log(&muster, 0).into_iter().collect();
     let told: BTreeSet<Id> = told.into_iter().collect();
@@ -134,14 +135,14 @@ fn who_listens_hears_each_event_once_whichever_bbs_is_killed() {
 }
 
 #[test]
-fn a_local_cluster_has_a_feed_over_its_socket() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn local_cluster_serves_feed_on_its_socket() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let socket = place.path().join("data/muster.sock");
     let mut listener = Listener::start(Target::Socket(socket), 0);
     desire(&dev.muster, &place, "web", 2);
-    listener.hears(&log(&dev.muster, 0));
+    listener.expect_events(&log(&dev.muster, 0));
     dev.muster.ok("lrp remove web");
-    listener.hears(&log(&dev.muster, 0));
+    listener.expect_events(&log(&dev.muster, 0));
     dev.end(&place);
 }

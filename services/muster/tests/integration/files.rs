@@ -1,26 +1,27 @@
-//! What a file says against what the cluster has, several things in one file, where a local cluster is, and who says so.
+//! Differences between a file and the cluster, several items in one file, and the options that locate the
+//! cluster.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::dev::{Dev, sleeper};
-use crate::support::{Muster, Place, Service, eventually};
+use crate::dev::{LocalCluster, sleeper};
+use crate::support::{Muster, Service, TestDir, eventually};
 
-/// Several processes in one file.
-fn several(place: &Place, name: &str, all: &[(&str, usize)]) -> String {
+/// Writes a file with several processes and returns its path.
+fn write_processes(place: &TestDir, name: &str, all: &[(&str, usize)]) -> String {
     let one = |(guid, instances): &(&str, usize)| format!("[[lrp]]\n{}", sleeper(guid, *instances));
     let text: Vec<String> = all.iter().map(one).collect();
     place.file(name, text.join("\n")).display().to_string()
 }
 
 #[test]
-fn each_thing_of_a_file_has_its_outcome() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn each_item_of_a_file_has_its_own_outcome() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
-    let first = several(&place, "first.toml", &[("one", 1)]);
+    let first = write_processes(&place, "first.toml", &[("one", 1)]);
     muster.ok(&format!("lrp desire {first}"));
-    let both = several(&place, "both.toml", &[("one", 1), ("two", 1)]);
+    let both = write_processes(&place, "both.toml", &[("one", 1), ("two", 1)]);
     let said = muster.exits(4, &format!("lrp desire {both}"));
     said.tells(&["can't desire process one", "process two desired: 1 instance running", "1 of 2 failed"]);
     let said = muster.exits(3, "lrp scale gone=1 two=2");
@@ -47,12 +48,12 @@ fn each_thing_of_a_file_has_its_outcome() {
 }
 
 #[test]
-fn a_file_that_says_something_else_changes_nothing_and_is_told() {
-    let place = Place::new();
-    let file = several(&place, "file.toml", &[("web", 1)]);
-    let dev = Dev::start(&place, &[&file]);
+fn changed_file_is_reported_and_changes_nothing() {
+    let place = TestDir::new();
+    let file = write_processes(&place, "file.toml", &[("web", 1)]);
+    let dev = LocalCluster::start(&place, &[&file]);
     dev.muster.runs("web", 1);
-    dev.muster.ok(&format!("lrp diff {file}")).tells(&["process web is as the file says"]);
+    dev.muster.ok(&format!("lrp diff {file}")).tells(&["process web matches the file"]);
     let changed = std::fs::read_to_string(&file).unwrap().replace("instances = 1", "instances = 2");
     std::fs::write(&file, changed.replace("memory_mb = 8", "memory_mb = 9")).unwrap();
     let said = dev.muster.exits(13, &format!("lrp diff {file}"));
@@ -61,35 +62,35 @@ fn a_file_that_says_something_else_changes_nothing_and_is_told() {
     assert_eq!(said["differences"].as_array().unwrap().len(), 2, "{said}");
     dev.end(&place);
 
-    let mut dev = Dev::start(&place, &[&file]);
-    dev.service.says("process web exists already and is left as it is; 2 fields differ");
+    let mut dev = LocalCluster::start(&place, &[&file]);
+    dev.service.says("process web already exists and was not changed; 2 fields differ");
     dev.muster.runs("web", 1);
     assert_eq!(dev.muster.json("lrp show web")["instances"], 1);
     dev.end(&place);
-    let new = several(&place, "new.toml", &[("new", 1)]);
-    let dev = Dev::start(&place, &[]);
+    let new = write_processes(&place, "new.toml", &[("new", 1)]);
+    let dev = LocalCluster::start(&place, &[]);
     dev.muster.exits(13, &format!("lrp diff {new}")).tells(&["process new is not desired"]);
     dev.end(&place);
 }
 
 #[test]
-fn a_cluster_without_a_folder_takes_only_its_own() {
-    let place = Place::new();
+fn scratch_cluster_refuses_foreign_folder_and_socket() {
+    let place = TestDir::new();
     let home = place.path().display().to_string();
     let folder = place.path().join("muster");
     let start = |args: &[&str], log: &str| {
         let args: Vec<&str> = ["dev", "--plain"].iter().chain(args).copied().collect();
         Service::start("dev", &place.path().join(log), &args, &[("XDG_RUNTIME_DIR", &home)])
     };
-    // Somebody's work is there.
+    // The folder contains data of a user.
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::fs::write(folder.join("journal.db"), "precious").unwrap();
     let mut refused = start(&[], "a.log");
-    refused.says("was not made to be emptied");
+    refused.says("is not a scratch folder");
     assert_eq!(refused.wait().code(), Some(1));
     assert_eq!(std::fs::read_to_string(folder.join("journal.db")).unwrap(), "precious");
-    // And a link to somewhere else.
+    // The folder is a link to another folder.
     std::fs::rename(&folder, place.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink(place.path().join("elsewhere"), &folder).unwrap();
     let mut refused = start(&[], "b.log");
@@ -100,14 +101,14 @@ fn a_cluster_without_a_folder_takes_only_its_own() {
     let socket = place.path().join("own.sock");
     let dev = start(&["--socket", socket.to_str().unwrap()], "c.log");
     let muster = Muster::socket(&socket);
-    eventually("it is founded", || muster.try_json("cluster show"));
+    eventually("the cluster is founded", || muster.try_json("cluster show"));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folder), mode(&folder.join("journal.db"))), (0o700, 0o600));
-    assert!(dev.said().contains(socket.to_str().unwrap()) && dev.said().contains("logs: "), "{}", dev.said());
+    assert!(dev.log().contains(socket.to_str().unwrap()) && dev.log().contains("logs: "), "{}", dev.log());
     assert_eq!(dev.interrupt().code(), Some(0));
-    assert!(!folder.exists() && !socket.exists(), "nothing is left");
+    assert!(!folder.exists() && !socket.exists(), "the folder and the socket are removed");
 
-    // What stands where the socket shall be is left alone.
+    // A file at the path of the socket is left unchanged.
     std::fs::write(&socket, "precious").unwrap();
     let mut refused = start(&["--socket", socket.to_str().unwrap()], "d.log");
     refused.says("is not a socket of this user");
@@ -115,42 +116,42 @@ fn a_cluster_without_a_folder_takes_only_its_own() {
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }
 
-/// Who names where the cluster is, and how the command line says where it has looked.
-const PLACES: [(&str, &str, &str); 3] = [
+/// Option, variable and value of each way to locate the cluster. The value appears in the error message.
+const LOCATIONS: [(&str, &str, &str); 3] = [
     ("nats", "MUSTER_NATS_URL", "nats://127.0.0.1:1/"),
     ("socket", "MUSTER_SOCKET", "/nowhere/"),
     ("data", "MUSTER_DATA", "/nowhere/"),
 ];
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
-    let place = Place::new();
-    for (named, variable, at) in PLACES {
-        for (others, other_variable, _) in PLACES {
+fn flags_override_environment_and_environment_overrides_file() {
+    let place = TestDir::new();
+    for (named, variable, at) in LOCATIONS {
+        for (others, other_variable, _) in LOCATIONS {
             let (flag, environment, file) =
                 (format!("{at}flag"), format!("{at}environment"), format!("{at}file"));
             let config = place.file("muster.toml", format!("{others} = \"/nowhere/other\"\n"));
             let config = config.to_str().unwrap().to_owned();
-            // By a flag, against a variable.
+            // The flag takes precedence over the variable.
             let muster = Muster::with(other_variable, "/nowhere/other");
             let said =
                 muster.run(&["cell", "list", &format!("--{named}"), &flag, "--config", &config]).exits(5);
             assert!(said.err.contains(&flag) && !said.err.contains("other"), "{named} {others}: {said:?}");
-            // By a variable, against the file.
+            // The variable takes precedence over the file.
             let muster = Muster::with(variable, &environment);
             let said = muster.run(&["cell", "list", "--config", &config]).exits(5);
             assert!(
                 said.err.contains(&environment) && !said.err.contains("other"),
                 "{named} {others}: {said:?}"
             );
-            // By the file; a variable that is empty says nothing.
+            // An empty variable is ignored, so the file is used.
             let config = place.file("alone.toml", format!("{named} = {file:?}\n"));
             let said =
                 Muster::with(variable, "").run(&["cell", "list", "--config", config.to_str().unwrap()]);
             assert!(said.exits(5).err.contains(&file), "{named}");
         }
     }
-    // A credentials file is read before anything else is done with it.
+    // The credentials file is read before the connection is made.
     let config =
         place.file("muster.toml", "creds = \"/nowhere/file.creds\"\nnats = \"nats://127.0.0.1:1\"\n");
     let config = config.to_str().unwrap();

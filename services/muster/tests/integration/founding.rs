@@ -1,4 +1,5 @@
-//! An operator founds a cluster once. A log that is missing later was lost, and no service founds another one.
+//! An operator founds a cluster once. If its log is missing later, the log was lost, and no service founds
+//! another cluster.
 
 use serde_json::json;
 
@@ -15,11 +16,11 @@ fn lost_log_is_not_founded_again() {
     let mark = cluster.place.path().join("founded").display().to_string();
     let marked = format!("cluster found --mark {mark}");
     let muster = cluster.muster();
-    cluster.add_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
+    cluster.start_service_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
     cluster.services.get_mut("bbs-1").unwrap().says(NO_STREAM);
     muster.exits(5, "status").tells(&[NO_STREAM]);
     muster.exits(5, "domain refresh shop").tells(&[NO_STREAM]);
-    is_not_ready(&cluster);
+    assert_not_ready(&cluster);
     muster.exits(9, "doctor").tells(&["restore a backup first", "muster cluster found"]);
 
     let id = muster.json(&marked)["cluster_id"].as_str().unwrap().to_owned();
@@ -30,7 +31,7 @@ fn lost_log_is_not_founded_again() {
     let again = muster.json(&marked);
     assert_eq!((&again["cluster_id"], &again["new"]), (&json!(id), &json!(false)));
 
-    // Everything stops, and only the log is gone.
+    // Every service stops, and only the log is lost.
     ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.kill9(name));
     cluster.lose_log();
     ["bbs-1", "rep-c1"].iter().for_each(|name| cluster.add(name));
@@ -42,7 +43,7 @@ fn lost_log_is_not_founded_again() {
             format!("{said:?}")
         })
     });
-    // Where no service belongs to it, and its mark is removed, another one is founded.
+    // Another cluster is founded once no service belongs to the lost one and the mark is removed.
     cluster.kill9("rep-c1");
     std::fs::remove_file(&mark).unwrap();
     let other = muster.json(&marked)["cluster_id"].as_str().unwrap().to_owned();
@@ -50,12 +51,12 @@ fn lost_log_is_not_founded_again() {
     cluster.add("auctioneer-1");
     cluster.ready(0);
     assert_eq!(muster.json("cluster show")["cluster_id"], json!(other));
-    // The rep's containers are of the other cluster.
+    // The rep's containers belong to the lost cluster.
     cluster.add("rep-c1");
     cluster.services.get_mut("rep-c1").unwrap().says("belongs to cluster");
 }
 
-fn is_not_ready(cluster: &Cluster) {
+fn assert_not_ready(cluster: &Cluster) {
     let at = address(&cluster.services["bbs-1"]);
     eventually("the BBS is not ready", || {
         let (status, body) = get(&at, "/readyz")?;

@@ -1,4 +1,4 @@
-//! A cell that is lost, and a server that is away for so long that every cell is silent.
+//! Loss of a cell, and an outage of the server during which every cell is silent.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::dev::sleeper;
-use crate::support::containers::{living_in, signal};
+use crate::support::containers::{processes_in, signal};
 use crate::support::place::so;
 use crate::support::{Cluster, eventually};
 
-/// Silence is believed after 15 s and a probe; then everything starts elsewhere. Machines are busy.
-const REPLACED: Duration = Duration::from_secs(90);
-/// Longer than the silence after which a cell is probed, and the probe.
-const AWAY: Duration = Duration::from_secs(19);
+/// Timeout until all work of a lost cell runs elsewhere. A cell is lost after 15 s of silence and a failed
+/// probe, and the machine may be busy.
+const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(90);
+/// Duration of the outage: longer than the silence before a probe, and the probe.
+const OUTAGE: Duration = Duration::from_secs(19);
 
-/// The events of a kind in the log.
+/// Returns the events of a kind in the log.
 fn events(cluster: &Cluster, kind: &str) -> Vec<Value> {
     let log = cluster.log();
     let decisions = log.iter().flat_map(|entry| entry["entry"]["known"]["decisions"].as_array().unwrap());
@@ -24,7 +25,7 @@ fn events(cluster: &Cluster, kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_ran_on_a_lost_cell_runs_elsewhere() {
+fn work_of_lost_cells_runs_elsewhere() {
     let cells = ["rep-c1", "rep-c2", "rep-c3", "rep-c4", "rep-c5"];
     let mut cluster = Cluster::start(&[&["bbs-1", "auctioneer-1"][..], &cells[..]].concat());
     let muster = cluster.muster();
@@ -38,31 +39,32 @@ fn what_ran_on_a_lost_cell_runs_elsewhere() {
         muster.ok(&format!("task run {}", file.display()));
     }
     let task_on = |cell: &str| {
-        eventually("a task runs there", || {
+        eventually(&format!("a task runs on {cell}"), || {
             let rows = muster.try_json("task list")?;
             let found = rows.as_array().unwrap().iter().find(|row| row["cell_id"] == cell);
             found.map(|row| row["task_guid"].as_str().unwrap().to_owned()).ok_or_else(|| rows.to_string())
         })
     };
     let (lost_task, left_task) = (task_on("c2"), task_on("c3"));
-    let hit: Vec<Value> = muster.instances("web").unwrap().into_iter().filter(is_hit).collect();
-    assert_eq!(hit.len(), 2, "one on each cell");
+    let hit: Vec<Value> = muster.instances("web").unwrap().into_iter().filter(is_on_lost_cell).collect();
+    assert_eq!(hit.len(), 2, "one instance on each cell");
 
-    // One host dies; on another one only the rep does, and its containers run on, out of sight.
+    // One host fails completely. On another host only the rep fails, and its containers keep running
+    // unobserved.
     cluster.kill9("rep-c2");
-    for process in living_in(&cluster.place.path().join("rep-c2")) {
+    for process in processes_in(&cluster.place.path().join("rep-c2")) {
         signal(process.pid, Signal::KILL);
     }
     cluster.kill9("rep-c3");
-    cluster.place.tell("and every container of c2");
+    cluster.place.tell("killed every container of c2");
     let killed = Instant::now();
-    let replaced = crate::support::place::within(REPLACED, "everything runs elsewhere", || {
+    let replaced = crate::support::place::within(REPLACEMENT_TIMEOUT, "all instances run elsewhere", || {
         let rows = muster.instances("web")?;
-        let fine = rows.iter().all(|row| row["state"] == "RUNNING" && !is_hit(row));
+        let fine = rows.iter().all(|row| row["state"] == "RUNNING" && !is_on_lost_cell(row));
         so(rows.len() == 5 && fine, || format!("{rows:#?}")).map(|()| killed.elapsed())
     });
-    cluster.place.tell(&format!("what ran on two lost cells ran elsewhere after {replaced:.1?}"));
-    assert!(replaced > Duration::from_secs(10), "nobody is lost so soon: {replaced:?}");
+    cluster.place.tell(&format!("the instances of two lost cells ran elsewhere after {replaced:.1?}"));
+    assert!(replaced > Duration::from_secs(10), "the cells were lost too early: {replaced:?}");
 
     for cell in ["c2", "c3"] {
         assert_eq!(muster.json(&format!("cell show {cell}"))["state"], "ABSENT");
@@ -75,12 +77,12 @@ fn what_ran_on_a_lost_cell_runs_elsewhere() {
     let index = hit[0]["index"].as_u64().unwrap();
     muster.ok(&format!("why web/{index}")).tells(&["its cell disappeared"]);
 
-    // Both come back: what they still have is not wanted any more.
+    // Both reps return. The work of the containers that they still have is no longer theirs.
     cluster.add("rep-c2");
     cluster.add("rep-c3");
     cluster.ready(5);
-    eventually("the tasks of a lost cell are ended", || {
-        let left = living_in(&cluster.place.path().join("rep-c3"));
+    eventually("the containers of a returned cell have ended", || {
+        let left = processes_in(&cluster.place.path().join("rep-c3"));
         let left: Vec<_> = left.iter().filter(|process| process.guid.is_some()).collect();
         so(left.is_empty(), || format!("{left:?}"))
     });
@@ -93,15 +95,15 @@ fn what_ran_on_a_lost_cell_runs_elsewhere() {
     {
         muster.ok(&format!("task cancel {task}"));
     }
-    cluster.settles(&[("web", 5)]);
+    cluster.wait_until_settled(&[("web", 5)]);
 }
 
-fn is_hit(row: &Value) -> bool {
+fn is_on_lost_cell(row: &Value) -> bool {
     row["cell_id"] == "c2" || row["cell_id"] == "c3"
 }
 
 #[test]
-fn a_cell_that_is_evacuated_ends_empty() {
+fn evacuated_rep_exits_with_empty_cell() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1", "rep-c2"]);
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 4));
@@ -109,13 +111,13 @@ fn a_cell_that_is_evacuated_ends_empty() {
     muster.exits(3, "cell evacuate c9");
     muster.ok("cell evacuate c1 --reason maintenance");
     let rep = cluster.services.remove("rep-c1").unwrap();
-    assert_eq!(rep.wait().code(), Some(10), "a rep ends by itself when its cell is empty");
+    assert_eq!(rep.wait().code(), Some(10), "a rep exits when its evacuated cell is empty");
     cluster.place.tell("c1 is evacuated");
-    assert_eq!(living_in(&cluster.place.path().join("rep-c1")), []);
-    cluster.settles(&[("web", 4)]);
+    assert_eq!(processes_in(&cluster.place.path().join("rep-c1")), []);
+    cluster.wait_until_settled(&[("web", 4)]);
     let rows = muster.instances("web").unwrap();
     assert!(rows.iter().all(|row| row["cell_id"] == "c2" && row["crash_count"] == 0), "{rows:#?}");
-    // Started again it takes work again.
+    // A restarted rep accepts work again.
     cluster.add("rep-c1");
     cluster.ready(2);
     muster.ok("lrp scale web=6");
@@ -124,9 +126,9 @@ fn a_cell_that_is_evacuated_ends_empty() {
 }
 
 #[test]
-fn a_server_that_is_away_loses_no_cell() {
+fn server_outage_loses_no_cell() {
     let mut cluster = Cluster::empty();
-    cluster.add_with("bbs-1", &["--mass-loss-wait", "0"]);
+    cluster.start_service_with("bbs-1", &["--mass-loss-wait", "0"]);
     ["auctioneer-1", "rep-c1", "rep-c2"].iter().for_each(|name| cluster.add(name));
     cluster.ready(2);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
@@ -135,12 +137,12 @@ fn a_server_that_is_away_loses_no_cell() {
 
     cluster.place.tell("kill -9 nats-server");
     cluster.server.kill9();
-    std::thread::sleep(AWAY);
+    std::thread::sleep(OUTAGE);
     cluster.server.restart();
-    cluster.place.tell("nats-server is there again");
+    cluster.place.tell("nats-server is restarted");
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
-    cluster.settles(&[("web", 3)]);
+    cluster.wait_until_settled(&[("web", 3)]);
     assert_eq!(events(&cluster, "disappeared.v1"), [] as [Value; 0]);
     let after = cluster.muster().instances("web").unwrap();
-    assert_eq!(after[..2], before, "nothing was moved");
+    assert_eq!(after[..2], before, "no instance was moved");
 }

@@ -1,47 +1,50 @@
-//! The program as its users have it: real processes, a real log, a real nats-server, and whatever goes wrong.
+//! Integration tests of the program: real processes, a real log and a real nats-server, with injected
+//! failures.
 //!
-//! Every test has a folder and a cluster of its own, waits for what must come to be and never for time to pass, and
-//! leaves nothing behind. What is killed is printed with its moment: `cargo test -p muster --test integration --
-//! --nocapture`.
+//! Every test has a folder and a cluster of its own. It waits for conditions, never for a fixed time, and
+//! leaves nothing behind. Killed processes are printed with the time: `cargo test -p muster --test
+//! integration -- --nocapture`.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
-//! | `files.rs` | several things in a file, what differs from it, where a local cluster is |
-//! | `dispatch.rs` | parameterised tasks: what a task is given, keys, and the limit |
-//! | `ended.rs` | what ended, and how each of it did |
-//! | `feed.rs` | every event to whoever listens, and a BBS that is killed meanwhile |
-//! | `founding.rs` | a cluster is founded once; a log that is lost is not founded again |
-//! | `rollouts.rs` | updates, bad updates and the way back, while every index runs |
-//! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
-//! | `nats.rs` | services on NATS, each killed while commands go on |
-//! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
-//! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
-//! | `clocks.rs` | clocks that are set, of a leader and of a local cluster |
-//! | `crowd.rs` | many who ask at once, pages of several BBSs, owners of tasks that never answer |
-//! | `roles.rs` | each role as a user of its own, on a server that `muster auth` made: what it may and must not do |
-//! | `plain.rs` | a client in any language, as the README has it, and one that forges |
-//! | `documents.rs` | what the documents say of clients, done: the Python example, the `nats` commands, the tables |
-//! | `bad_input.rs` | commands that must be refused, with every bad field named |
-//! | `bad_bytes.rs` | bytes that are not messages, on every subject |
-//! | `bad_log.rs` | logs and folders that must not be worked with |
-//! | `secrets.rs` | secrets, from the client to the container and nowhere else; their keys |
-//! | `appends.rs` | a log that takes no entries: a full disk, a limit that is reached, a stream that is deleted |
-//! | `status.rs` | who beats now, and how the cluster is |
-//! | `doctor.rs` | what `muster doctor` says of a cluster that is well, and of one that isn't |
-//! | `systemd.rs` | what systemd is told, and the units that are written for it
+//! | `dev.rs` | cluster in one process: its file, every command, shutdown and restart |
+//! | `files.rs` | several items in a file, differences from the cluster, location of a local cluster |
+//! | `dispatch.rs` | parameterised tasks: payload, parameters, keys, limit |
+//! | `ended.rs` | ended instances and tasks, and their outcomes |
+//! | `exec.rs` | additional programs in containers |
+//! | `feed.rs` | feed of events to subscribers while a BBS is killed |
+//! | `founding.rs` | founding a cluster once; lost log |
+//! | `rollouts.rs` | updates, failed updates and rollbacks, while every index runs |
+//! | `terminal.rs` | local cluster on a terminal: live view, keys, exit |
+//! | `nats.rs` | services on NATS, each killed under load |
+//! | `cells.rs` | resources, reps and evacuation of cells |
+//! | `lost.rs` | loss of a cell; outage of the server that silences every cell |
+//! | `clocks.rs` | clock changes of a leader and of a local cluster |
+//! | `crowd.rs` | concurrent requests, pages from several BBSs, silent task owners |
+//! | `roles.rs` | permissions of each role, on a server set up by `muster auth` |
+//! | `plain.rs` | client in any language, as in the README; client that forges reply subjects |
+//! | `documents.rs` | executed documentation: Python example, `nats` commands, tables |
+//! | `bad_input.rs` | invalid commands, refused with every invalid field |
+//! | `bad_bytes.rs` | invalid messages on every subject |
+//! | `bad_log.rs` | invalid streams, entries and data folders |
+//! | `secrets.rs` | secrets from the client to the container; their keys |
+//! | `appends.rs` | log that accepts no entries: full disk, reached limit, deleted stream |
+//! | `status.rs` | live services, and health of the cluster |
+//! | `doctor.rs` | `muster doctor` on healthy and broken clusters |
+//! | `systemd.rs` | notifications to systemd, generated units |
 //! | `watching.rs` | metrics and probes of every service |
-//! | `trace.rs` | what one command caused, as a tree and as spans |
-//! | `transfers.rs` | what is fetched for an instance, its files, and the logs of all instances of a process at once |
-//! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
+//! | `trace.rs` | consequences of a command, as a tree and as spans |
+//! | `transfers.rs` | downloads and files of instances, logs of all instances of a process |
+//! | `past.rs` | past states; deleted and damaged cache of snapshots |
+//! | `plans.rs` | plans, and commands that apply only a plan |
 //! | `quotas.rs` | quotas of domains: growth beyond them is refused |
-//! | `proof.rs` | the log as a file and back, replayed, and every change of it found |
-//! | `restore.rs` | the log is lost and restored, while services run and while they are stopped |
-//! | `what_if.rs` | what would happen, and single decisions: nothing is written |
-//! | `stories.rs` | the stories of `tests/stories`, for real |
-//! | `tables.rs` | tables of what happens, and projectors that are killed |
+//! | `proof.rs` | export, import, replay and verification of the log |
+//! | `restore.rs` | lost log restored, with running and with stopped services |
+//! | `what_if.rs` | simulated changes and single decisions, without writing |
+//! | `stories.rs` | stories of `tests/stories` on real processes |
+//! | `tables.rs` | tables of a projector, and projectors that are killed |
 //! | `support/` | folders, programs, their containers, a plain NATS client |
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests fail by panicking")]
 
 mod appends;
 mod bad_bytes;

@@ -1,4 +1,4 @@
-//! Services on NATS, each killed while commands go on.
+//! Services on NATS, each killed under load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,22 +17,22 @@ use serde_json::{Value, json};
 use crate::dev::sleeper;
 use crate::support::containers::running_in;
 use crate::support::place::so;
-use crate::support::{Cluster, LIMIT, eventually};
+use crate::support::{Cluster, TIMEOUT, eventually};
 
-/// How long a healed cluster may take to answer again, on a machine that is busy with many clusters.
-const HEALED: Duration = Duration::from_secs(20);
+/// Timeout for a recovered cluster to answer, on a machine that is busy with many clusters.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A command that was acknowledged.
-struct Done {
+/// Acknowledged command, with its times.
+struct AcknowledgedCommand {
     request: String,
     position: Position,
     asked: Instant,
     at: Instant,
 }
 
-type Acknowledged = Arc<Mutex<Vec<Done>>>;
+type Acknowledged = Arc<Mutex<Vec<AcknowledgedCommand>>>;
 
-/// Clients that never stop: one changes the scale of a process, one runs tasks.
+/// Clients that send commands continuously: one scales a process, and one runs tasks.
 struct Traffic {
     stop: Arc<AtomicBool>,
     acknowledged: Acknowledged,
@@ -44,15 +44,16 @@ impl Traffic {
         let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Acknowledged::default());
         let begin = |name: &'static str| {
             let (url, stop, acknowledged) = (url.to_owned(), Arc::clone(&stop), Arc::clone(&acknowledged));
-            std::thread::spawn(move || go_on(name, &url, &stop, &acknowledged))
+            std::thread::spawn(move || run_client(name, &url, &stop, &acknowledged))
         };
         let threads = vec![begin("scales"), begin("tasks")];
         Self { stop, acknowledged, threads }
     }
 
-    /// Waits until something that was asked after a moment is acknowledged; answers how long after that was.
-    fn goes_on_after(&self, moment: Instant) -> Duration {
-        let end = Instant::now() + HEALED;
+    /// Waits until a command that was sent after `moment` is acknowledged. Returns the time from `moment` to
+    /// the acknowledgement.
+    fn wait_for_command_after(&self, moment: Instant) -> Duration {
+        let end = Instant::now() + RECOVERY_TIMEOUT;
         loop {
             let found = {
                 let acknowledged = self.acknowledged.lock().unwrap();
@@ -61,32 +62,37 @@ impl Traffic {
             if let Some(at) = found {
                 return at - moment;
             }
-            assert!(Instant::now() < end, "no command is acknowledged within {HEALED:?}");
+            assert!(Instant::now() < end, "no command is acknowledged within {RECOVERY_TIMEOUT:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    fn end(self) -> Vec<Done> {
+    fn end(self) -> Vec<AcknowledgedCommand> {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
         std::mem::take(&mut *self.acknowledged.lock().unwrap())
     }
 }
 
-/// One client, with one command after the other until it is told to stop.
-fn go_on(name: &str, url: &str, stop: &AtomicBool, acknowledged: &Acknowledged) {
+/// Runs one client, which sends one command after the other until `stop` is set.
+fn run_client(name: &str, url: &str, stop: &AtomicBool, acknowledged: &Acknowledged) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (domain, who) = (Domain::new("shop").unwrap(), ClientName::new(name).unwrap());
         let client = Client::connect(Target::nats(url)).domain(domain).name(who).await.unwrap();
-        let client = client.patience(LIMIT);
+        let client = client.patience(TIMEOUT);
         for number in 1.. {
             let request = format!("{name}-{number}");
             let id = RequestId::new(&request).unwrap();
             let asked = Instant::now();
             let answer = command(&client.clone().request(id), name, number).await;
             let position = answer.unwrap_or_else(|error| panic!("{request}: {error}"));
-            acknowledged.lock().unwrap().push(Done { request, position, asked, at: Instant::now() });
+            acknowledged.lock().unwrap().push(AcknowledgedCommand {
+                request,
+                position,
+                asked,
+                at: Instant::now(),
+            });
             if stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -95,7 +101,7 @@ fn go_on(name: &str, url: &str, stop: &AtomicBool, acknowledged: &Acknowledged) 
     });
 }
 
-/// Gives a client's next command; answers where it stands.
+/// Sends the next command of a client and returns its position.
 async fn command(client: &Client, name: &str, number: u32) -> Result<Position, client::Error> {
     if name == "tasks" {
         let task = json!({
@@ -109,7 +115,7 @@ async fn command(client: &Client, name: &str, number: u32) -> Result<Position, c
 }
 
 #[test]
-fn each_may_be_killed_at_will() {
+fn killed_services_recover_and_lose_nothing() {
     let order = ["rep-c2", "auctioneer-1", "rep-c1", "rep-c3", "bbs-1", "auctioneer-2", "bbs-2"];
     let mut cluster = Cluster::start(&order);
     for (process, count) in [("moving", 2), ("still", 3)] {
@@ -118,32 +124,32 @@ fn each_may_be_killed_at_will() {
     }
     assert_eq!(cluster.muster().json("cluster show")["durability"], "synced");
     let traffic = Traffic::start(&cluster.server.url());
-    traffic.goes_on_after(Instant::now());
+    traffic.wait_for_command_after(Instant::now());
 
-    a_bbs_that_leads(&mut cluster, &traffic);
-    an_auctioneer_that_leads(&mut cluster);
-    every_rep(&mut cluster);
-    the_server(&mut cluster, &traffic);
-    everything_but_the_server(&mut cluster, &traffic);
+    kill_leading_bbs(&mut cluster, &traffic);
+    kill_leading_auctioneer(&mut cluster);
+    kill_every_rep(&mut cluster);
+    kill_server(&mut cluster, &traffic);
+    kill_all_services(&mut cluster, &traffic);
 
     let acknowledged = traffic.end();
     cluster.place.tell(&format!("{} commands were acknowledged", acknowledged.len()));
     cluster.muster().ok("lrp scale moving=4 --timeout 60s");
-    cluster.settles(&[("moving", 4), ("still", 3)]);
-    every_task_ended(&cluster);
-    the_log_is_right(&cluster, &acknowledged);
+    cluster.wait_until_settled(&[("moving", 4), ("still", 3)]);
+    assert_every_task_ended(&cluster);
+    assert_log_is_consistent(&cluster, &acknowledged);
     let before = still(&cluster);
     for (name, service) in std::mem::take(&mut cluster.services) {
         assert_eq!(service.interrupt().code(), Some(0), "{name}");
     }
-    assert_eq!(still(&cluster), before, "containers outlive a rep that is asked to end, too");
+    assert_eq!(still(&cluster), before, "containers outlive an interrupted rep as well");
 }
 
-fn a_bbs_that_leads(cluster: &mut Cluster, traffic: &Traffic) {
+fn kill_leading_bbs(cluster: &mut Cluster, traffic: &Traffic) {
     for _ in 0..2 {
         let leader = cluster.leader("bbs");
         cluster.kill9(&leader);
-        let healed = traffic.goes_on_after(Instant::now());
+        let healed = traffic.wait_for_command_after(Instant::now());
         cluster
             .place
             .tell(&format!("the leading BBS was lost: the next command succeeded after {healed:.2?}"));
@@ -151,7 +157,7 @@ fn a_bbs_that_leads(cluster: &mut Cluster, traffic: &Traffic) {
     }
 }
 
-fn an_auctioneer_that_leads(cluster: &mut Cluster) {
+fn kill_leading_auctioneer(cluster: &mut Cluster) {
     let leader = cluster.leader("auctioneer");
     cluster.kill9(&leader);
     let killed = Instant::now();
@@ -163,13 +169,13 @@ fn an_auctioneer_that_leads(cluster: &mut Cluster) {
     cluster.add(&leader);
 }
 
-/// The instances of a process that nobody changes, with their containers and processes.
+/// Returns the instances of the process that is never changed, with their containers and processes.
 fn still(cluster: &Cluster) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
     let running = running_in(cluster.place.path());
     running.into_iter().filter(|(work, _)| work.starts_with("still/")).collect()
 }
 
-fn every_rep(cluster: &mut Cluster) {
+fn kill_every_rep(cluster: &mut Cluster) {
     let (before, rows) = (still(cluster), cluster.muster().instances("still").unwrap());
     for cell in ["c1", "c2", "c3"] {
         let incarnation = |cluster: &Cluster| {
@@ -180,17 +186,17 @@ fn every_rep(cluster: &mut Cluster) {
         cluster.kill9(&format!("rep-{cell}"));
         assert_eq!(still(cluster), before, "containers outlive their rep");
         cluster.add(&format!("rep-{cell}"));
-        eventually("the new rep is known", || {
+        eventually("the new rep is recorded", || {
             let new = incarnation(cluster)?;
             so(new != old, || new.to_string())
         });
     }
     cluster.muster().ok("task list");
-    assert_eq!(still(cluster), before, "the same containers, the same processes");
-    assert_eq!(cluster.muster().instances("still").unwrap(), rows, "and the log says nothing else");
+    assert_eq!(still(cluster), before, "containers and processes are the same");
+    assert_eq!(cluster.muster().instances("still").unwrap(), rows, "the instance rows are the same");
 }
 
-fn the_server(cluster: &mut Cluster, traffic: &Traffic) {
+fn kill_server(cluster: &mut Cluster, traffic: &Traffic) {
     let before = still(cluster);
     for _ in 0..2 {
         cluster.place.tell("kill -9 nats-server");
@@ -198,32 +204,33 @@ fn the_server(cluster: &mut Cluster, traffic: &Traffic) {
         let said = cluster.muster().exits(5, "lrp list --timeout 1s");
         said.tells(&["server unreachable"]);
         cluster.server.restart();
-        cluster.place.tell("nats-server is there again");
-        let healed = traffic.goes_on_after(Instant::now());
+        cluster.place.tell("nats-server is restarted");
+        let healed = traffic.wait_for_command_after(Instant::now());
         cluster.place.tell(&format!("the next command succeeded {healed:.2?} later"));
     }
-    assert_eq!(still(cluster), before, "what runs runs on");
+    assert_eq!(still(cluster), before, "containers keep running");
 }
 
-fn everything_but_the_server(cluster: &mut Cluster, traffic: &Traffic) {
+fn kill_all_services(cluster: &mut Cluster, traffic: &Traffic) {
     let before = still(cluster);
     let names: Vec<String> = cluster.services.keys().cloned().collect();
     names.iter().for_each(|name| cluster.kill9(name));
     names.iter().rev().for_each(|name| cluster.add(name));
-    let healed = traffic.goes_on_after(Instant::now());
-    cluster.place.tell(&format!("everything was lost: the next command succeeded after {healed:.2?}"));
+    let healed = traffic.wait_for_command_after(Instant::now());
+    cluster.place.tell(&format!("every service was killed: the next command succeeded after {healed:.2?}"));
     cluster.ready(3);
     assert_eq!(still(cluster), before);
 }
 
-fn every_task_ended(cluster: &Cluster) {
+fn assert_every_task_ended(cluster: &Cluster) {
     eventually("every task has ended", || {
         let rows = cluster.muster().try_json("task list")?;
         let open = rows.as_array().unwrap().iter().filter(|row| row["state"] != "COMPLETED");
         let open: Vec<&Value> = open.collect();
         so(open.is_empty(), || format!("{open:#?}"))
     });
-    // A rep may be killed after it said that a task runs, and before the task does: it is not run a second time.
+    // A rep may be killed after it has reported that a task runs and before the task starts. The task is not
+    // run a second time.
     let rows = cluster.muster().json("task list");
     let killed = |row: &Value| {
         let time = |field: &str| row[field].as_str().unwrap().parse::<Timestamp>().unwrap();
@@ -236,8 +243,9 @@ fn every_task_ended(cluster: &Cluster) {
     assert!(wrong.is_empty(), "{wrong:#?} {:?}", cluster.kills);
 }
 
-/// No gap, nothing twice, versions without a jump, every acknowledged command once, and a World that says the same.
-fn the_log_is_right(cluster: &Cluster, acknowledged: &[Done]) {
+/// Checks that the log has no gap, no duplicate entry and no version that is skipped. Every acknowledged
+/// command is in it once. The World folded from the log matches the running instances.
+fn assert_log_is_consistent(cluster: &Cluster, acknowledged: &[AcknowledgedCommand]) {
     let (mut world, mut ids) = (World::new(), BTreeSet::new());
     let mut requests: BTreeMap<String, Vec<Position>> = BTreeMap::new();
     let mut versions: BTreeMap<Aggregate, u64> = BTreeMap::new();
@@ -245,7 +253,7 @@ fn the_log_is_right(cluster: &Cluster, acknowledged: &[Done]) {
         let position = Position(recorded["position"].as_u64().unwrap());
         assert_eq!(position.0, at as u64 + 1);
         let entry: Entry = serde_json::from_value(recorded["entry"]["known"].clone()).unwrap();
-        assert!(ids.insert(entry.id), "{} stands there twice", entry.id);
+        assert!(ids.insert(entry.id), "entry {} is in the log twice", entry.id);
         for decision in &entry.decisions {
             if let Some(request) = &decision.request_id {
                 requests.entry(request.to_string()).or_default().push(position);
@@ -257,12 +265,12 @@ fn the_log_is_right(cluster: &Cluster, acknowledged: &[Done]) {
         }
         world.fold(position, &entry);
     }
-    for Done { request, position, .. } in acknowledged {
-        // One that was asked again is answered with where the log stood then.
+    for AcknowledgedCommand { request, position, .. } in acknowledged {
+        // A repeated command is answered with the position that the log had reached at that time.
         let stands = requests.get(request).is_some_and(|at| at.len() == 1 && at[0] <= *position);
         assert!(
             stands,
-            "{request} was acknowledged at {position}, and stands at {:?}",
+            "{request} was acknowledged at {position}, but is in the log at {:?}",
             requests.get(request)
         );
     }
@@ -272,11 +280,11 @@ fn the_log_is_right(cluster: &Cluster, acknowledged: &[Done]) {
     cluster.place.tell(&format!("{end} entries, {elections} elections, {found} found by convergence"));
     let instances = world.counts().instances;
     let others = instances.unclaimed + instances.claimed + instances.crashed + instances.evacuating;
-    assert_eq!((instances.running, others), (7, 0), "what is folded from the log is what runs");
+    assert_eq!((instances.running, others), (7, 0), "the fold of the log matches the running instances");
 }
 
 #[test]
-fn services_may_start_before_the_server() {
+fn services_started_before_the_server_wait_for_it() {
     let mut cluster = Cluster::empty();
     cluster.server.kill9();
     for name in ["rep-c1", "auctioneer-1", "bbs-1"] {
@@ -285,16 +293,16 @@ fn services_may_start_before_the_server() {
     }
     cluster.server.restart();
     cluster.ready(1);
-    // Who still waits is told to end, and ends.
+    // A service that waits for the server exits when it is interrupted.
     cluster.server.kill9();
     cluster.add("bbs-2");
     let mut waits = cluster.services.remove("bbs-2").unwrap();
-    waits.says("waiting for it");
+    waits.says("; retrying");
     assert_eq!(waits.interrupt().code(), Some(0));
 }
 
 #[test]
-fn one_name_asked_for_twenty_times_is_one_process() {
+fn concurrent_desires_of_one_guid_create_one_process() {
     let cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
     let mut plain = cluster.plain("racer");
     let body =

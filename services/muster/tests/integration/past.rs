@@ -1,4 +1,5 @@
-//! What held at a moment of the past: by a position, a time, a time ago; and a cache that is deleted and damaged.
+//! Past states, selected by a position, a time or an age, and a cache of snapshots that is deleted and
+//! damaged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,32 +8,32 @@ use schemas::Timestamp;
 use schemas::query::AsOf;
 use serde_json::{Value, json};
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Cluster;
 use crate::support::place::so;
-use crate::support::{Muster, Place, eventually};
+use crate::support::{Muster, TestDir, eventually};
 
-/// What a list or a show says of a moment.
+/// Returns the output of a list or show command as of a moment.
 fn as_of(muster: &Muster, line: &str, moment: &str) -> Value {
     muster.json(&format!("{line} --as-of {moment}"))
 }
 
 fn position(done: &Value) -> u64 {
-    done["position"].as_u64().unwrap_or_else(|| panic!("a position in {done}"))
+    done["position"].as_u64().unwrap_or_else(|| panic!("no position in {done}"))
 }
 
-/// When the entry at a position was decided, as exactly as the log has it.
+/// Returns the time of the decision at a position, with the precision of the log.
 fn time_of(muster: &Muster, position: u64) -> String {
     let entry = muster.json(&format!("events show {position}"));
     let at = entry["entry"]["known"]["decisions"][0]["at"].as_str();
-    at.unwrap_or_else(|| panic!("a time in {entry}")).to_owned()
+    at.unwrap_or_else(|| panic!("no time in {entry}")).to_owned()
 }
 
 #[test]
-fn a_local_cluster_shows_what_held_at_a_moment() {
-    let place = Place::new();
+fn local_cluster_shows_past_states() {
+    let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 2));
-    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
     let muster = &dev.muster;
     let before = muster.runs("web", 2);
     let done = muster.json("lrp scale web=3 --detach");
@@ -48,7 +49,7 @@ fn a_local_cluster_shows_what_held_at_a_moment() {
     let told = muster.ok(&format!("lrp list --as-of {earlier}"));
     told.tells(&[&format!("as of position {earlier}, ")]);
 
-    // Heartbeats are in no log, so nobody is silent, and nobody is called missing.
+    // Heartbeats are not logged, so no cell of a past state is silent or missing.
     let cells = as_of(muster, "cell list", &earlier);
     assert!(cells.as_array().unwrap().iter().all(|cell| cell["state"] == "PRESENT"), "{cells}");
     assert!(cells[0]["heard_ms_ago"].is_null(), "{cells}");
@@ -59,10 +60,8 @@ fn a_local_cluster_shows_what_held_at_a_moment() {
 
     muster.exits(1, "lrp list --as-of 999999").tells(&["beyond the end of the log: use 1 to "]);
     muster.exits(1, "lrp list --as-of 0").tells(&["before the first entry of the log: use 1 to "]);
-    muster
-        .exits(1, "lrp list --as-of -9d")
-        .tells(&["is before the first entry of the log, which was decided"]);
-    muster.exits(1, "lrp list --as-of 2200-01-01T00:00:00Z").tells(&["is still to come: it is "]);
+    muster.exits(1, "lrp list --as-of -9d").tells(&["is before the first entry of the log: use"]);
+    muster.exits(1, "lrp list --as-of 2200-01-01T00:00:00Z").tells(&["is in the future: it is "]);
     muster
         .exits(2, "lrp list --as-of yesterday")
         .tells(&["invalid moment \"yesterday\": expected a position"]);
@@ -73,14 +72,14 @@ fn a_local_cluster_shows_what_held_at_a_moment() {
     assert!(changed.out.contains("+ web/2: appeared, UNCLAIMED"), "{changed:?}");
     let nothing = muster.ok(&format!("diff --from {here} --to {here}"));
     assert!(nothing.out.contains("nothing changed"), "{nothing:?}");
-    let nobody = muster.json(&format!("diff --from {earlier} --domain nobody"));
+    let nobody = muster.json(&format!("diff --from {earlier} --domain unused"));
     assert_eq!(nobody["changes"], json!([]));
-    time_alone_ends_a_domain(muster);
+    assert_domain_expires_without_decision(muster);
     dev.end(&place);
 }
 
-/// Nothing is decided when a domain stops being fresh: which of two times is asked for tells.
-fn time_alone_ends_a_domain(muster: &Muster) {
+/// A domain expires without a decision, so the result depends only on the requested time.
+fn assert_domain_expires_without_decision(muster: &Muster) {
     let done = muster.json("domain refresh brief --ttl 1s");
     let entry = muster.json(&format!("events show {}", position(&done)));
     let at = entry["entry"]["known"]["decisions"][0]["at"].as_str().unwrap().parse::<Timestamp>().unwrap();
@@ -91,7 +90,7 @@ fn time_alone_ends_a_domain(muster: &Muster) {
     assert!(changed.out.contains("~ brief: fresh true → false"), "{changed:?}");
 }
 
-/// The snapshots of the one cluster in a cache.
+/// Returns the snapshot files of the only cluster in a cache.
 fn snapshots(cache: &Path) -> Vec<PathBuf> {
     let clusters = fs::read_dir(cache).into_iter().flatten().flatten();
     let files = clusters.flat_map(|cluster| fs::read_dir(cluster.path()).into_iter().flatten().flatten());
@@ -103,7 +102,8 @@ fn snapshots(cache: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Each position at which the process was scaled, and the number of its instances from there on.
+/// Checks the process before, at, and at the time of each position where it was scaled. `scaled` contains
+/// these positions and the number of instances from there on.
 fn check(muster: &Muster, scaled: &[(u64, u64)]) {
     let shown = |moment: &str| as_of(muster, "lrp show web", moment)["instances"].clone();
     for (at, instances) in scaled.iter().rev().chain(scaled) {
@@ -114,11 +114,11 @@ fn check(muster: &Muster, scaled: &[(u64, u64)]) {
 }
 
 #[test]
-fn the_past_is_told_with_and_without_snapshots() {
+fn past_states_are_equal_with_and_without_snapshots() {
     let mut cluster = Cluster::empty();
     let cache = cluster.place.path().join("cache");
     let options = ["--cache", cache.to_str().unwrap(), "--snapshot-every", "4"];
-    cluster.add_with("bbs-1", &options);
+    cluster.start_service_with("bbs-1", &options);
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 1));
     eventually("web is desired", || {
@@ -130,32 +130,33 @@ fn the_past_is_told_with_and_without_snapshots() {
         (position(&done), instances)
     };
     let scaled: Vec<(u64, u64)> = (2..=16).map(scale).collect();
-    eventually("there are snapshots", || {
+    eventually("snapshots are written", || {
         let found = snapshots(&cache).len();
         so(found >= 3, || format!("{found} snapshots"))
     });
     check(&muster, &scaled);
 
-    // Pages of one list are of one position, whoever writes meanwhile.
+    // Every page of a list has the same position, even if other clients change the cluster.
     let mut plain = cluster.plain("pager");
     let asked = json!({"as_of": scaled[9].0.to_string(), "limit": 4, "process_guid": "web"});
-    let mut page = plain.ask_json("muster.query.client.shop.me.instance.list", &asked)["ok"].clone();
+    let mut page = plain.request_json("muster.query.client.shop.me.instance.list", &asked)["ok"].clone();
     let mut rows = page["rows"].as_array().unwrap().len();
     while let Some(next) = page["next"].as_str() {
         muster.ok("domain refresh shop");
         let mut more = asked.clone();
         more["cursor"] = next.into();
-        page = plain.ask_json("muster.query.client.shop.me.instance.list", &more)["ok"].clone();
+        page = plain.request_json("muster.query.client.shop.me.instance.list", &more)["ok"].clone();
         assert_eq!(page["position"], scaled[9].0, "{page}");
         rows += page["rows"].as_array().unwrap().len();
     }
     assert_eq!(rows as u64, scaled[9].1);
-    let both = plain.ask_json("muster.query.client.shop.me.lrp.list", &json!({"as_of": "1", "at_least": 1}));
-    assert!(both["refused"]["message"].as_str().unwrap().contains("use one of them"), "{both}");
-    let typo = plain.ask_json("muster.query.client.shop.me.lrp.list", &json!({"as_of": "-10"}));
-    assert!(typo["refused"]["message"].as_str().unwrap().contains("is no moment: use a position"), "{typo}");
+    let both =
+        plain.request_json("muster.query.client.shop.me.lrp.list", &json!({"as_of": "1", "at_least": 1}));
+    assert!(both["refused"]["message"].as_str().unwrap().contains("set one of them"), "{both}");
+    let typo = plain.request_json("muster.query.client.shop.me.lrp.list", &json!({"as_of": "-10"}));
+    assert!(typo["refused"]["message"].as_str().unwrap().contains(": use a position such as"), "{typo}");
 
-    // Damaged while it runs, and found damaged at the next start.
+    // Snapshots that are damaged while the BBS runs are detected at its next start.
     for (nth, file) in snapshots(&cache).iter().enumerate() {
         let mut bytes = fs::read(file).unwrap();
         let at = if nth % 2 == 0 { 100 } else { 40 }.min(bytes.len() - 1);
@@ -163,11 +164,11 @@ fn the_past_is_told_with_and_without_snapshots() {
         fs::write(file, bytes).unwrap();
     }
     cluster.kill9("bbs-1");
-    cluster.add_with("bbs-1", &options);
-    eventually("it answers again", || muster.try_json("lrp list").map(drop));
+    cluster.start_service_with("bbs-1", &options);
+    eventually("the BBS answers again", || muster.try_json("lrp list").map(drop));
     check(&muster, &scaled);
-    assert!(cluster.services["bbs-1"].said().contains("a snapshot of the past is deleted"));
+    assert!(cluster.services["bbs-1"].log().contains("deleting a snapshot of the past"));
     fs::remove_dir_all(&cache).unwrap();
     check(&muster, &scaled);
-    eventually("there are snapshots again", || so(!snapshots(&cache).is_empty(), || "none".into()));
+    eventually("snapshots are written again", || so(!snapshots(&cache).is_empty(), || "none".into()));
 }

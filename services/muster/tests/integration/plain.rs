@@ -1,43 +1,44 @@
-//! A client in any language, as the README has it: a NATS client and JSON. And one that forges.
+//! A client in any language, as described in the README: a NATS client and JSON. Also a client that forges
+//! reply subjects.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use crate::support::place::so;
-use crate::support::plain::Plain;
+use crate::support::plain::PlainClient;
 use crate::support::{Cluster, eventually};
 
-/// What the README desires.
+/// Returns the process that the README desires, with this number of instances.
 fn web(instances: u32) -> Value {
     json!({"process_guid": "web", "domain": "shop", "instances": instances, "memory_mb": 64,
         "action": {"run": {"path": "sleep", "args": ["1000"]}}})
 }
 
 #[test]
-fn a_plain_client_asks_and_is_answered() {
+fn plain_client_sends_commands_and_queries() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut watcher = cluster.plain("watcher");
     watcher.subscribe("muster.event.>");
     let mut plain = cluster.plain("me");
 
-    let desired = plain.ask_json("muster.client.shop.me.lrp.desire", &json!({"body": web(2)}));
+    let desired = plain.request_json("muster.client.shop.me.lrp.desire", &json!({"body": web(2)}));
     let position = desired["ok"]["position"].as_u64().unwrap();
     assert!(position > 0 && desired["ok"]["version"] == 1, "{desired}");
-    let again = plain.ask_json("muster.client.shop.me.lrp.desire", &json!({"body": web(2)}));
+    let again = plain.request_json("muster.client.shop.me.lrp.desire", &json!({"body": web(2)}));
     assert_eq!(again["refused"]["code"], "ResourceExists");
     assert_eq!(again["refused"]["fields"], json!([]));
 
-    // What was written is read.
-    let listed = plain.ask_json(
+    // A query with the position of a command includes its effect.
+    let listed = plain.request_json(
         "muster.query.client.shop.me.instance.list",
         &json!({"process_guid": "web", "at_least": position}),
     );
     assert_eq!(listed["ok"]["rows"].as_array().unwrap().len(), 2, "{listed}");
     assert!(listed["ok"]["position"].as_u64().unwrap() >= position);
-    eventually("both run", || {
+    eventually("both instances run", || {
         let listed =
-            plain.ask_json("muster.query.client.shop.me.instance.list", &json!({"process_guid": "web"}));
+            plain.request_json("muster.query.client.shop.me.instance.list", &json!({"process_guid": "web"}));
         let rows = listed["ok"]["rows"].as_array().unwrap();
         so(rows.iter().all(|row| row["state"] == "RUNNING"), || listed.to_string())
     });
@@ -46,16 +47,16 @@ fn a_plain_client_asks_and_is_answered() {
         json!({"envelope": {"request_id": request, "reason": "by hand"},
             "body": {"process_guid": "web", "instances": instances}})
     };
-    let first = plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
-    plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-18", 3));
-    let again = plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
+    let first = plain.request_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
+    plain.request_json("muster.client.shop.me.lrp.update", &scale("r-18", 3));
+    let again = plain.request_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
     assert_eq!(again["ok"]["version"], first["ok"]["version"], "{again}");
-    // An empty question asks for everything.
+    // An empty query returns everything.
     let all = plain.ask("muster.query.client.shop.me.lrp.list", b"").json();
     assert_eq!(all["ok"]["rows"][0]["instances"], 3, "{all}");
     let conflict =
         json!({"envelope": {"expect_version": 1}, "body": {"process_guid": "web", "instances": 1}});
-    let refused = plain.ask_json("muster.client.shop.me.lrp.update", &conflict);
+    let refused = plain.request_json("muster.client.shop.me.lrp.update", &conflict);
     assert_eq!(refused["refused"]["code"], "ResourceConflict");
 
     for (verb, body) in [
@@ -65,16 +66,16 @@ fn a_plain_client_asks_and_is_answered() {
         ("task.desire", json!({"task_guid": "t", "domain": "shop", "action": {"run": {"path": "true"}}})),
         ("task.cancel", json!({"task_guid": "t"})),
     ] {
-        let answer = plain.ask_json(&format!("muster.client.shop.me.{verb}"), &json!({"body": body}));
+        let answer = plain.request_json(&format!("muster.client.shop.me.{verb}"), &json!({"body": body}));
         assert!(answer["ok"]["position"].is_u64(), "{verb}: {answer}");
     }
-    what_is_read_is_what_is_told(&mut plain, &mut watcher);
+    assert_reader_and_subscriber_agree(&mut plain, &mut watcher);
 }
 
-/// The entries that a subscriber of the log got are those that a reader reads, and are JSON.
-fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
+/// Checks that the entries that a subscriber of the log received equal those that a reader reads.
+fn assert_reader_and_subscriber_agree(plain: &mut PlainClient, watcher: &mut PlainClient) {
     let question = json!({"after": 0, "limit": 1000, "wait_ms": 1000});
-    let page = plain.ask_json("muster.query.client.shop.me.events.read", &question);
+    let page = plain.request_json("muster.query.client.shop.me.events.read", &question);
     let read: Vec<&Value> = page["ok"]["entries"].as_array().unwrap().iter().collect();
     let mut types = BTreeSet::new();
     let first = watcher.next().unwrap().json();
@@ -86,7 +87,7 @@ fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
         told.push(message.json());
     }
     for (told, read) in told.iter().zip(&read[at..]) {
-        // The checksum is of the bytes that are stored, and not of what is read of them.
+        // The checksum covers the stored bytes and is not part of the entry that a reader gets.
         let mut told = told.clone();
         told.as_object_mut().unwrap().remove("crc32c").expect("a checksum");
         assert_eq!(told, read["entry"]["known"]);
@@ -104,26 +105,26 @@ fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
         assert!(types.contains(kind), "{kind}: {types:?}");
     }
     let about = json!({"after": 0, "about": "task:t"});
-    let page = plain.ask_json("muster.query.client.shop.me.events.read", &about);
+    let page = plain.request_json("muster.query.client.shop.me.events.read", &about);
     assert!(page["ok"]["entries"].as_array().unwrap().len() >= 2, "{page}");
 }
 
 #[test]
-fn a_forged_reply_subject_is_not_answered() {
+fn request_with_forged_reply_subject_is_ignored() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut forger = cluster.plain("forger");
-    let end = |plain: &mut Plain| {
+    let end = |plain: &mut PlainClient| {
         plain.ask("muster.query.client.shop.me.events.read", b"").json()["ok"]["end"].clone()
     };
     let before = end(&mut forger);
     let mut watcher = cluster.plain("watcher");
     watcher.subscribe("muster.event.>");
-    // The forged inboxes alone: services get answers in theirs.
+    // Forged inboxes only, because services receive answers in their own inboxes.
     for inbox in ["muster.inbox", "muster.inbox.*.x", "muster.inbox.rep.*.x", "muster.inbox.client.>"] {
         watcher.subscribe(inbox);
     }
     watcher.subscribe("elsewhere.>");
-    // The server has learned of the subscriptions when it answers what was asked after them.
+    // The answer shows that the server has processed the subscriptions.
     end(&mut watcher);
 
     let desire = json!({"body": web(1)}).to_string();
@@ -151,19 +152,19 @@ fn a_forged_reply_subject_is_not_answered() {
         for reply in forged {
             forger.publish(subject, reply, body.as_bytes());
         }
-        // No reply subject at all: nobody could be told what came of it.
+        // Without a reply subject, the result could not be reported.
         forger.publish(subject, "", body.as_bytes());
     }
-    // An inbox, but of another role than the one that asks there.
+    // An inbox of another role than that of the sender.
     forger.publish("muster.cell.c1.bbs.report", "muster.inbox.rep.c2.x", b"{\"reports\":[]}");
     forger.publish("muster.auctioneer.bbs.lead", "muster.inbox.rep.c1.x", b"{\"id\":\"forger\",\"term\":99}");
     forger.publish("muster.cell.c1.rep.evacuate", "muster.inbox.client.shop.me.x", b"{\"term\":99}");
     forger.publish("muster.client.shop.me.lrp.desire", "muster.inbox.bbs.x", desire.as_bytes());
-    watcher.silence();
+    watcher.expect_silence();
 
     assert_eq!(end(&mut forger), before, "nothing is stored");
     cluster.muster().exits(3, "lrp show web");
     assert_eq!(cluster.muster().json("cell show c1")["state"], "PRESENT");
-    let answer = forger.ask_json("muster.client.shop.me.lrp.desire", &json!({"body": web(1)}));
+    let answer = forger.request_json("muster.client.shop.me.lrp.desire", &json!({"body": web(1)}));
     assert!(answer["ok"]["position"].is_u64(), "{answer}");
 }

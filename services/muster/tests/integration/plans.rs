@@ -1,19 +1,19 @@
-//! Plans, and carrying out only what was planned.
+//! Plans, and commands that apply only planned changes.
 
 use serde_json::{Value, json};
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::place::so;
-use crate::support::{Muster, Place, eventually};
+use crate::support::{Muster, TestDir, eventually};
 
-/// How many entries the log has about the processes.
+/// Returns the number of entries about both processes.
 fn entries(muster: &Muster) -> usize {
     let about = |name| muster.json(&format!("events list --about lrp:{name}")).as_array().unwrap().len();
     about("web") + about("api")
 }
 
-/// The position that a plan names, which says so to people, too.
-fn planned(muster: &Muster, exit: i32, what: &str, file: &str) -> u64 {
+/// Makes a plan and checks that its text names its position. Returns the position.
+fn plan_position(muster: &Muster, exit: i32, what: &str, file: &str) -> u64 {
     let verb = if what == "lrp" { "apply" } else { "run" };
     let plan = muster.exits(exit, &format!("{what} plan {file} -o json")).json();
     let position = plan["position"].as_u64().unwrap();
@@ -22,8 +22,8 @@ fn planned(muster: &Muster, exit: i32, what: &str, file: &str) -> u64 {
     position
 }
 
-/// The file of a task that takes so much memory.
-fn task(place: &Place, guid: &str, memory_mb: u64, more: &str) -> String {
+/// Writes the file of a task with this memory size and returns its path.
+fn task(place: &TestDir, guid: &str, memory_mb: u64, more: &str) -> String {
     let text = format!(
         "task_guid = \"{guid}\"\ndomain = \"shop\"\nmemory_mb = {memory_mb}\nresult_file = \"\"\n\
          action.run = {{ path = \"true\" }}\n{more}\n"
@@ -32,79 +32,79 @@ fn task(place: &Place, guid: &str, memory_mb: u64, more: &str) -> String {
 }
 
 #[test]
-fn only_what_was_planned_is_applied() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn apply_with_stale_plan_position_is_refused() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let both =
         place.file("both.toml", format!("[[lrp]]\n{}[[lrp]]\n{}", sleeper("web", 1), sleeper("api", 1)));
     let both = both.display().to_string();
-    let new = planned(muster, 13, "lrp", &both);
+    let new = plan_position(muster, 13, "lrp", &both);
     let before = entries(muster);
     muster
         .exits(1, &format!("lrp apply {both} --if-position {}", new + 1_000))
-        .tells(&["is behind the end of the log", "--if-position takes the position that a plan names"]);
+        .tells(&["is beyond the end of the log", "--if-position expects the position that the plan printed"]);
     assert_eq!(entries(muster), before, "nothing was changed");
     muster.ok(&format!("lrp apply {both} --if-position {new}"));
 
-    // Somebody else changes one of them after the plan: neither is touched.
+    // One process changes after the plan, so the command changes neither.
     let larger = place.file("larger.toml", std::fs::read_to_string(&both).unwrap().replace("= 8", "= 9"));
     let larger = larger.display().to_string();
-    let plan = planned(muster, 13, "lrp", &larger);
+    let plan = plan_position(muster, 13, "lrp", &larger);
     muster.ok("lrp scale api=2");
     let before = entries(muster);
     let refused = muster.exits(4, &format!("lrp apply {larger} --if-position {plan} -o json")).refusal();
     assert_eq!(refused["code"], "ResourceConflict", "{refused}");
     let message = refused["message"].as_str().unwrap();
-    assert!(message.contains("process api has changed at position "), "{message}");
+    assert!(message.contains("process api changed at position "), "{message}");
     assert!(
-        message.ends_with(&format!(", after position {plan}: nothing was changed, plan again")),
+        message.ends_with(&format!(", after the planned position {plan}; nothing was changed: plan again")),
         "{message}"
     );
     assert!(!message.contains("process web"), "{message}");
     assert_eq!(entries(muster), before);
 
-    // The one that somebody planned anew, and asks for twice: it happens once.
+    // A request after a new plan is repeated: it is carried out once.
     let web = place.file("web.toml", sleeper("web", 1).replace("= 8", "= 9")).display().to_string();
-    let plan = planned(muster, 13, "lrp", &web);
+    let plan = plan_position(muster, 13, "lrp", &web);
     let line = format!("lrp apply {web} --if-position {plan} --request-id mine");
     muster.ok(&line).tells(&["process web updated to "]);
     let before = entries(muster);
-    muster.ok(&line).tells(&["process web is so already"]);
-    assert_eq!(entries(muster), before, "it was answered by what it did");
+    muster.ok(&line).tells(&["process web unchanged"]);
+    assert_eq!(entries(muster), before, "a repeated request changes nothing");
     muster.exits(4, &format!("lrp apply {web} --if-position {plan}"));
 
-    // What is gone has changed: that nobody looks at beforehand.
+    // A process that was removed after the plan has changed as well, which only the BBS detects.
     let same = muster.ok(&format!("lrp plan {web} -o json")).json();
     let plan = same["position"].as_u64().unwrap();
     muster.ok("lrp remove web");
     muster
         .exits(4, &format!("lrp apply {web} --if-position {plan}"))
-        .tells(&["process web has changed since position", "the last decision about it stands at"]);
+        .tells(&["process web has changed since position", "its last decision is at position"]);
     dev.end(&place);
 }
 
 #[test]
-fn a_plan_of_tasks_names_cells_and_what_is_missing() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn task_plan_names_cells_and_missing_resources() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let small = task(&place, "small", 8, "");
     let plan = muster.exits(13, &format!("task plan {small} -o json")).json();
     assert_eq!((&plan["changes"], &plan["fits"]), (&json!(true), &json!(true)), "{plan}");
     let cell = plan["tasks"][0]["fate"]["runs"]["cell_id"].as_str().unwrap();
-    let position = planned(muster, 13, "task", &small);
+    let position = plan_position(muster, 13, "task", &small);
 
     let large = task(&place, "large", 100_000_000, "");
     let large_plan = muster.exits(6, &format!("task plan {large} -o json")).json();
     let fails = &large_plan["tasks"][0]["fate"]["fails"];
     assert_eq!(fails["cells"]["c2"], json!(["memory"]), "{large_plan}");
-    planned(muster, 6, "task", &large);
+    plan_position(muster, 6, "task", &large);
     let waits = task(&place, "waits", 100_000_000, "placement = { queue = { deadline_ms = 300000 } }");
     let said = muster.exits(6, &format!("task plan {waits}"));
     said.tells(&[
         "wait ",
-        "for room, 5m at most: insufficient resources: memory (c1: memory; c2: memory; c3: memory)",
+        "for room, at most 5m: insufficient resources: memory (c1: memory; c2: memory; c3: memory)",
     ]);
     assert_eq!(muster.json("task list"), json!([]), "a plan changes nothing");
 
@@ -114,20 +114,20 @@ fn a_plan_of_tasks_names_cells_and_what_is_missing() {
         so(row["state"] == "COMPLETED", || format!("{row}"))?;
         Ok::<Value, String>(row)
     });
-    assert_eq!(ended["cell_id"], *cell, "it ran where the plan said");
+    assert_eq!(ended["cell_id"], *cell, "it ran on the planned cell");
     muster
         .exits(4, &format!("task plan {small}"))
-        .tells(&["can't plan task small: task small exists already", "muster task resolve small"]);
-    muster.exits(4, &format!("task plan {small} --domain other")).tells(&["task small exists already"]);
+        .tells(&["can't plan task small: task small already exists", "muster task resolve small"]);
+    muster.exits(4, &format!("task plan {small} --domain other")).tells(&["task small already exists"]);
     muster
         .exits(4, &format!("task run {small} --if-position {position}"))
-        .tells(&["task small has changed at position"]);
+        .tells(&["task small changed at position"]);
     muster.ok("task resolve small");
     muster
         .exits(4, &format!("task run {small} --if-position {position}"))
         .tells(&["can't run task small: task small has changed since position"]);
     muster.exits(6, &format!("task run {large} --wait")).tells(&["insufficient resources: memory"]);
     let web = place.file("web.toml", sleeper("web", 1)).display().to_string();
-    muster.exits(1, &format!("task plan {web}")).tells(&["holds no task"]);
+    muster.exits(1, &format!("task plan {web}")).tells(&["contains no task"]);
     dev.end(&place);
 }

@@ -1,11 +1,11 @@
-//! The log as a file and back, replayed, and every way to change it that must be found.
+//! Export, import and replay of the log, and detection of every kind of change to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use audit::Message;
-use audit::export::{Reader, Taken, Writer};
+use audit::export::{ParsedLine, Reader, Writer};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
 use schemas::entry::{Actor, Event};
@@ -13,32 +13,32 @@ use schemas::names::{ClientName, ServiceId};
 use schemas::{Entry, actual, cluster};
 use serde_json::{Value, json};
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
 use crate::support::place::so;
-use crate::support::plain::Plain;
-use crate::support::{Cluster, Muster, Place, Service, eventually};
+use crate::support::plain::PlainClient;
+use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 fn export(muster: &Muster, to: &Path) -> Vec<u8> {
     muster.ok(&format!("export {}", to.display()));
     fs::read(to).unwrap()
 }
 
-/// What an export holds.
-fn messages(export: &[u8]) -> (audit::export::Head, Vec<Message>) {
+/// Returns the header and the messages of an export.
+fn messages(export: &[u8]) -> (audit::export::Header, Vec<Message>) {
     let (mut reader, mut head, mut messages) = (Reader::default(), None, vec![]);
     for line in export.split_inclusive(|byte| *byte == b'\n') {
         match reader.take(line).unwrap() {
-            Taken::Head(first) => head = Some(first),
-            Taken::Message(message) => messages.push(message),
-            Taken::Manifest(_) => {}
+            ParsedLine::Header(first) => head = Some(first),
+            ParsedLine::Message(message) => messages.push(message),
+            ParsedLine::Manifest(_) => {}
         }
     }
     (head.unwrap(), messages)
 }
 
-/// An export of these messages, in this order, as if nobody had touched it.
-fn forged(head: &audit::export::Head, messages: &[Message]) -> Vec<u8> {
+/// Returns an intact export of these messages, in this order.
+fn export_of(head: &audit::export::Header, messages: &[Message]) -> Vec<u8> {
     let (mut writer, mut text) = Writer::begin(&head.program, head.cluster, head.from);
     for (position, message) in (1..).zip(messages) {
         let message = Message { position: schemas::Position(position), ..message.clone() };
@@ -49,13 +49,13 @@ fn forged(head: &audit::export::Head, messages: &[Message]) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_is_exported_and_imported_byte_for_byte() {
+fn log_is_exported_and_imported_byte_for_byte() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let (muster, place) = (cluster.muster(), Place::new());
+    let (muster, place) = (cluster.muster(), TestDir::new());
     let file = cluster.place.file("web.toml", sleeper("web", 2));
     muster.ok(&format!("lrp desire {}", file.display()));
     muster.runs("web", 2);
-    // What is no entry is part of the log, too.
+    // Messages that are not entries are part of the log as well.
     let mut plain = cluster.plain("foreign");
     for (subject, bytes) in
         [("muster.event.strange.subject", &b"garbage"[..]), ("muster.event.cell.c1", &[0, 159])]
@@ -76,30 +76,35 @@ fn a_log_is_exported_and_imported_byte_for_byte() {
     let data = place.path().join("data");
     let local = Muster::local(&data);
     let import = format!("import {}", path.display());
-    local.ok(&import).tells(&["compared with the file"]);
-    assert_eq!(export(&local, &place.path().join("again.jsonl")), log, "out of SQLite");
+    local.ok(&import).tells(&["verified against the file"]);
+    assert_eq!(export(&local, &place.path().join("again.jsonl")), log, "exported from SQLite");
     let other = Server::start(&place);
     let nats = Muster::nats(&other.url());
     nats.ok(&import);
-    assert_eq!(export(&nats, &place.path().join("nats.jsonl")), log, "out of another stream");
+    assert_eq!(export(&nats, &place.path().join("nats.jsonl")), log, "exported from another stream");
 
-    // Nothing is written where something is.
+    // Without `--continue`, nothing is imported into a log that is not empty.
     for full in [&local, &nats] {
         full.exits(4, &import).tells(&["is not empty", "--continue"]);
         full.ok(&format!("{import} --continue"));
     }
     let (head, all) = messages(&log);
-    let half = place.file("half.jsonl", forged(&head, &all[..all.len() / 2]));
+    let half = place.file("half.jsonl", export_of(&head, &all[..all.len() / 2]));
     let begun = place.path().join("begun");
     Muster::local(&begun).ok(&format!("import {}", half.display()));
     Muster::local(&begun).ok(&format!("{import} --continue"));
-    assert_eq!(export(&Muster::local(&begun), &place.path().join("begun.jsonl")), log, "carried on");
-    it_is_refused_what_is_not_whole(&place, &log, &all);
-    it_is_replayed(&place, &path, &shown);
+    assert_eq!(
+        export(&Muster::local(&begun), &place.path().join("begun.jsonl")),
+        log,
+        "after a continued import"
+    );
+    assert_unusable_exports_are_refused(&place, &log, &all);
+    assert_replay_is_read_only(&place, &path, &shown);
 }
 
-/// Nothing is written of a file that can't be used.
-fn it_is_refused_what_is_not_whole(place: &Place, log: &[u8], all: &[Message]) {
+/// Checks that nothing is imported from an unusable file, that invalid ranges are refused, and that
+/// CloudEvents have the manifest of an export.
+fn assert_unusable_exports_are_refused(place: &TestDir, log: &[u8], all: &[Message]) {
     let data = place.path().join("nothing");
     let local = Muster::local(&data);
     let text = String::from_utf8(log.to_vec()).unwrap();
@@ -109,34 +114,30 @@ fn it_is_refused_what_is_not_whole(place: &Place, log: &[u8], all: &[Message]) {
         .map(|line| format!("{line}\n"))
         .collect();
     let cases = [
-        ("truncated", log[..log.len() / 2].to_vec(), "it is truncated"),
-        (
-            "altered",
-            text.replace("garbage", "garbagE").into_bytes(),
-            "it was altered: its manifest says sha256",
-        ),
-        ("dropped", dropped.into_bytes(), "position 5 stands where position 4 has to"),
-        ("foreign", b"{\"a\":1}\n".to_vec(), "it is no export of muster"),
-        ("empty", vec![], "it is no export of muster"),
+        ("truncated", log[..log.len() / 2].to_vec(), "truncated: no manifest"),
+        ("altered", text.replace("garbage", "garbagE").into_bytes(), "altered: the manifest has sha256"),
+        ("dropped", dropped.into_bytes(), "found position 5, expected position 4"),
+        ("foreign", b"{\"a\":1}\n".to_vec(), "not a Muster export"),
+        ("empty", vec![], "not a Muster export"),
     ];
     for (name, content, told) in cases {
         let file = place.file(name, content);
         local.exits(1, &format!("import {}", file.display())).tells(&[told]);
     }
     local.exits(3, "import nowhere.jsonl").tells(&["does not exist"]);
-    assert!(!data.exists(), "nothing was made");
+    assert!(!data.exists(), "no data folder was created");
     let source = Muster::local(&place.path().join("data"));
     let part = place.path().join("part.jsonl");
     source.ok(&format!("export {} --from 3 --to 5", part.display()));
     assert_eq!(messages(&fs::read(&part).unwrap()).1, all[2..5]);
-    local.exits(2, &format!("import {}", part.display())).tells(&["begins at position 3"]);
+    local.exits(2, &format!("import {}", part.display())).tells(&["starts at position 3"]);
     let end = all.len();
     for (range, told) in [
-        (format!("--to {}", end + 1), format!("it goes from position 1 to position {end}")),
-        ("--from 0".into(), "position 0 is not in the log".into()),
-        ("--from 5 --to 3".into(), "there is nothing".into()),
-        ("--to 2001-01-01T00:00:00Z".into(), "is before the log".into()),
-        ("--from 2501-01-01T00:00:00Z".into(), "is still to come".into()),
+        (format!("--to {}", end + 1), format!("expected 1 to {end}")),
+        ("--from 0".into(), "invalid position 0: expected 1 to".into()),
+        ("--from 5 --to 3".into(), "empty range".into()),
+        ("--to 2001-01-01T00:00:00Z".into(), "the first entry is later".into()),
+        ("--from 2501-01-01T00:00:00Z".into(), "is in the future".into()),
     ] {
         let none = place.path().join("none.jsonl");
         source.exits(2, &format!("export {} {range}", none.display())).tells(&[&told]);
@@ -151,15 +152,15 @@ fn it_is_refused_what_is_not_whole(place: &Place, log: &[u8], all: &[Message]) {
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     let file = place.path().join("events.jsonl");
     let told = source.json(&format!("export {} --format cloudevents", file.display()));
-    assert_eq!(told, last["manifest"], "as of an export of the same range");
-    it_has_columns(place, &source, &text);
+    assert_eq!(told, last["manifest"], "same manifest as an export of the same range");
+    assert_parquet_matches(place, &source, &text);
 }
 
-/// The same events stand in columns, with what the log says of itself.
-fn it_has_columns(place: &Place, source: &Muster, log: &str) {
+/// Checks that the Parquet format contains the same events and the manifest.
+fn assert_parquet_matches(place: &TestDir, source: &Muster, log: &str) {
     let file = place.path().join("events.parquet");
     let told = source.ok(&format!("export {} --format parquet", file.display()));
-    told.tells(&["as columns", "; 2 messages of no entry"]);
+    told.tells(&["as columns", "; 2 messages without an entry"]);
     let reader = SerializedFileReader::new(fs::File::open(&file).unwrap()).unwrap();
     let kept = reader.metadata().file_metadata().key_value_metadata().unwrap();
     let manifest = kept.iter().find(|pair| pair.key == "muster.manifest").unwrap();
@@ -176,35 +177,35 @@ fn it_has_columns(place: &Place, source: &Muster, log: &str) {
         assert_eq!(event["type"], format!("muster.{}", row.get_string(3).unwrap()));
         assert_eq!(event["actor"], row.get_string(7).unwrap().as_str());
         let cause = row.get_column_iter().nth(10).map(|(_, field)| field.to_string().replace('"', ""));
-        assert_eq!(event["cause"].as_str().unwrap_or("null"), cause.unwrap(), "a cause or none");
+        assert_eq!(event["cause"].as_str().unwrap_or("null"), cause.unwrap(), "the cause, or null");
         let body: Value = serde_json::from_str(row.get_string(14).unwrap()).unwrap();
         assert_eq!(event["data"], body);
     }
 }
 
-/// A log is shown on another machine, and nothing goes on.
-fn it_is_replayed(place: &Place, export: &Path, shown: &Value) {
+/// Checks that an export can be inspected on another machine, where nothing is decided.
+fn assert_replay_is_read_only(place: &TestDir, export: &Path, shown: &Value) {
     let data = place.path().join("replay");
     let path = export.display().to_string();
     let args = ["dev", "--from-export", &path, "--paused", "--data", data.to_str().unwrap()];
     let mut service = Service::start("replay", &place.path().join("replay.log"), &args, &[]);
-    service.says("only questions are answered");
+    service.says("read-only: queries are answered");
     let muster = Muster::local(&data);
     assert_eq!(muster.json("lrp list"), *shown);
     muster.ok("why web/0").tells(&["web/0"]);
     muster.ok("history lrp web").tells(&["tester"]);
-    eventually("the tables are there", || {
+    eventually("the tables are filled", || {
         let said = muster.run(&["sql", "SELECT count(*) AS n FROM desired_lrps", "-o", "json"]);
         so(said.code == 0 && said.json()[0]["n"] == 1, || format!("{said:?}"))
     });
-    muster.exits(4, "lrp scale web=3").tells(&["nothing is decided here"]);
+    muster.exits(4, "lrp scale web=3").tells(&["read-only: this BBS serves queries"]);
     assert_eq!(service.interrupt().code(), Some(0));
     let paused = Muster::local(&place.path().join("unpaused"));
     paused.exits(2, &format!("dev --from-export {path}")).tells(&["--paused"]);
 }
 
-/// Changes a copy of a data folder by SQL.
-fn changed(place: &Place, data: &Path, name: &str, sql: &str) -> Muster {
+/// Copies a data folder and changes its journal by SQL.
+fn changed(place: &TestDir, data: &Path, name: &str, sql: &str) -> Muster {
     let copy = place.path().join(name);
     fs::create_dir(&copy).unwrap();
     for name in ["journal.db", "journal.db-wal"].into_iter().filter(|name| data.join(name).exists()) {
@@ -212,12 +213,12 @@ fn changed(place: &Place, data: &Path, name: &str, sql: &str) -> Muster {
     }
     let script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.commit(); c.close()";
     let done = Command::new("python3").args(["-c", script]).arg(copy.join("journal.db")).arg(sql).output();
-    let done = done.unwrap_or_else(|error| panic!("python3 doesn't run ({error}): this test needs Python 3"));
+    let done = done.unwrap_or_else(|error| panic!("can't run python3: {error}; install Python 3"));
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     Muster::local(&copy)
 }
 
-/// What verifying finds, as `kind place`.
+/// Returns the findings of a verification, each as its kind and position.
 fn found(muster: &Muster, line: &str) -> Vec<String> {
     let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
     let said = muster.run(&args);
@@ -231,21 +232,21 @@ fn found(muster: &Muster, line: &str) -> Vec<String> {
     rows.iter().map(|row| format!("{} {}", row["kind"].as_str().unwrap(), place(row))).collect()
 }
 
-/// A local cluster's data folder with two checkpoints, and an export of its log.
-struct Proven {
-    place: Place,
+/// Data folder of a local cluster with two checkpoints, and an export of its log.
+struct SignedLog {
+    place: TestDir,
     data: PathBuf,
     checkpoints: String,
     export: String,
     public: String,
-    /// Where the first checkpoint stands, and the log ends.
+    /// Position of the first checkpoint, and end of the log.
     first: u64,
     end: u64,
 }
 
-fn proven() -> Proven {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn signed_log() -> SignedLog {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let file = place.file("web.toml", sleeper("web", 2));
     dev.muster.ok(&format!("lrp desire {}", file.display()));
     dev.muster.runs("web", 2);
@@ -263,12 +264,12 @@ fn proven() -> Proven {
     assert!(first < end);
     muster.ok(&format!("export {export}"));
     let public = made["public_key"].as_str().unwrap().to_owned();
-    Proven { place, data, checkpoints, export, public, first, end }
+    SignedLog { place, data, checkpoints, export, public, first, end }
 }
 
 #[test]
-fn every_change_of_a_store_is_found_and_named() {
-    let Proven { place, data, checkpoints, export, public, first, end } = proven();
+fn every_change_of_a_journal_is_found_and_named() {
+    let SignedLog { place, data, checkpoints, export, public, first, end } = signed_log();
     let muster = Muster::local(&data);
     let against = format!("audit verify --against {checkpoints}");
     let both = format!("{against} --against {export}");
@@ -310,7 +311,7 @@ fn every_change_of_a_store_is_found_and_named() {
         let by_export = found(&copy, &format!("audit verify --against {export}"));
         assert!(by_export.contains(&exact), "{name}: {by_export:?}");
     }
-    nothing_is_taken_out_of_a_log_with_a_gap(&place, at);
+    assert_log_with_gap_is_not_exported(&place, at);
     let damaged = format!(
         "UPDATE entry SET id = x'010203' WHERE position = {at}; UPDATE entry SET subject = CAST(x'ff' AS TEXT) WHERE position = {first}"
     );
@@ -318,7 +319,7 @@ fn every_change_of_a_store_is_found_and_named() {
     for exact in [format!("altered {at}"), format!("no_entry {first}")] {
         assert!(told.contains(&exact), "{told:?}");
     }
-    it_is_told_what_a_stream_lost(&place, &export, &against, (first, end));
+    assert_deleted_messages_are_found(&place, &export, &against, (first, end));
     let cut = changed(&place, &data, "cut", &format!("DELETE FROM entry WHERE position > {first}"));
     assert_eq!(
         found(&cut, &against),
@@ -334,13 +335,13 @@ fn every_change_of_a_store_is_found_and_named() {
     .tells(&["entries are lost"]);
 }
 
-/// No export is made where something is missing, and no bundle, and nothing is left of either.
-fn nothing_is_taken_out_of_a_log_with_a_gap(place: &Place, at: u64) {
+/// Checks that a log with a gap can't be exported or bundled, and that no partial output is left.
+fn assert_log_with_gap_is_not_exported(place: &TestDir, at: u64) {
     let gap = Muster::local(&place.path().join("gap"));
     for format in ["jsonl", "cloudevents", "parquet"] {
         let file = place.path().join("gap.out");
         let line = format!("export {} --format {format}", file.display());
-        gap.exits(1, &line).tells(&[&format!("nothing stands at position {at}")]);
+        gap.exits(1, &line).tells(&[&format!("position {at} is missing")]);
         assert!(!file.exists());
     }
     gap.exits(1, &format!("bundle --around -0s {}", place.path().join("broken").display()));
@@ -349,22 +350,22 @@ fn nothing_is_taken_out_of_a_log_with_a_gap(place: &Place, at: u64) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A stream from which messages were deleted is looked at, and what is left can be taken out.
-fn it_is_told_what_a_stream_lost(place: &Place, export: &str, against: &str, (first, end): (u64, u64)) {
+/// Checks that deleted messages of a stream are found and that the remaining messages can be exported.
+fn assert_deleted_messages_are_found(place: &TestDir, export: &str, against: &str, (first, end): (u64, u64)) {
     let server = Server::start(place);
     let nats = Muster::nats(&server.url());
     nats.ok(&format!("import {export}"));
-    let mut plain = Plain::connect(&server.url(), "spoiler");
-    let mut config = plain.ask_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))["config"].clone();
-    plain.ask_json("$JS.API.STREAM.DELETE.MUSTER", &json!({}));
+    let mut plain = PlainClient::connect(&server.url(), "spoiler");
+    let mut config = plain.request_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))["config"].clone();
+    plain.request_json("$JS.API.STREAM.DELETE.MUSTER", &json!({}));
     config["deny_delete"] = json!(false);
-    plain.ask_json("$JS.API.STREAM.CREATE.MUSTER", &config);
+    plain.request_json("$JS.API.STREAM.CREATE.MUSTER", &config);
     let (_, all) = messages(&fs::read(export).unwrap());
     for message in &all {
         plain.ask(&message.subject, &message.bytes);
     }
     let mut delete = |position: u64| {
-        let done = plain.ask_json("$JS.API.STREAM.MSG.DELETE.MUSTER", &json!({"seq": position}));
+        let done = plain.request_json("$JS.API.STREAM.MSG.DELETE.MUSTER", &json!({"seq": position}));
         assert_eq!(done["success"], true, "{done}");
     };
     let at = first - 1;
@@ -376,7 +377,7 @@ fn it_is_told_what_a_stream_lost(place: &Place, export: &str, against: &str, (fi
     assert_eq!(messages(&fs::read(rest).unwrap()).1.len() as u64, end - at);
     let (key, new) = (place.path().join("audit.key"), place.path().join("never.jsonl"));
     nats.exits(9, &format!("audit checkpoint {} --key {}", new.display(), key.display()))
-        .tells(&[&format!("nothing stands at position {at}")]);
+        .tells(&[&format!("no entry at position {at}")]);
     assert!(!new.exists());
     delete(end);
     let told = found(&nats, against);
@@ -384,8 +385,8 @@ fn it_is_told_what_a_stream_lost(place: &Place, export: &str, against: &str, (fi
 }
 
 #[test]
-fn who_vouches_for_what_is_looked_at() {
-    let Proven { place, data, checkpoints, export, first, .. } = proven();
+fn keys_signatures_and_illegal_decisions_are_verified() {
+    let SignedLog { place, data, checkpoints, export, first, .. } = signed_log();
     let muster = Muster::local(&data);
     let other = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
     let against = format!("audit verify --against {checkpoints}");
@@ -399,37 +400,38 @@ fn who_vouches_for_what_is_looked_at() {
     assert_eq!(found(&muster, &format!("audit verify --against {}", empty.display())), ["checkpoint 0"]);
     let wrong = place.file("wrong.jsonl", "{\"a\":1}\n".repeat(10));
     let said = muster.exits(2, &format!("audit verify --against {}", wrong.display()));
-    said.tells(&["is no export, and no file of checkpoints"]);
-    // Nobody goes on from what another key signed, and nothing is left of a line that could not be written.
+    said.tells(&["is neither a checkpoint file nor an export"]);
+    // A file that is signed with another key is not continued. A line that could not be written leaves
+    // nothing behind.
     let (key, other) = (place.path().join("audit.key"), place.path().join("other.key"));
     muster.ok(&format!("audit keygen {}", other.display()));
     let sign = |key: &Path| format!("audit checkpoint {checkpoints} --key {}", key.display());
     muster.exits(4, &sign(&other)).tells(&["is signed by key", "--key"]);
     assert_eq!(fs::read_to_string(&checkpoints).unwrap(), text);
-    without_room(&place, &data, &text, &key);
-    // Another cluster's checkpoints, and another cluster's log.
-    let elsewhere = Place::new();
-    Dev::start(&elsewhere, &[]).end(&elsewhere);
+    assert_failed_checkpoint_changes_nothing(&place, &data, &text, &key);
+    // Checkpoints and log of different clusters.
+    let elsewhere = TestDir::new();
+    LocalCluster::start(&elsewhere, &[]).end(&elsewhere);
     let strange = Muster::local(&elsewhere.path().join("data"));
     assert!(found(&strange, &against)[0].starts_with("cluster "));
     let import = format!("import {export} --continue");
-    strange.exits(4, &import).tells(&["is not empty", "is not that of"]);
+    strange.exits(4, &import).tells(&["is not empty", "differs from"]);
     muster.exits(1, &format!("audit checkpoint {} --key {export}", place.path().join("new.jsonl").display()));
-    // A decision that nobody would have made, in a log that is whole otherwise.
+    // A decision that no service makes, in an otherwise intact log.
     let (head, all) = messages(&fs::read(&export).unwrap());
-    let illegal = claims_again(all);
-    let file = place.file("illegal.jsonl", forged(&head, &illegal));
+    let illegal = with_illegal_claim(all);
+    let file = place.file("illegal.jsonl", export_of(&head, &illegal));
     let told = found(&muster, &format!("audit verify --export {}", file.display()));
     let at = illegal.len();
     assert!(told.contains(&format!("illegal {at}")), "{told:?}");
-    what_was_set_aside_is_no_alarm(&place, &muster, &head, &messages(&fs::read(&export).unwrap()).1);
+    assert_quarantined_entry_is_no_finding(&place, &muster, &head, &messages(&fs::read(&export).unwrap()).1);
     let truncated = place.file("truncated.jsonl", &fs::read(&export).unwrap()[..2_000]);
     let told = found(&muster, &format!("audit verify --export {}", truncated.display()));
     assert!(told.iter().any(|one| one.starts_with("missing ")), "{told:?}");
 }
 
-/// A checkpoint that the disk has no room for leaves the file as it was.
-fn without_room(place: &Place, data: &Path, checkpoints: &str, key: &Path) {
+/// Checks that a checkpoint leaves its file unchanged if there is no space for it.
+fn assert_failed_checkpoint_changes_nothing(place: &TestDir, data: &Path, checkpoints: &str, key: &Path) {
     let most = 1024 * 1024;
     let blank = "\n".repeat(most - checkpoints.len() - 100);
     let file = place.file("full.jsonl", blank + checkpoints);
@@ -444,27 +446,30 @@ fn without_room(place: &Place, data: &Path, checkpoints: &str, key: &Path) {
     let said = within.arg("--data").arg(data).output().unwrap();
     let told = String::from_utf8_lossy(&said.stderr);
     assert!(said.status.code() == Some(1) && told.contains("can't write"), "{said:?}");
-    assert!(fs::read(&file).unwrap() == before, "it is as it was");
+    assert!(fs::read(&file).unwrap() == before, "the file is unchanged");
     Muster::local(data).ok(&line);
 }
 
-/// What a later program wrote was set aside, and went on: that is told, and no alarm. So is that this program can read it.
-fn what_was_set_aside_is_no_alarm(
-    place: &Place,
+/// Checks that a quarantined entry of a later program is reported without an alarm. If this program can read
+/// the entry, that is reported as well.
+fn assert_quarantined_entry_is_no_finding(
+    place: &TestDir,
     muster: &Muster,
-    head: &audit::export::Head,
+    head: &audit::export::Header,
     all: &[Message],
 ) {
     let aside = all.len() as u64 + 1;
     let reason = "a trial".into();
-    let record = cluster::Event::PositionSetAside { position: schemas::Position(aside), reason };
+    let record = cluster::Event::EntryQuarantined { position: schemas::Position(aside), reason };
     let ada = ClientName::new("ada").unwrap();
-    let record = next_of(all, "muster.event.cluster", Actor::Operator(ada), vec![Event::Cluster(record)]);
+    let record =
+        following_message(all, "muster.event.cluster", Actor::Operator(ada), vec![Event::Cluster(record)]);
     let about = all.iter().rfind(|one| one.subject.starts_with("muster.event.lrp.")).unwrap();
-    let newer = next_of(all, &about.subject, Actor::Bbs(ServiceId::new("b").unwrap()), vec![]);
+    let newer = following_message(all, &about.subject, Actor::Bbs(ServiceId::new("b").unwrap()), vec![]);
     let mut then = all.to_vec();
     then.push(newer.clone());
-    let mut later = next_of(&then, &about.subject, Actor::Bbs(ServiceId::new("b").unwrap()), vec![]);
+    let mut later =
+        following_message(&then, &about.subject, Actor::Bbs(ServiceId::new("b").unwrap()), vec![]);
     let mut entry = Entry::decode(&later.bytes).unwrap();
     let cause = Entry::decode(&newer.bytes).unwrap().decisions[0].id;
     (entry.decisions[0].cause, entry.decisions[0].correlation) = (Some(cause), cause);
@@ -475,15 +480,15 @@ fn what_was_set_aside_is_no_alarm(
     let unreadable = Message { bytes: unreadable.into_bytes(), ..newer.clone() };
     for (name, stands, is_noted) in [("unreadable", unreadable, false), ("readable", newer, true)] {
         let log = [all, &[stands, record.clone(), later.clone()]].concat();
-        let file = place.file(&format!("{name}.jsonl"), forged(head, &log));
+        let file = place.file(&format!("{name}.jsonl"), export_of(head, &log));
         let said = muster.ok(&format!("audit verify --export {}", file.display()));
-        let said = said.tells(&[&format!("1 position set aside by operators ({aside})"), "was legal"]);
-        assert_eq!(said.err.contains("this program can read"), is_noted, "{said:?}");
+        let said = said.tells(&[&format!("1 position quarantined by operators ({aside})"), "was legal"]);
+        assert_eq!(said.err.contains("this version can read"), is_noted, "{said:?}");
     }
 }
 
-/// A decision behind the last one on a subject, about the same.
-fn next_of(all: &[Message], subject: &str, actor: Actor, events: Vec<Event>) -> Message {
+/// Returns a message with a decision that follows the last one on a subject, about the same aggregate.
+fn following_message(all: &[Message], subject: &str, actor: Actor, events: Vec<Event>) -> Message {
     let on = all.iter().filter(|one| one.subject == subject);
     let last = on.filter_map(|one| Entry::decode(&one.bytes).ok()).next_back().unwrap();
     let before = last.decisions.last().unwrap().clone();
@@ -505,8 +510,8 @@ fn next_of(all: &[Message], subject: &str, actor: Actor, events: Vec<Event>) -> 
     Message { position: schemas::Position(0), subject: subject.into(), id: Some(id), bytes }
 }
 
-/// The log, and behind it a claim by another container of an instance that runs already, or is gone.
-fn claims_again(mut all: Vec<Message>) -> Vec<Message> {
+/// Appends a claim, by another container, of an instance that already runs or is gone.
+fn with_illegal_claim(mut all: Vec<Message>) -> Vec<Message> {
     let claim = |message: &Message| {
         let entry = Entry::decode(&message.bytes).ok()?;
         let claims = String::from_utf8_lossy(&message.bytes).contains("claimed.v1");
@@ -532,16 +537,16 @@ fn claims_again(mut all: Vec<Message>) -> Vec<Message> {
 }
 
 #[test]
-fn an_incident_is_packed_and_replayed() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn incident_bundle_is_replayed() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let file = place.file("web.toml", sleeper("web", 1));
     let position = dev.muster.json(&format!("lrp desire {}", file.display()));
     dev.muster.runs("web", 1);
     let folder = place.path().join("incident");
     dev.muster.ok(&format!("bundle --around -0s {}", folder.display()));
-    dev.muster.exits(4, &format!("bundle --around -0s {}", folder.display())).tells(&["exists already"]);
-    // Nothing happens around now.
+    dev.muster.exits(4, &format!("bundle --around -0s {}", folder.display())).tells(&["already exists"]);
+    // The next bundle covers a time without events.
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     let quiet = place.path().join("quiet");
     dev.muster.ok(&format!("bundle --around -1s --minutes 0 {}", quiet.display()));
@@ -558,7 +563,7 @@ fn an_incident_is_packed_and_replayed() {
     let data = place.path().join("replay");
     let args = ["dev", "--from-export", log.to_str().unwrap(), "--paused", "--data", data.to_str().unwrap()];
     let mut service = Service::start("replay", &place.path().join("replay.log"), &args, &[]);
-    service.says("only questions are answered");
+    service.says("read-only: queries are answered");
     assert_eq!(Muster::local(&data).instances("web").unwrap().len(), 1);
     service.interrupt();
 }

@@ -1,12 +1,12 @@
 //! `muster domain limit` and `muster domain show`: quotas of a domain on real processes.
 
-use crate::dev::{Dev, sleeper};
-use crate::support::Place;
+use crate::dev::{LocalCluster, sleeper};
+use crate::support::TestDir;
 
 #[test]
 fn domain_at_its_quota_may_shrink_and_not_grow() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let desire = |name: &str, instances| {
         let file = place.file(&format!("{name}.toml"), sleeper(name, instances));
@@ -26,7 +26,7 @@ fn domain_at_its_quota_may_shrink_and_not_grow() {
     ]);
     assert_eq!(muster.exits(4, "lrp update web --instances 3 -o json").refusal()["code"], "QuotaExceeded");
     muster.exits(126, "instance exec -n web/0 -- true").tells(&["quota exec_sessions of domain shop is 0"]);
-    // Lowered below the use: nothing stops, and the process may shrink.
+    // The quota is lowered below the usage: nothing stops, and the process may shrink.
     muster.ok("domain limit shop --instances 1");
     muster.runs("web", 2);
     muster.ok("domain show shop").tells(&["2 of 1", "1 of 10000", "set by an operator"]);

@@ -1,24 +1,24 @@
-//! The guide to restoring a log ("Back up and restore" in docs/operations.md), done on real processes.
+//! The guide to restoring a log (docs/guides/back-up-and-restore.md), executed on real processes.
 
 use std::time::Duration;
 
 use crate::dev::sleeper;
-use crate::status::row_of;
+use crate::status::service_row;
 use crate::support::place::{so, within};
 use crate::support::{Cluster, Service, eventually};
 
 const DECIDERS: [&str; 3] = ["bbs-1", "bbs-2", "auctioneer-1"];
-/// Maximum time until a rep is certain that the log is another one.
-const CERTAIN: Duration = Duration::from_secs(90);
+/// Maximum time until a rep is certain that the log was replaced.
+const CONFLICT_TIMEOUT: Duration = Duration::from_secs(90);
 
-struct Restored {
+struct RestoreTest {
     cluster: Cluster,
     export: String,
     tables: String,
 }
 
-impl Restored {
-    /// Starts a cluster, exports its log, and then adds two elections and the process `lost`.
+impl RestoreTest {
+    /// Starts a cluster and exports its log. Then adds two elections and the process `lost`.
     fn start() -> Self {
         let cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
         let export = cluster.place.path().join("log.jsonl").display().to_string();
@@ -26,18 +26,21 @@ impl Restored {
         let mut this = Self { cluster, export, tables };
         this.start_projector();
         this.desire("kept");
-        this.cluster.settles(&[("kept", 1)]);
+        this.cluster.wait_until_settled(&[("kept", 1)]);
         this.cluster.muster().ok(&format!("export {}", this.export));
         for _ in 0..2 {
             let leader = this.cluster.leader("bbs");
             this.cluster.kill9(&leader);
             this.cluster.muster().ok("domain refresh shop --timeout 60s");
             this.cluster.add(&leader);
-            // A BBS that had not read the log before it is lost would not notice that another one took its place.
-            eventually(&format!("{leader} follows the log"), || row_of(&this.cluster, &leader).map(drop));
+            // A BBS that has not read the log before it is lost would not detect that another log replaced
+            // it.
+            eventually(&format!("{leader} follows the log"), || {
+                service_row(&this.cluster, &leader).map(drop)
+            });
         }
         this.desire("lost");
-        this.cluster.settles(&[("kept", 1), ("lost", 1)]);
+        this.cluster.wait_until_settled(&[("kept", 1), ("lost", 1)]);
         this
     }
 
@@ -54,13 +57,13 @@ impl Restored {
         self.cluster.services.insert("projector".to_owned(), service);
     }
 
-    /// Imports the export, as the guide has it.
+    /// Imports the export, as the guide describes.
     fn import(&self) {
-        self.cluster.muster().ok(&format!("import {}", self.export)).tells(&["compared with the file"]);
+        self.cluster.muster().ok(&format!("import {}", self.export)).tells(&["verified against the file"]);
     }
 
-    /// Removes the tables, which are of the log that was lost, and makes them again.
-    fn make_tables_again(&mut self) {
+    /// Removes the tables, which belong to the lost log, and creates them again.
+    fn rebuild_tables(&mut self) {
         let file = self.cluster.place.path().join("tables.db");
         for ending in ["", "-wal", "-shm"] {
             std::fs::remove_file(format!("{}{ending}", file.display())).ok();
@@ -68,11 +71,12 @@ impl Restored {
         self.start_projector();
     }
 
-    /// The cluster has the state of the restored log, and takes new work.
-    fn is_right(&self) {
+    /// Checks that the cluster has the state of the restored log and accepts new work.
+    fn assert_restored(&self) {
         self.desire("new");
         let muster = self.cluster.muster();
-        // A container of which the restored log knows nothing runs on: missing data is no reason to end it.
+        // A container that the restored log does not contain keeps running, because missing data never stops
+        // a container.
         ["kept", "new"].iter().for_each(|guid| drop(muster.runs(guid, 1)));
         for _ in 0..6 {
             let rows = muster.json("lrp list");
@@ -89,45 +93,45 @@ impl Restored {
 
 #[test]
 fn log_is_restored_while_all_services_run() {
-    let mut restored = Restored::start();
+    let mut restored = RestoreTest::start();
     restored.cluster.lose_log();
     restored.import();
-    // Each notices, stops with the reason, and is started again by what supervises it.
+    // Each service detects the new log, logs the reason and exits. Its supervisor starts it again.
     for name in [&DECIDERS[..], &["projector"]].concat() {
         let mut service = restored.cluster.services.remove(name).unwrap();
         service.says("was created again");
         assert_eq!(service.wait().code(), Some(1), "{name}");
     }
     DECIDERS.iter().for_each(|name| restored.cluster.add(name));
-    restored.make_tables_again();
-    // The rep obeyed the leader of a later term than the restored log has.
+    restored.rebuild_tables();
+    // The rep has followed a leader of a later term than the restored log contains.
     let muster = restored.cluster.muster();
-    within(CERTAIN, "the rep reports the conflict", || {
-        let said = restored.cluster.services["rep-c1"].said();
-        so(said.contains("obeys no leader"), || said)
+    within(CONFLICT_TIMEOUT, "the rep reports the conflict", || {
+        let said = restored.cluster.services["rep-c1"].log();
+        so(said.contains("accepts no leader"), || said)
     });
-    eventually("the status shows it", || {
+    eventually("the status shows the conflict", || {
         let said = muster.run(&["status"]);
         so(said.out.contains("cell c1 is UNHEALTHY"), || format!("{said:?}"))
     });
     muster.ok("events list --about cell:c1").tells(&["muster cell accept-log c1"]);
-    muster.ok("cell accept-log c1").tells(&["goes on with the log"]);
+    muster.ok("cell accept-log c1").tells(&["continues with the log"]);
     restored.cluster.ready(1);
-    restored.is_right();
-    let said = restored.cluster.services["rep-c1"].said();
-    assert_eq!(said.matches("obeys no leader").count(), 1, "logged once: {said}");
+    restored.assert_restored();
+    let said = restored.cluster.services["rep-c1"].log();
+    assert_eq!(said.matches("accepts no leader").count(), 1, "logged once: {said}");
 }
 
 #[test]
 fn log_is_restored_while_all_services_are_stopped() {
-    let mut restored = Restored::start();
+    let mut restored = RestoreTest::start();
     for name in [&DECIDERS[..], &["projector", "rep-c1"]].concat() {
         restored.cluster.services.remove(name).unwrap().interrupt();
     }
     restored.cluster.lose_log();
     restored.import();
     [&DECIDERS[..], &["rep-c1"]].concat().iter().for_each(|name| restored.cluster.add(name));
-    restored.make_tables_again();
+    restored.rebuild_tables();
     restored.cluster.ready(1);
-    restored.is_right();
+    restored.assert_restored();
 }

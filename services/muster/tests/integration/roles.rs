@@ -1,15 +1,15 @@
-//! Each role as a user of its own, on a server with exactly what `muster auth` wrote: mutual TLS, nkeys, and the permissions of
-//! the table in `access`.
+//! Each role as a user of its own, on a server configured by `muster auth` alone: mutual TLS, nkeys, and the
+//! permissions of the table in `access`.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | this one | one cluster, on which all of it is tried |
-//! | `roles/table.rs` | what each role may and must not do, as the server says it |
-//! | `roles/work.rs` | what the roles are there for, done |
-//! | `roles/holes.rs` | what no permission prevents: forged reply subjects, consumers of somebody else, ids that are none |
-//! | `roles/sight.rs` | whose environment each may read |
-//! | `roles/changes.rs` | users that come and go while everybody else stays connected |
-//! | `roles/renewal.rs` | certificates that are renewed and keys that are rotated while services run |
+//! | this file | cluster on which all parts run |
+//! | `roles/table.rs` | permissions of each role, as the server enforces them |
+//! | `roles/work.rs` | regular work of each role |
+//! | `roles/holes.rs` | attacks that no permission prevents: forged reply subjects, consumers of an insider, invalid ids |
+//! | `roles/sight.rs` | read scope of environments |
+//! | `roles/changes.rs` | added and revoked users, while other users stay connected |
+//! | `roles/renewal.rs` | renewed certificates and rotated keys, while services run |
 
 mod changes;
 mod holes;
@@ -20,20 +20,20 @@ mod work;
 
 use crate::support::place::so;
 use crate::support::users::Users;
-use crate::support::{Place, Service, eventually};
+use crate::support::{Service, TestDir, eventually};
 
-/// Services that run as the users of a server.
+/// Services that run as users of a server.
 struct Stage {
     users: Users,
     services: Vec<Service>,
-    /// Where the projector writes.
+    /// Database URL of the projector.
     tables: String,
-    place: Place,
+    place: TestDir,
 }
 
 impl Stage {
-    /// Starts one service of each role, and waits until the cluster has its cell.
-    fn start(users: Users, place: Place) -> Self {
+    /// Starts one service of each role, and waits until the cluster is ready.
+    fn start(users: Users, place: TestDir) -> Self {
         let data = place.path().join("c1").display().to_string();
         let tables = format!("sqlite:{}", place.path().join("tables.db").display());
         let monitoring = users.server.monitoring();
@@ -54,44 +54,44 @@ impl Stage {
         stage
     }
 
-    /// What a service said so far.
-    fn said(&self, user: &str) -> String {
+    /// Returns the log of a service so far.
+    fn log(&self, user: &str) -> String {
         std::fs::read_to_string(self.place.path().join(format!("{user}.log"))).unwrap()
     }
 
-    /// No service was refused anything: the table gives each what it needs.
-    fn nobody_was_refused(&self) {
+    /// Checks that no service was refused anything, so the table grants each role all necessary permissions.
+    fn assert_no_service_refused(&self) {
         for service in &self.services {
-            let said = service.said();
+            let said = service.log();
             assert!(!said.to_lowercase().contains("permissions violation"), "{said}");
         }
     }
 }
 
 #[test]
-fn each_role_does_what_it_must_and_nothing_that_is_others() {
-    let place = Place::new();
+fn each_role_can_do_its_work_and_nothing_else() {
+    let place = TestDir::new();
     let users = Users::init(&place);
-    table::everybody_is_added(&users);
-    place.tell("every role is added");
-    table::strangers_are_not_let_in(&users);
-    table::the_server_holds_to_the_table(&users);
-    place.tell("the table is tried");
+    table::add_all_roles(&users);
+    place.tell("every role has a user");
+    table::assert_strangers_are_rejected(&users);
+    table::assert_server_enforces_table(&users);
+    place.tell("the permissions of every role are tested");
     let mut stage = Stage::start(users, place);
     stage.place.tell("the cluster is ready");
-    work::a_client_is_served(&stage);
-    work::readers_read_and_change_nothing(&stage);
-    sight::environment_is_its_domains(&stage);
+    work::assert_client_is_served(&stage);
+    work::assert_readers_are_read_only(&stage);
+    sight::assert_read_scope(&stage);
     stage.place.tell("clients and readers are served");
-    holes::no_answer_goes_into_the_log(&stage);
-    holes::nobody_asks_in_the_name_of_another(&stage);
-    holes::nobody_believes_what_a_consumer_delivers(&stage);
-    holes::ids_that_are_none_are_refused(&stage);
-    stage.place.tell("the holes are tried");
-    changes::who_is_revoked_is_gone_and_nobody_else(&mut stage);
-    stage.place.tell("users came and went");
-    renewal::services_follow_renewed_certificates_and_keys(&mut stage);
+    holes::assert_forged_replies_are_not_logged(&stage);
+    holes::assert_no_impersonation(&stage);
+    holes::assert_consumer_messages_are_ignored(&stage);
+    holes::assert_invalid_ids_are_refused(&stage);
+    stage.place.tell("the attacks are tested");
+    changes::assert_only_revoked_user_is_disconnected(&mut stage);
+    stage.place.tell("users were added and revoked");
+    renewal::assert_services_follow_renewed_files(&mut stage);
     stage.place.tell("certificates and keys are renewed");
-    work::an_operator_empties_a_cell(&stage);
-    stage.nobody_was_refused();
+    work::evacuate_cell(&stage);
+    stage.assert_no_service_refused();
 }

@@ -1,4 +1,4 @@
-//! Secrets: they reach the programs that need them, and stand nowhere else.
+//! Secrets: they reach the programs that need them, and no plain text is stored elsewhere.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,23 +8,24 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::dev::Dev;
+use crate::dev::LocalCluster;
 use crate::support::containers::{running_in, signal};
 use crate::support::place::so;
-use crate::support::{Cluster, Muster, Place, eventually, http};
+use crate::support::{Cluster, Muster, TestDir, eventually, http};
 
-/// What all secrets of these tests have in common.
+/// Common prefix of all secrets in these tests.
 const MARKER: &str = "marker-of-the-";
 const FIRST: &str = "marker-of-the-first-secret";
 const SECOND: &str = "marker-of-the-second-secret";
 const THIRD: &str = "marker-of-the-third-secret";
 
-/// What a program that has them says of them: their SHA-256.
+/// SHA-256 of the secrets, printed by the programs that receive them.
 const FIRST_SUM: &str = "6116715ed35823d77cb5437ded6f59c6b4cc6e51e6ca92111d11fea8a54c508f";
 const SECOND_SUM: &str = "60409a92518b276729fe7ed8795385664d325541fc0d84b32086a45d16eb7e94";
 const THIRD_SUM: &str = "cbf5c26ace72910c1abbe3d0b4ff05519b2d15e597548a65369f830bc004c702";
 
-/// A process that shows that it has two secrets, one of the container and one of its own, and what they are called.
+/// Returns a process that prints the sums of two secrets: one in the environment of the container, and one in
+/// that of its action.
 fn web(first: &str, second: &str) -> String {
     format!(
         r#"
@@ -44,13 +45,14 @@ fn secret(text: &str) -> String {
     format!("{{ secret = \"{text}\" }}")
 }
 
-/// Every file below a folder that has the marker in it.
-fn telling(folder: &Path, found: &mut Vec<String>) {
+/// Collects the files below a folder that contain the marker.
+fn find_marker(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
-        // What is there while others work may be gone, and only files can tell something.
+        // Entries may disappear between listing and reading, so a missing file is not an error. Only regular
+        // files have content.
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
-            telling(&entry.path(), found);
+            find_marker(&entry.path(), found);
         } else if kind.is_file() {
             match fs::read(entry.path()) {
                 Ok(bytes) if bytes.windows(MARKER.len()).any(|bytes| bytes == MARKER.as_bytes()) => {
@@ -66,15 +68,15 @@ fn telling(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[track_caller]
-fn nothing_tells(place: &Place) {
+fn assert_no_marker_in_files(place: &TestDir) {
     let mut found = vec![];
-    telling(place.path(), &mut found);
+    find_marker(place.path(), &mut found);
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// Asks all that can be asked: no answer has a secret in it.
+/// Checks that no query returns a secret.
 #[track_caller]
-fn no_answer_tells(muster: &Muster) {
+fn assert_no_marker_in_answers(muster: &Muster) {
     let lines = [
         "lrp list",
         "lrp show web",
@@ -98,34 +100,34 @@ fn no_answer_tells(muster: &Muster) {
     }
 }
 
-/// Waits until the one instance of the process runs with these secrets.
+/// Waits until the only instance of the process runs with secrets of these sums.
 fn runs_with(muster: &Muster, sums: [&str; 2]) -> Value {
-    eventually("the process says that it has its secrets", || {
-        let row = muster.instances("web")?.pop().ok_or("there is no instance")?;
+    eventually("the process prints the sums of its secrets", || {
+        let row = muster.instances("web")?.pop().ok_or("no instance")?;
         so(row["state"] == "RUNNING", || row.to_string())?;
         let said = muster.run(&["instance", "logs", "web/0"]).out;
         so(sums.iter().all(|sum| said.contains(sum)), || said).map(|()| row)
     })
 }
 
-/// The active definition in the row of a process.
-fn active(row: &Value) -> &Value {
+/// Returns the active definition in the row of a process.
+fn active_definition(row: &Value) -> &Value {
     &row["definitions"][row["definition_id"].as_str().unwrap()]
 }
 
-/// The key with which the token of the process is sealed.
-fn key_of(muster: &Muster) -> String {
+/// Returns the id of the key that sealed the token of the process.
+fn token_key(muster: &Muster) -> String {
     let row = muster.json("lrp show web");
-    let variables = active(&row)["environment_variables"].as_array().unwrap().clone();
+    let variables = active_definition(&row)["environment_variables"].as_array().unwrap().clone();
     let token = variables.iter().find(|one| one["name"] == "TOKEN").unwrap_or_else(|| panic!("{row:#}"));
     token["value"]["sealed"]["key"].as_str().unwrap_or_else(|| panic!("{row:#}")).to_owned()
 }
 
 #[test]
-fn a_secret_is_in_its_container_and_nowhere_else() {
-    // What is given stands apart from what the cluster has.
-    let (given, place) = (Place::new(), Place::new());
-    let dev = Dev::start(&place, &["--log", "trace"]);
+fn secret_reaches_its_container_only() {
+    // Input files are in a folder of their own, because the cluster's folder is searched for the marker.
+    let (given, place) = (TestDir::new(), TestDir::new());
+    let dev = LocalCluster::start(&place, &["--log", "trace"]);
     let muster = &dev.muster;
     given.file("second", format!("{SECOND}\n"));
     let file = given.file("web.toml", web(&secret(FIRST), "{ secret_file = \"second\" }"));
@@ -133,22 +135,22 @@ fn a_secret_is_in_its_container_and_nowhere_else() {
 
     muster.ok(&format!("lrp apply {file}"));
     runs_with(muster, [FIRST_SUM, SECOND_SUM]);
-    nothing_tells(&place);
-    muster.ok(&format!("lrp apply {file}")).tells(&["nothing changed"]);
+    assert_no_marker_in_files(&place);
+    muster.ok(&format!("lrp apply {file}")).tells(&["unchanged"]);
     muster.ok(&format!("lrp diff {file}"));
     muster.ok(&format!("lrp plan {file}"));
     place.tell("the same file again changes nothing");
-    what_is_decided_offline_is_sealed(muster, file);
+    assert_offline_decisions_are_sealed(muster, file);
 
     let before = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
     let running = running_in(place.path());
     running["web/0"].values().flatten().for_each(|pid| signal(*pid, Signal::KILL));
-    eventually("it runs again", || {
+    eventually("the instance runs again", || {
         let row = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
         so(row["instance_guid"] != before["instance_guid"], || row.to_string())
     });
 
-    let key = key_of(muster);
+    let key = token_key(muster);
     given.file("web.toml", web(&secret(THIRD), "{ secret_file = \"second\" }"));
     let differs = format!("environment_variables[1].value  sealed with key {key} -> another value");
     muster.exits(13, &format!("lrp diff {file}")).tells(&[&differs]);
@@ -156,16 +158,17 @@ fn a_secret_is_in_its_container_and_nowhere_else() {
     runs_with(muster, [THIRD_SUM, SECOND_SUM]);
     place.tell("another secret replaces the instance");
 
-    owners_are_called(&place, &given, muster);
-    no_answer_tells(muster);
-    nothing_tells(&place);
-    what_is_sealed_opens_nowhere_else(&given, muster);
+    assert_secret_callbacks_are_called(&place, &given, muster);
+    assert_no_marker_in_answers(muster);
+    assert_no_marker_in_files(&place);
+    assert_sealed_value_is_bound_to_its_place(&given, muster);
     dev.end(&place);
-    nothing_tells(&place);
+    assert_no_marker_in_files(&place);
 }
 
-/// Who decides without a BBS seals by the same key: the same file changes nothing, and no answer is made of the text.
-fn what_is_decided_offline_is_sealed(muster: &Muster, file: &str) {
+/// Checks that commands that decide without a BBS seal with the same key. The same file changes nothing, and
+/// no output contains a secret.
+fn assert_offline_decisions_are_sealed(muster: &Muster, file: &str) {
     let apply = format!("apply {file}");
     muster.run(&["decide", &apply]).exits(0).tells(&["\"unchanged\""]);
     muster.run(&["what-if", &apply]).exits(0).tells(&["nothing would change"]);
@@ -177,11 +180,11 @@ fn what_is_decided_offline_is_sealed(muster: &Muster, file: &str) {
     let said = muster.ok(&line).tells(&["\"decided\"", "\"sealed\""]);
     assert!(!said.out.contains(MARKER), "{said:?}");
     let refused = muster.exits(1, &format!("{line} --secrets {}.none", file.display()));
-    refused.tells(&["the file of keys", "can't be read"]);
+    refused.tells(&["cannot read the key file"]);
 }
 
-/// A task with a token in the URL of its owner: one that answers, and one that isn't there.
-fn owners_are_called(place: &Place, given: &Place, muster: &Muster) {
+/// Runs tasks with a token in the callback URL. The first two owners answer, and the last one does not exist.
+fn assert_secret_callbacks_are_called(place: &TestDir, given: &TestDir, muster: &Muster) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let owner = listener.local_addr().unwrap();
     let task = |name: &str, url: &Value| {
@@ -192,12 +195,12 @@ fn owners_are_called(place: &Place, given: &Place, muster: &Muster) {
     };
     task("called", &format!("http://{owner}/done?token={FIRST}").into());
     let (connection, _) = listener.accept().unwrap();
-    let call = http::Call::read(&connection).unwrap();
+    let call = http::PostRequest::read(&connection).unwrap();
     http::answer(&connection, "200 OK", "").unwrap();
     assert_eq!(call.path, format!("/done?token={FIRST}"));
     task("secret", &json!({"secret": format!("http://{owner}/{SECOND}")}));
     let (connection, _) = listener.accept().unwrap();
-    let call = http::Call::read(&connection).unwrap();
+    let call = http::PostRequest::read(&connection).unwrap();
     http::answer(&connection, "200 OK", "").unwrap();
     assert_eq!(call.path, format!("/{SECOND}"));
     drop(listener);
@@ -211,10 +214,10 @@ fn owners_are_called(place: &Place, given: &Place, muster: &Muster) {
     });
 }
 
-/// A sealed value that is copied into something else, or changed, is refused.
-fn what_is_sealed_opens_nowhere_else(given: &Place, muster: &Muster) {
+/// Checks that a sealed value is refused if it is copied into another object or changed.
+fn assert_sealed_value_is_bound_to_its_place(given: &TestDir, muster: &Muster) {
     let row = muster.json("lrp show web");
-    let sealed = active(&row)["environment_variables"][1]["value"].clone();
+    let sealed = active_definition(&row)["environment_variables"][1]["value"].clone();
     let refused = |guid: &str, name: &str, value: &Value| {
         let spec = json!({"process_guid": guid, "domain": "shop", "action": {"run": {"path": "true"}},
             "env": [{"name": name, "value": value}]});
@@ -225,10 +228,10 @@ fn what_is_sealed_opens_nowhere_else(given: &Place, muster: &Muster) {
         assert_eq!(said["fields"][0]["field"], format!("environment_variables.{name}"), "{said}");
         problem
     };
-    assert!(refused("thief", "TOKEN", &sealed).contains("for something else, or is damaged"));
+    assert!(refused("thief", "TOKEN", &sealed).contains("for another place, or is damaged"));
     let mut changed = sealed;
     changed["sealed"]["key"] = "deadbeef".into();
-    let unknown = "is sealed with key deadbeef, which this cluster doesn't have";
+    let unknown = "is sealed with key deadbeef, which this cluster does not have";
     assert_eq!(refused("web", "TOKEN", &changed), unknown);
     changed["sealed"]["data"] = "%".into();
     let spec = json!({"process_guid": "a", "domain": "shop", "action": {"run": {"path": "true"}},
@@ -246,21 +249,21 @@ fn what_is_sealed_opens_nowhere_else(given: &Place, muster: &Muster) {
 
 #[test]
 fn keys_are_rotated_and_forgotten() {
-    let (given, mut cluster) = (Place::new(), Cluster::empty());
+    let (given, mut cluster) = (TestDir::new(), Cluster::empty());
     let keys = given.path().join("muster.keys");
     let keys = keys.to_str().unwrap();
     let muster = cluster.muster();
-    muster.ok(&format!("secrets init {keys}")).tells(&["is made, with key"]);
-    muster.exits(4, &format!("secrets init {keys}")).tells(&["is there already"]);
+    muster.ok(&format!("secrets init {keys}")).tells(&["created ", "with key"]);
+    muster.exits(4, &format!("secrets init {keys}")).tells(&["already exists"]);
     let old = muster.json(&format!("secrets list {keys}"))[0]["id"].as_str().unwrap().to_owned();
     let loud = ["--log", "trace", "--log-format", "json"];
     let with_keys = [["--secrets", keys].as_slice(), &loud].concat();
-    cluster.add_with("bbs-1", &with_keys);
-    cluster.add_with("auctioneer-1", &loud);
-    cluster.add_with("rep-c1", &with_keys);
+    cluster.start_service_with("bbs-1", &with_keys);
+    cluster.start_service_with("auctioneer-1", &loud);
+    cluster.start_service_with("rep-c1", &with_keys);
     cluster.ready(1);
 
-    // A client that knows nothing of Muster: its spec is sealed on its way.
+    // A client without Muster code: the secrets of its spec are sealed before they are logged.
     let spec = |first: &str| {
         json!({"process_guid": "web", "domain": "shop", "memory_mb": 8,
             "env": [{"name": "TOKEN", "value": {"secret": first}}],
@@ -268,46 +271,47 @@ fn keys_are_rotated_and_forgotten() {
     };
     let mut plain = cluster.plain("ci");
     let desire = json!({"envelope": {"request_id": "r1"}, "body": spec(FIRST)});
-    let answer = plain.ask_json("muster.client.shop.ci.lrp.desire", &desire);
+    let answer = plain.request_json("muster.client.shop.ci.lrp.desire", &desire);
     assert!(answer["ok"]["position"].is_u64(), "{answer}");
-    let again = plain.ask_json("muster.client.shop.ci.lrp.desire", &desire);
+    let again = plain.request_json("muster.client.shop.ci.lrp.desire", &desire);
     assert_eq!(again["ok"]["version"], answer["ok"]["version"], "the same request: {again}");
     let mut other = desire.clone();
     other["body"] = spec(SECOND);
-    let refused = plain.ask_json("muster.client.shop.ci.lrp.desire", &other);
+    let refused = plain.request_json("muster.client.shop.ci.lrp.desire", &other);
     assert_eq!(refused["refused"]["code"], "RequestIdReused", "{refused}");
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
-    assert_eq!(key_of(&muster), old);
+    assert_eq!(token_key(&muster), old);
 
-    // A spec alone is sealed, too, for its own domain only.
+    // A client can have a spec sealed on its own, for its own domain only.
     let seal = json!({"body": {"lrp": spec(FIRST)}});
-    let sealed = plain.ask_json("muster.client.shop.ci.secret.seal", &seal);
+    let sealed = plain.request_json("muster.client.shop.ci.secret.seal", &seal);
     let value = &sealed["ok"]["lrp"]["environment_variables"][0]["value"];
     assert_eq!(value["sealed"]["key"], old, "{sealed}");
-    let refused = plain.ask_json("muster.client.other.ci.secret.seal", &seal);
+    let refused = plain.request_json("muster.client.other.ci.secret.seal", &seal);
     assert_eq!(refused["refused"]["code"], "Forbidden", "{refused}");
 
     let file = given.file("web.json", spec(FIRST).to_string());
     let file = file.to_str().unwrap();
-    muster.ok(&format!("lrp apply {file}")).tells(&["nothing changed"]);
+    muster.ok(&format!("lrp apply {file}")).tells(&["unchanged"]);
     let loud = muster.run(&["lrp", "apply", file, "--log", "trace"]).exits(0);
     assert!(!loud.err.contains(MARKER) && !loud.out.contains(MARKER), "{loud:?}");
-    a_key_takes_over(&cluster, (keys, &old), file);
+    rotate_key(&cluster, (keys, &old), file);
     for name in ["bbs-1", "auctioneer-1", "rep-c1"] {
-        let log = cluster.services[name].said();
+        let log = cluster.services[name].log();
         assert!(!log.contains(MARKER), "{name}: {log}");
     }
-    lines_are_json(&cluster);
-    nothing_tells(&cluster.place);
+    assert_log_lines_are_json(&cluster);
+    assert_no_marker_in_files(&cluster.place);
 }
 
-/// Each line is an object, and those about a decision say where it stands and what it belongs to.
-fn lines_are_json(cluster: &Cluster) {
+/// Checks that each log line is a JSON object, and that a line about a decision contains its position and
+/// correlation.
+fn assert_log_lines_are_json(cluster: &Cluster) {
     let desired = cluster.muster().json("trace r1")[0].clone();
     let (mut about, correlation) = (0, desired["id"].as_str().unwrap());
     let at = desired["position"].to_string();
     for name in ["bbs-1", "auctioneer-1", "rep-c1"] {
-        for line in cluster.services[name].said().lines() {
+        for line in cluster.services[name].log().lines() {
             let said: Value =
                 serde_json::from_str(line).unwrap_or_else(|error| panic!("{name}: {error}: {line}"));
             for field in ["timestamp", "level", "target", "message"] {
@@ -321,54 +325,54 @@ fn lines_are_json(cluster: &Cluster) {
             }
         }
     }
-    assert_eq!(about, 1, "one line is about the desire");
+    assert_eq!(about, 1, "one log line is about the desire");
 }
 
-fn a_key_takes_over(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
+fn rotate_key(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
     let muster = cluster.muster();
     let forget = format!("secrets forget {old} {keys}");
-    muster.exits(4, &forget).tells(&["it is the one that seals"]);
+    muster.exits(4, &forget).tells(&["it is the sealing key"]);
     let new = muster.json(&format!("secrets rotate {keys}"))["key"].as_str().unwrap().to_owned();
     let seals = |id: &str| {
         let rows = muster.json(&format!("secrets list {keys}"));
         rows.as_array().unwrap().iter().any(|row| row["id"] == id && row["seals"] == true)
     };
-    assert!(seals(old) && !seals(&new), "a key that is added only opens");
-    muster.ok(&format!("lrp apply {file}")).tells(&["nothing changed"]);
+    assert!(seals(old) && !seals(&new), "an added key does not seal");
+    muster.ok(&format!("lrp apply {file}")).tells(&["unchanged"]);
     muster.exits(3, &format!("secrets rotate --seal deadbeef {keys}")).tells(&[old, &new]);
-    muster.ok(&format!("secrets rotate --seal {new} {keys}")).tells(&["seals from now on"]);
+    muster.ok(&format!("secrets rotate --seal {new} {keys}")).tells(&["now seals"]);
     assert!(seals(&new) && !seals(old));
     cluster.place.tell("the key is rotated");
-    muster.exits(4, &forget).tells(&["process web", "1 thing would not start again", "--yes"]);
+    muster.exits(4, &forget).tells(&["process web", "1 item could not start again", "--yes"]);
     muster
         .exits(13, &format!("lrp diff {file}"))
         .tells(&[&format!("sealed with key {old} -> sealed with key {new}")]);
     let before = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
     muster.ok(&format!("lrp apply {file}"));
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
-    assert_eq!(key_of(&muster), new);
-    muster.exits(4, &forget).tells(&["process web", "1 thing would not start again", "--yes"]);
-    muster.ok(&format!("{forget} --yes")).tells(&["is forgotten"]);
+    assert_eq!(token_key(&muster), new);
+    muster.exits(4, &forget).tells(&["process web", "1 item could not start again", "--yes"]);
+    muster.ok(&format!("{forget} --yes")).tells(&["removed key"]);
     muster.exits(3, &forget).tells(&[&new]);
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
 
     let log = cluster.log().len();
     muster.ok(&format!("lrp activate web {before} --detach"));
-    let why = format!("the secret TOKEN is sealed with key {old}, which this cell doesn't have");
-    eventually("the new instance says why it doesn't start", || {
+    let why = format!("the secret TOKEN is sealed with key {old}, which this cell does not have");
+    eventually("the new instance reports why it does not start", || {
         let history = muster.try_json("history lrp web")?.to_string();
         so(history.contains(&why), || history)
     });
-    // What was sealed with it still stands in the log, which is whole.
+    // Values that the old key sealed are still in the log, which is complete.
     assert!(cluster.log().len() > log);
     assert!(cluster.log().iter().any(|entry| entry.to_string().contains(old)));
 }
 
 #[test]
-fn without_a_key_secrets_are_refused_with_advice() {
-    let (given, cluster) = (Place::new(), Cluster::start(&["bbs-1", "auctioneer-1"]));
+fn secrets_without_key_are_refused_with_advice() {
+    let (given, cluster) = (TestDir::new(), Cluster::start(&["bbs-1", "auctioneer-1"]));
     let muster = cluster.muster();
-    let advice = "environment_variables.TOKEN: is a secret, and there is no key to seal it with";
+    let advice = "environment_variables.TOKEN: is a secret, but no key is configured to seal it";
     let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
     for verb in ["desire", "apply", "plan"] {
         let said = muster.exits(1, &format!("lrp {verb} {}", file.display()));
@@ -379,13 +383,13 @@ fn without_a_key_secrets_are_refused_with_advice() {
         "completion_callback_url": format!("https://owner/?access_token={FIRST}")});
     let file = given.file("t.json", url.to_string());
     let said = muster.exits(1, &format!("task run {}", file.display()));
-    said.tells(&["completion_callback_url: is a secret, and there is no key"]);
+    said.tells(&["completion_callback_url: is a secret, but no key is configured"]);
     let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
     let said = muster.run(&["what-if", &format!("desire {}", file.display())]).exits(1).tells(&[advice]);
     assert!(!said.err.contains(MARKER), "{said:?}");
-    nothing_tells(&cluster.place);
+    assert_no_marker_in_files(&cluster.place);
 
     let open = given.file("open.keys", "");
     let service = muster.exits(1, &format!("bbs --secrets {}", open.display()));
-    service.tells(&["is open to others", "chmod 600"]);
+    service.tells(&["is accessible to other users", "chmod 600"]);
 }

@@ -1,4 +1,4 @@
-//! Who beats now, and how the cluster is: on the screen, as JSON, and in the exit status.
+//! Live services and the health of the cluster: on the screen, as JSON, and in the exit status.
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,22 @@ use crate::dev::sleeper;
 use crate::support::place::so;
 use crate::support::{Cluster, eventually};
 
-/// The services that beat, as `cluster show` tells them.
+/// Returns the services that send heartbeats, according to `cluster show`.
 fn services(cluster: &Cluster) -> Vec<Value> {
     cluster.muster().json("cluster show")["services"]["rows"].as_array().unwrap().clone()
 }
 
-/// The row of a service.
-pub(crate) fn row_of(cluster: &Cluster, name: &str) -> Result<Value, String> {
+/// Returns the row of a service in `cluster show`.
+pub(crate) fn service_row(cluster: &Cluster, name: &str) -> Result<Value, String> {
     let pid = cluster.services[name].pid();
     let rows = services(cluster);
     let found = rows.iter().find(|row| row["program"]["pid"] == pid).cloned();
     found.ok_or_else(|| format!("{name} with pid {pid} is not in {rows:#?}"))
 }
 
-/// Waits until `muster status` ends so and tells this.
+/// Waits until `muster status` exits with this code and prints these words.
 fn status(cluster: &Cluster, code: i32, words: &[&str]) {
-    eventually(&format!("the status is {code} and tells {words:?}"), || {
+    eventually(&format!("the status is {code} and shows {words:?}"), || {
         let said = cluster.muster().run(&["status"]);
         let tells = words.iter().all(|word| said.out.contains(word));
         so(said.code == code && tells, || format!("{said:?}"))
@@ -31,14 +31,14 @@ fn status(cluster: &Cluster, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn who_beats_is_shown_and_that_no_auctioneer_does_is_said_loudly() {
+fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 1));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
-    status(&cluster, 0, &["HEALTHY", "1 wanted, 1 running", "1 PRESENT", "LEADS", "STANDBY"]);
+    status(&cluster, 0, &["HEALTHY", "1 desired, 1 running", "1 PRESENT", "LEADS", "STANDBY"]);
     let names = ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2"];
-    let rows = eventually("everybody has folded all of the log", || {
-        let rows = names.map(|name| row_of(&cluster, name));
+    let rows = eventually("every service has folded the whole log", || {
+        let rows = names.map(|name| service_row(&cluster, name));
         let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
         so(rows.iter().all(|row| row["lag"] == 0), || format!("{rows:#?}")).map(|()| rows)
     });
@@ -59,13 +59,14 @@ fn who_beats_is_shown_and_that_no_auctioneer_does_is_said_loudly() {
     cluster.kill9(standby);
     cluster.kill9(leading);
     status(&cluster, 12, &["UNHEALTHY: no auctioneer is alive: nothing is placed until one is"]);
-    // Each BBS forgets them at a moment of its own, and either answers: so often that both have.
-    let text = eventually("both BBSs miss them", || {
+    // Each BBS forgets them at a different time, and either may answer. With this many queries, both have
+    // answered.
+    let text = eventually("both BBSs report the missing auctioneers", || {
         let said = [0; 20].map(|_| cluster.muster().ok("cluster show").out);
         let missed = said.iter().all(|text| text.starts_with("UNHEALTHY: no auctioneer is alive"));
         so(missed, || format!("{said:#?}")).map(|()| said[0].clone())
     });
-    assert!(text.contains(", but doesn't beat"), "the log still names who led: {text}");
+    assert!(text.contains(", but sends no heartbeats"), "the last leader is still shown: {text}");
     assert!(!text.contains('\u{1b}'), "no colour in a pipe: {text}");
     let loud = cluster.muster().ok("cluster show --color always").out;
     assert!(loud.starts_with("\u{1b}[1;31mUNHEALTHY"), "{loud:?}");
@@ -78,16 +79,16 @@ fn who_beats_is_shown_and_that_no_auctioneer_does_is_said_loudly() {
         (&json!("UNHEALTHY"), &true)
     );
 
-    // Who waits for it is told why nothing happens.
+    // A command that waits reports the reason.
     let waits = cluster.muster().exits(8, "lrp scale web=2 --timeout 6s");
     waits.tells(&["waits: no auctioneer is alive: nothing is placed until one is"]);
     cluster.add("auctioneer-3");
     cluster.muster().runs("web", 2);
-    status(&cluster, 0, &["HEALTHY", "2 wanted, 2 running"]);
+    status(&cluster, 0, &["HEALTHY", "2 desired, 2 running"]);
 }
 
 #[test]
-fn a_service_that_is_behind_is_shown_so_and_forged_ones_push_out_nobody() {
+fn lagging_service_is_shown_and_forged_services_evict_none() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let end = cluster.muster().json("events list").as_array().unwrap().last().unwrap()["position"].clone();
     let end = end.as_u64().unwrap();
@@ -101,34 +102,39 @@ fn a_service_that_is_behind_is_shown_so_and_forged_ones_push_out_nobody() {
         })
         .to_string()
     };
-    let found = eventually("who is behind is shown", || {
+    let found = eventually("the lagging BBS is shown", || {
         plain.publish("muster.alive.bbs", "", alive("slow", "bbs", 1).as_bytes());
-        // The subject says another role: that is no beat.
+        // The subject belongs to another role, so the message is ignored.
         plain.publish("muster.alive.bbs", "", alive("confused", "auctioneer", 1).as_bytes());
         let rows = services(&cluster);
         so(!rows.iter().any(|row| row["id"] == "confused"), || format!("{rows:#?}"))?;
         rows.iter().find(|row| row["id"] == "slow").cloned().ok_or_else(|| format!("{rows:#?}"))
     });
     assert!(found["lag"].as_u64().unwrap() >= end - 1, "{found} of {end}");
-    status(&cluster, 0, &["note: BBSs and auctioneers of several versions run: 0.0.9, "]);
+    eventually("the versions are noted", || {
+        plain.publish("muster.alive.bbs", "", alive("slow", "bbs", 1).as_bytes());
+        let shown = cluster.muster().run(&["status"]);
+        let note = "note: BBSs and auctioneers run different versions: 0.0.9, ";
+        so(shown.code == 0 && shown.out.contains(note), || format!("{shown:?}"))
+    });
     for number in 0..1_000 {
         let forged = alive(&format!("x{number}"), "auctioneer", 1);
         plain.publish("muster.alive.auctioneer", "", forged.as_bytes());
     }
-    let rows = eventually("some of them are shown", || {
+    let rows = eventually("some forged services are shown", || {
         let rows = services(&cluster);
         so(rows.len() > 3, || format!("{rows:#?}")).map(|()| rows)
     });
     assert!(rows.len() <= 2 * 64 + 1, "{}", rows.len());
-    row_of(&cluster, "auctioneer-1").unwrap();
-    eventually("they are forgotten", || {
+    service_row(&cluster, "auctioneer-1").unwrap();
+    eventually("the forged services are forgotten", || {
         let rows = services(&cluster);
-        so(rows.len() == 2, || format!("{} are left", rows.len()))
+        so(rows.len() == 2, || format!("{} services are left", rows.len()))
     });
 }
 
 #[test]
-fn what_is_not_as_it_ought_to_be_is_in_the_exit_status() {
+fn problems_set_the_exit_status() {
     let mut cluster = Cluster::empty();
     let began = Instant::now();
     let nobody = cluster.muster().run(&["status"]).exits(5);
@@ -145,7 +151,7 @@ fn what_is_not_as_it_ought_to_be_is_in_the_exit_status() {
     };
     let bad = cluster.place.file("bad.toml", spec("bad", "exit 3", ""));
     cluster.muster().ok(&format!("lrp desire {} --detach", bad.display()));
-    status(&cluster, 12, &["UNHEALTHY: no cell takes work: start one: muster rep"]);
+    status(&cluster, 12, &["UNHEALTHY: no cell accepts work: start one: muster rep"]);
     cluster.add("rep-c1");
     status(&cluster, 11, &["DEGRADED: 1 instance crashed", "bad/0", "1 crashed"]);
     let why = cluster.muster().exits(1, "lrp scale bad=1");
@@ -163,11 +169,11 @@ fn what_is_not_as_it_ought_to_be_is_in_the_exit_status() {
     let sick = cluster.place.file("sick.toml", sick);
     cluster.muster().ok(&format!("lrp desire {} --detach", sick.display()));
     let says = "Exited with status 1: not yet";
-    status(&cluster, 11, &["DEGRADED: the monitors of 1 instance that start fail", "sick/0", says]);
+    status(&cluster, 11, &["DEGRADED: the monitors of 1 starting instance fail", "sick/0", says]);
     let shown = cluster.muster().run(&["status", "-o", "json"]).exits(11).json();
     assert_eq!(shown["monitors"][0], json!({"instance": "sick/0", "says": says}));
     for name in ["bad", "big", "sick"] {
         cluster.muster().ok(&format!("lrp remove {name}"));
     }
-    status(&cluster, 0, &["HEALTHY", "0 wanted"]);
+    status(&cluster, 0, &["HEALTHY", "0 desired"]);
 }

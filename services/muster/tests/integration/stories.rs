@@ -1,14 +1,15 @@
-//! The stories of `tests/stories`, on real processes and a real nats-server: those that say nothing of the simulator.
+//! The stories of `tests/stories` on real processes and a real nats-server, except those for the simulator
+//! only.
 //!
-//! `MUSTER_STORIES=crashes` runs only those whose names contain that.
+//! `MUSTER_STORIES=crashes` runs only the stories whose names contain that text.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `stage.rs` | the services of a story, and what is known of them |
-//! | `acting.rs` | what users and faults do, by the command line and by signals |
-//! | `work.rs` | what a story's containers do, as shell programs |
-//! | `owner.rs` | the owners of tasks: a small HTTP server |
-//! | `clock.rs` | the time of a story, which waits where the machine is too slow for it |
+//! | `stage.rs` | services of a story, and the facts about them |
+//! | `acting.rs` | acts of users, and faults: command line and signals |
+//! | `work.rs` | work of a story's containers, as shell programs |
+//! | `owner.rs` | owners of tasks: a small HTTP server |
+//! | `clock.rs` | story time, which stops while the machine is too slow |
 
 mod acting;
 mod clock;
@@ -26,18 +27,18 @@ use simulation::story::{Expect, Line, Story, Time, When, lines, texts};
 use self::clock::Clock;
 use self::stage::Stage;
 
-/// The folder of the stories.
+/// Folder of the stories.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/stories");
-/// How many run side by side: mostly they wait.
-const SIDE_BY_SIDE: usize = 14;
-/// How much longer than its story says anything may take, since machines are slow and busy.
+/// Number of stories that run concurrently. They mostly wait.
+const CONCURRENCY: usize = 14;
+/// Time that an expectation may be overdue, because machines are slow and busy.
 const SLACK: Duration = Duration::from_secs(30);
-/// The longest story that is run for real.
-const LONGEST: Duration = Duration::from_secs(66);
-/// How often is looked.
-const LOOK: Duration = Duration::from_millis(150);
+/// Maximum length of a story on real processes.
+const MAX_STORY: Duration = Duration::from_secs(66);
+/// Interval between checks of the expectations.
+const CHECK_INTERVAL: Duration = Duration::from_millis(150);
 
-/// The stories with their names.
+/// Returns the selected stories with their names.
 fn stories() -> Vec<(String, Story)> {
     let only = std::env::var("MUSTER_STORIES").unwrap_or_default();
     let named = texts(Path::new(FOLDER)).unwrap().into_iter().filter(|(name, _)| name.contains(&only));
@@ -49,14 +50,14 @@ fn stories() -> Vec<(String, Story)> {
 }
 
 #[test]
-fn every_story_comes_out_for_real() {
+fn stories_meet_expectations_on_real_processes() {
     let (mut real, simulated): (Vec<_>, Vec<_>) =
         stories().into_iter().partition(|(_, story)| story.only_simulated.is_none());
     for (name, story) in &simulated {
         println!("{name} is only simulated: {}", story.only_simulated.as_deref().unwrap_or_default());
     }
-    println!("{} stories run for real, {} only on the simulator", real.len(), simulated.len());
-    // The longest begins first.
+    println!("{} stories run on real processes, {} only on the simulator", real.len(), simulated.len());
+    // The longest story starts first.
     real.sort_by_key(|(_, story)| story.plan.peace_at);
     let (left, failed) = (Mutex::new(real), Mutex::new(vec![]));
     let work = || {
@@ -72,67 +73,71 @@ fn every_story_comes_out_for_real() {
             }
         }
     };
-    std::thread::scope(|scope| (0..SIDE_BY_SIDE).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| (0..CONCURRENCY).for_each(|_| drop(scope.spawn(work))));
     let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "these came out otherwise, see above: {}", failed.join(", "));
+    assert!(failed.is_empty(), "stories that failed, see above: {}", failed.join(", "));
 }
 
 #[test]
-fn a_story_that_expects_too_much_fails_for_real() {
+fn story_with_unmet_expectation_fails() {
     let story: Story = "at 1s desire web x1\nat 2s expect web: 2 RUNNING\n".parse().unwrap();
     let told = std::thread::Builder::new().name("a story that must fail".into());
-    let told = told.spawn(move || tell_within(Duration::from_secs(5), &story)).unwrap().join();
-    let why = told.expect_err("it expects two and desires one");
+    let told = told.spawn(move || run_story_with_slack(Duration::from_secs(5), &story)).unwrap().join();
+    let why = told.expect_err("the story expects two instances and desires one");
     let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(why.starts_with("at 2s expect web: 2 RUNNING: web/0 is RUNNING of web-64 on c1"), "{why}");
 }
 
-/// Something that is expected now.
-struct Open<'a> {
+/// Expectation whose time has come.
+struct OpenExpectation<'a> {
     at: Duration,
     expect: &'a Expect,
-    /// Since when it is so, if it has to stay so.
+    /// Time since which it has held, if it has to hold for a period.
     since: Option<Instant>,
-    instead: String,
+    actual: String,
 }
 
-/// What has come of something that is expected.
-enum Judged {
-    Kept,
-    /// It may still come to be so, and the story goes on.
+/// State of an expectation.
+enum Verdict {
+    Met,
+    /// The expectation may still be met, and the story continues.
     Waits,
-    /// It should be so by now: the story waits for it.
+    /// The expectation should already be met, and the story waits for it.
     Overdue,
 }
 
-/// Runs a story. Panics where it comes out otherwise.
+/// Runs a story. Panics if an expectation is not met.
 fn tell(story: &Story) {
-    tell_within(SLACK, story);
+    run_story_with_slack(SLACK, story);
 }
 
-fn tell_within(slack: Duration, story: &Story) {
+fn run_story_with_slack(slack: Duration, story: &Story) {
     let plan = &story.plan;
-    assert!(plan.peace_at <= LONGEST, "it takes {}: say why it is only simulated", Time(plan.peace_at));
+    assert!(
+        plan.peace_at <= MAX_STORY,
+        "the story takes {}, more than {MAX_STORY:?}: add a line `only simulated: REASON`",
+        Time(plan.peace_at)
+    );
     let mut stage = Stage::new(plan);
     let mut clock = Clock::start();
     let mut lines: VecDeque<Line<'_>> = lines(plan).into();
-    let mut open: Vec<Open<'_>> = vec![];
-    while !(lines.is_empty() && open.is_empty() && stage.is_done()) {
+    let mut open: Vec<OpenExpectation<'_>> = vec![];
+    while !(lines.is_empty() && open.is_empty() && stage.has_nothing_delayed()) {
         let now = clock.now();
-        clock.stands_while(|| stage.go_on(now));
-        // What happens waits for what had to be seen before it.
+        clock.run_stopped(|| stage.apply_due(now));
+        // An act waits for the expectations that must be met before it.
         let due = |line: &mut Line<'_>| match line {
             Line::Act(at, _) => *at <= clock.now() && open.iter().all(|open| open.end() > *at),
             Line::Expect(at, _) => *at <= clock.now(),
         };
         match lines.pop_front_if(due) {
             Some(Line::Act(at, act)) => {
-                clock.stands_while(|| stage.act(at, act));
+                clock.run_stopped(|| stage.act(at, act));
                 continue;
             }
             Some(Line::Expect(at, expect)) => {
-                open.push(Open { at, expect, since: None, instead: String::new() });
-                // All that is expected at one moment is looked at together.
+                open.push(OpenExpectation { at, expect, since: None, actual: String::new() });
+                // Expectations of the same moment are checked together.
                 if lines
                     .front()
                     .is_some_and(|line| matches!(line, Line::Expect(next, _) if *next <= clock.now()))
@@ -140,42 +145,42 @@ fn tell_within(slack: Duration, story: &Story) {
                     continue;
                 }
             }
-            None => std::thread::sleep(LOOK),
+            None => std::thread::sleep(CHECK_INTERVAL),
         }
         let overdue = look(&stage, &clock, &mut open);
-        clock.stand(overdue.is_some());
-        if let Some(what) = overdue.filter(|_| clock.stands_since() > slack) {
+        clock.set_stopped(overdue.is_some());
+        if let Some(what) = overdue.filter(|_| clock.stopped_for() > slack) {
             panic!("{what}");
         }
     }
     stage.ends();
 }
 
-/// Looks whether what is expected is so. Answers what should be so by now and is not.
-fn look(stage: &Stage, clock: &Clock, open: &mut Vec<Open<'_>>) -> Option<String> {
+/// Checks the expectations. Returns a description of one that is overdue, or `None`.
+fn look(stage: &Stage, clock: &Clock, open: &mut Vec<OpenExpectation<'_>>) -> Option<String> {
     if open.is_empty() {
         return None;
     }
     let facts = match stage.facts() {
         Ok(facts) => facts,
         Err(why) => {
-            open.iter_mut().for_each(|open| open.instead.clone_from(&why));
+            open.iter_mut().for_each(|open| open.actual.clone_from(&why));
             return None;
         }
     };
     let mut overdue = None;
     open.retain_mut(|open| {
         let judged = open.judge(&facts, clock.now());
-        if let Judged::Overdue = judged {
-            overdue = Some(format!("at {} {}: {}", Time(open.at), open.expect, open.instead));
+        if let Verdict::Overdue = judged {
+            overdue = Some(format!("at {} {}: {}", Time(open.at), open.expect, open.actual));
         }
-        !matches!(judged, Judged::Kept)
+        !matches!(judged, Verdict::Met)
     });
     overdue
 }
 
-impl Open<'_> {
-    /// When it must have been seen.
+impl OpenExpectation<'_> {
+    /// Returns the story time by which the expectation must be met.
     fn end(&self) -> Duration {
         match self.expect.when {
             When::Now => self.at,
@@ -184,23 +189,23 @@ impl Open<'_> {
         }
     }
 
-    fn judge(&mut self, facts: &simulation::story::Facts, now: Duration) -> Judged {
+    fn judge(&mut self, facts: &simulation::story::Facts, now: Duration) -> Verdict {
         let so = self.expect.what.judge(facts);
         if let Err(instead) = &so {
-            self.instead.clone_from(instead);
+            self.actual.clone_from(instead);
         }
         match (self.expect.when, so.is_ok()) {
-            (When::Now | When::Within(_), true) => Judged::Kept,
-            (When::Now, false) => Judged::Overdue,
-            (When::Within(time), false) if now > self.at + time => Judged::Overdue,
-            (When::Within(_), false) => Judged::Waits,
-            // It has to be so for as long as the story says, by the clock on the wall.
+            (When::Now | When::Within(_), true) => Verdict::Met,
+            (When::Now, false) => Verdict::Overdue,
+            (When::Within(time), false) if now > self.at + time => Verdict::Overdue,
+            (When::Within(_), false) => Verdict::Waits,
+            // The expectation must hold for as long as the story specifies, in real time.
             (When::Until(moment), true) => {
                 let since = *self.since.get_or_insert_with(Instant::now);
                 match (since.elapsed() >= moment - self.at, now >= moment) {
-                    (true, _) => Judged::Kept,
-                    (false, true) => Judged::Overdue,
-                    (false, false) => Judged::Waits,
+                    (true, _) => Verdict::Met,
+                    (false, true) => Verdict::Overdue,
+                    (false, false) => Verdict::Waits,
                 }
             }
             (When::Until(_), false) => {
@@ -210,9 +215,9 @@ impl Open<'_> {
                     "at {} {}: after {since:?} {}",
                     Time(self.at),
                     self.expect,
-                    self.instead
+                    self.actual
                 );
-                Judged::Overdue
+                Verdict::Overdue
             }
         }
     }

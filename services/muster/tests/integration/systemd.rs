@@ -1,4 +1,5 @@
-//! What systemd is told, at a socket as systemd has it; and the units that are written for it.
+//! Notifications to systemd, received on a socket like that of systemd, and the units that are written for
+//! it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -8,24 +9,24 @@ use rustix::process::Signal;
 
 use crate::support::containers::signal;
 use crate::support::place::so;
-use crate::support::{Cluster, Muster, Place, Service, eventually};
+use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
-/// Where a service tells how it is.
-struct Notified {
+/// Notification socket of a service.
+struct NotifySocket {
     name: &'static str,
     socket: UnixDatagram,
-    /// Every line so far.
+    /// Lines received so far.
     lines: Vec<String>,
 }
 
-impl Notified {
+impl NotifySocket {
     fn bind(path: &Path, name: &'static str) -> Self {
         let socket = UnixDatagram::bind(path).unwrap();
         socket.set_nonblocking(true).unwrap();
         Self { name, socket, lines: vec![] }
     }
 
-    /// Reads what came since.
+    /// Reads the notifications since the last call.
     fn read(&mut self) {
         let mut bytes = [0; 4_096];
         while let Ok(length) = self.socket.recv(&mut bytes) {
@@ -39,30 +40,30 @@ impl Notified {
         self.lines.iter().filter(|said| *said == line).count()
     }
 
-    /// Waits until there is a line that begins so, and answers where the first one stands.
+    /// Waits for a line with this beginning, and returns the index of the first one.
     fn says(&mut self, begin: &str) -> usize {
         let name = self.name;
-        eventually(&format!("{name} says {begin}"), || {
+        eventually(&format!("{name} sends {begin}"), || {
             self.read();
             let found = self.lines.iter().position(|line| line.starts_with(begin));
             found.ok_or_else(|| format!("{:?}", self.lines))
         })
     }
 
-    /// Waits for that many more signs of life.
-    fn lives_on(&mut self, signs: usize) {
+    /// Waits for this number of further watchdog notifications.
+    fn wait_for_watchdog(&mut self, signs: usize) {
         let (name, before) = (self.name, self.count("WATCHDOG=1"));
-        eventually(&format!("{name} lives on"), || {
+        eventually(&format!("{name} sends watchdog notifications"), || {
             let count = self.count("WATCHDOG=1");
-            so(count >= before + signs, || format!("{before} signs of life, and then {count}"))
+            so(count >= before + signs, || format!("{before} watchdog notifications before, {count} now"))
         });
     }
 }
 
-/// Starts a service that is supervised: a sign of life is wanted within a second.
-fn start(cluster: &mut Cluster, name: &'static str, args: &[&str]) -> Notified {
+/// Starts a supervised service with a watchdog timeout of one second.
+fn start(cluster: &mut Cluster, name: &'static str, args: &[&str]) -> NotifySocket {
     let path = cluster.place.path().join(format!("{name}.notify"));
-    let notified = Notified::bind(&path, name);
+    let notified = NotifySocket::bind(&path, name);
     let variables = [
         ("MUSTER_NATS_URL", cluster.server.url()),
         ("NOTIFY_SOCKET", path.display().to_string()),
@@ -75,13 +76,13 @@ fn start(cluster: &mut Cluster, name: &'static str, args: &[&str]) -> Notified {
 }
 
 #[test]
-fn systemd_is_told_when_a_service_is_ready_and_lives_and_stops() {
+fn services_notify_systemd_of_readiness_liveness_and_stop() {
     let mut cluster = Cluster::unfounded();
     let (data, tables) = (cluster.place.path().join("c1"), cluster.place.path().join("tables.db"));
     let (data, tables) = (data.display().to_string(), format!("sqlite:{}", tables.display()));
     let mut auctioneer = start(&mut cluster, "auctioneer", &["auctioneer"]);
-    auctioneer.says("STATUS=waits for a NATS server");
-    assert_eq!(auctioneer.count("READY=1"), 0, "there is no journal yet: {:?}", auctioneer.lines);
+    auctioneer.says("STATUS=waiting for a NATS server");
+    assert_eq!(auctioneer.count("READY=1"), 0, "not ready without a journal: {:?}", auctioneer.lines);
     cluster.found();
     let mut bbs = start(&mut cluster, "bbs", &["bbs"]);
     let size = ["--memory-mb", "512", "--disk-mb", "512"];
@@ -89,28 +90,28 @@ fn systemd_is_told_when_a_service_is_ready_and_lives_and_stops() {
     let mut rep = start(&mut cluster, "rep", &rep);
     let mut projector = start(&mut cluster, "projector", &["projector", "--database", &tables]);
     for (service, status) in [
-        (&mut auctioneer, "STATUS=leads at position "),
-        (&mut bbs, "STATUS=leads at position "),
-        (&mut rep, "STATUS=speaks for cell c1, 0 containers run"),
-        (&mut projector, "STATUS=its tables stand at position "),
+        (&mut auctioneer, "STATUS=leading at position "),
+        (&mut bbs, "STATUS=leading at position "),
+        (&mut rep, "STATUS=attached to cell c1, 0 containers running"),
+        (&mut projector, "STATUS=tables at position "),
     ] {
-        let waits = service.says("STATUS=waits for a NATS server");
+        let waits = service.says("STATUS=waiting for a NATS server");
         let ready = service.says("READY=1");
         service.says(status);
         assert!(waits < ready, "{:?}", service.lines);
-        service.lives_on(3);
-        assert_eq!(service.count("READY=1"), 1, "it is said once: {:?}", service.lines);
+        service.wait_for_watchdog(3);
+        assert_eq!(service.count("READY=1"), 1, "READY=1 is sent once: {:?}", service.lines);
     }
-    // Who stands still gives no sign of life, however long others do.
+    // A suspended service sends no watchdog notifications, however long other services do.
     let pid = cluster.services["bbs"].pid();
     signal(pid, Signal::STOP);
-    // What was on its way when it stopped.
-    auctioneer.lives_on(2);
+    // Waits for notifications that were sent before the service was suspended.
+    auctioneer.wait_for_watchdog(2);
     let before = bbs.count("WATCHDOG=1");
-    auctioneer.lives_on(10);
+    auctioneer.wait_for_watchdog(10);
     assert_eq!(bbs.count("WATCHDOG=1"), before);
     signal(pid, Signal::CONT);
-    bbs.lives_on(2);
+    bbs.wait_for_watchdog(2);
     for (name, mut notified) in
         [("projector", projector), ("rep", rep), ("auctioneer", auctioneer), ("bbs", bbs)]
     {
@@ -121,7 +122,7 @@ fn systemd_is_told_when_a_service_is_ready_and_lives_and_stops() {
     }
 }
 
-/// The files below a folder, each by its path from there.
+/// Returns the files below a folder, by their paths relative to it.
 fn files(folder: &Path) -> Vec<String> {
     let (mut open, mut found) = (vec![folder.to_owned()], vec![]);
     while let Some(path) = open.pop() {
@@ -138,17 +139,17 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn units_are_written_once_and_variables_never_again() {
-    let place = Place::new();
+fn install_keeps_existing_units_and_variables() {
+    let place = TestDir::new();
     let muster = Muster::local(place.path());
     let root = place.path().join("root");
     let shown = root.display().to_string();
     let install =
         |options: &[&str]| muster.run(&[&["install", "--systemd", "--root", &shown], options].concat());
-    let dry = install(&["--dry-run"]).exits(0).tells(&["WOULD BE", "nothing was written"]);
+    let dry = install(&["--dry-run"]).exits(0).tells(&["PLANNED", "nothing was written"]);
     assert!(!root.exists(), "{dry:?}");
     muster.exits(2, "install").tells(&["--systemd"]);
-    install(&["--env", "x"]).exits(2).tells(&["name it with --role"]);
+    install(&["--env", "x"]).exits(2).tells(&["select it with --role"]);
     install(&["--prefix", "opt"]).exits(2).tells(&["expected an absolute path"]);
     let variables = place.file("rep-c1.env", "MUSTER_CELL=c1\nMUSTER_NATS_CREDS=/etc/muster/rep-c1.nk\n");
     let variables = variables.to_str().unwrap();
@@ -167,10 +168,13 @@ fn units_are_written_once_and_variables_never_again() {
     assert_eq!(did, ["unchanged", "kept"]);
     std::fs::write(&unit, text.replace("WatchdogSec=60", "WatchdogSec=5")).unwrap();
     let refused = install(&["--prefix", "/opt/muster"]).exits(4);
-    let refused = refused.tells(&["- WatchdogSec=5", "+ WatchdogSec=60", "nothing is written", "--force"]);
+    let refused = refused.tells(&["- WatchdogSec=5", "+ WatchdogSec=60", "nothing was written", "--force"]);
     assert_eq!(files(&root).len(), 2, "{refused:?}");
     install(&["--prefix", "/opt/muster", "--force"]).exits(0).tells(&["overwritten", "kept"]);
     assert_eq!(std::fs::read_to_string(&unit).unwrap(), text);
     assert_eq!(files(&root).len(), 9);
-    assert!(std::fs::read_to_string(&env).unwrap().starts_with("MUSTER_CELL=c1\n"), "it is the operator's");
+    assert!(
+        std::fs::read_to_string(&env).unwrap().starts_with("MUSTER_CELL=c1\n"),
+        "the operator's file is kept"
+    );
 }

@@ -1,20 +1,20 @@
-//! The tables of a cluster: what they say, what asks them, and projectors that are killed.
+//! Tables of a cluster: their content, queries, and projectors that are killed.
 
 use serde_json::{Value, json};
 use support::postgres::Postgres;
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
 use crate::support::place::so;
-use crate::support::{Muster, Place, Service, eventually};
+use crate::support::{Muster, Service, TestDir, eventually};
 
-/// What a question is answered.
+/// Returns the result of a query.
 fn ask(muster: &Muster, question: &str) -> Result<Value, String> {
     let said = muster.run(&["sql", question, "-o", "json"]);
     so(said.code == 0, || format!("{said:?}")).map(|()| said.json())
 }
 
-/// Waits until the tables answer so.
+/// Waits until a query returns this result.
 fn tells(muster: &Muster, question: &str, expected: &Value) {
     eventually(question, || {
         ask(muster, question).and_then(|said| so(said == *expected, || said.to_string()))
@@ -24,10 +24,10 @@ fn tells(muster: &Muster, question: &str, expected: &Value) {
 const STATES: &str = "SELECT process_guid, state, count(*) AS n FROM actual_lrps GROUP BY 1, 2";
 
 #[test]
-fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
-    let place = Place::new();
+fn local_cluster_keeps_its_tables_across_restart() {
+    let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 3));
-    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
     let muster = &dev.muster;
     muster.runs("web", 3);
     tells(muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
@@ -35,8 +35,8 @@ fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
     assert_eq!(csv.out, "process_guid,state,n\nweb,RUNNING,3\n");
     let table = muster.run(&["sql", STATES]).exits(0).tells(&["at position "]);
     assert_eq!(table.out, "process_guid   state     n\nweb            RUNNING   3\n");
-    muster.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["nothing is written here"]);
-    muster.run(&["sql", "SELECT 1; COMMIT; SELECT 2"]).exits(2).tells(&["nothing is written here"]);
+    muster.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["queries are read-only"]);
+    muster.run(&["sql", "SELECT 1; COMMIT; SELECT 2"]).exits(2).tells(&["queries are read-only"]);
     let lines = muster.run(&["sql", STATES, "-o", "jsonl"]).exits(0);
     let line: Value = serde_json::from_str(&lines.out).unwrap();
     assert_eq!(line, json!({"process_guid": "web", "state": "RUNNING", "n": 3}));
@@ -47,7 +47,7 @@ fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
     muster.run(&["sql", endless, "--timeout", "1s"]).exits(2).tells(&["took longer than 1s"]);
     muster.run(&["sql", "SELEC"]).exits(2).tells(&["syntax error"]);
     muster.run(&["sql", STATES, "--as-of", "99999999"]).exits(2).tells(&["is beyond"]);
-    muster.run(&["lrp", "list", "-o", "csv"]).exits(2).tells(&["csv is no format of this command"]);
+    muster.run(&["lrp", "list", "-o", "csv"]).exits(2).tells(&["invalid output format csv"]);
     let claimed =
         ask(muster, "SELECT min(position) AS p FROM events WHERE type = 'actual.claimed.v1'").unwrap();
     let before = (claimed[0]["p"].as_i64().unwrap() - 1).to_string();
@@ -59,11 +59,11 @@ fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
     );
     assert_eq!(mode & 0o777, 0o600);
     dev.end(&place);
-    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
     dev.muster.runs("web", 3);
     tells(&dev.muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
     let logged = dev.muster.ok("events list -o jsonl").out;
-    let logged: usize = logged.lines().map(events_of).sum();
+    let logged: usize = logged.lines().map(event_count).sum();
     let counted = ask(&dev.muster, "SELECT count(*) AS n FROM events").unwrap()[0]["n"].as_u64().unwrap();
     assert!(usize::try_from(counted).unwrap() >= logged, "{counted} of {logged}");
     let twice = "SELECT position, nth FROM events GROUP BY 1, 2 HAVING count(*) > 1";
@@ -71,22 +71,22 @@ fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
     dev.end(&place);
 }
 
-/// How many events a line of `events list` has.
-fn events_of(line: &str) -> usize {
+/// Returns the number of events in a line of `events list`.
+fn event_count(line: &str) -> usize {
     let entry: Value = serde_json::from_str(line).unwrap();
     let decisions = entry["entry"]["known"]["decisions"].as_array().cloned().unwrap_or_default();
     decisions.iter().map(|decision| decision["events"].as_array().map_or(0, Vec::len)).sum()
 }
 
-fn projector(place: &Place, url: &str, database: &str) -> Service {
+fn projector(place: &TestDir, url: &str, database: &str) -> Service {
     let args = ["projector", "--database", database];
     let name = database.split(':').next().unwrap();
     Service::start("projector", &place.path().join(format!("{name}.log")), &args, &[("MUSTER_NATS_URL", url)])
 }
 
 #[test]
-fn projectors_on_nats_are_killed_and_lose_nothing() {
-    let (place, postgres) = (Place::new(), Postgres::start().unwrap());
+fn killed_projectors_lose_nothing() {
+    let (place, postgres) = (TestDir::new(), Postgres::start().unwrap());
     let server = Server::start(&place);
     let url = server.url();
     Muster::nats(&url).ok("cluster found");
@@ -99,7 +99,7 @@ fn projectors_on_nats_are_killed_and_lose_nothing() {
         let projectors = running();
         for number in 0..8 {
             let file = place.file("one.toml", sleeper(&format!("p{round}x{number}"), 2));
-            eventually("it is desired", || {
+            eventually("the process is desired", || {
                 let said = muster.run(&["lrp", "apply", file.to_str().unwrap(), "--detach"]);
                 so(said.code == 0, || format!("{said:?}"))
             });
@@ -122,14 +122,14 @@ fn projectors_on_nats_are_killed_and_lose_nothing() {
         assert_eq!(before.exits(0).json(), json!([{"n": 0}]));
     }
     let tables = Muster::with("MUSTER_DATABASE", &databases[1]);
-    tables.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["nothing is written here"]);
+    tables.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["queries are read-only"]);
     for (database, why) in [
         ("sqlite:/nowhere/tables.db", "can't open the database sqlite:/nowhere/tables.db"),
         (&*postgres.url("postgres", "nowhere"), "database \"nowhere\" does not exist"),
     ] {
         let other = projector(&place, &url, database);
-        eventually("the other has said why it can't", || {
-            let said = other.said();
+        eventually("the projector logs the reason", || {
+            let said = other.log();
             so(said.contains(why), || said)
         });
     }

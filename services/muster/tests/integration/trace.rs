@@ -1,4 +1,4 @@
-//! What one command caused, on real processes: as a tree, as data, and as spans for a collector.
+//! Consequences of a command on real processes: as a tree, as JSON, and as spans for a collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex};
 use schemas::Timestamp;
 use serde_json::{Value, json};
 
-use crate::dev::{Dev, sleeper};
-use crate::support::http::{self, Call};
+use crate::dev::{LocalCluster, sleeper};
+use crate::support::http::{self, PostRequest};
 use crate::support::place::so;
-use crate::support::{Cluster, Muster, Place, eventually};
+use crate::support::{Cluster, Muster, TestDir, eventually};
 
-/// A collector, and what it was sent. It takes all at `/v1/traces`, a part at `/partly`, all but the first at `/later`, and
-/// nothing elsewhere.
+/// Trace collector that records its requests. It accepts everything at `/v1/traces`, a part at `/partly`,
+/// everything but the first request at `/later`, and nothing elsewhere.
 struct Collector {
     url: String,
-    calls: Arc<Mutex<Vec<Call>>>,
+    calls: Arc<Mutex<Vec<PostRequest>>>,
 }
 
 impl Collector {
-    /// Listens for as long as the program runs.
+    /// Starts the collector, which runs until the program exits.
     fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -29,7 +29,7 @@ impl Collector {
         std::thread::spawn(move || {
             let mut asked_before = false;
             for connection in listener.incoming().flatten() {
-                let Ok(call) = Call::read(&connection) else { continue };
+                let Ok(call) = PostRequest::read(&connection) else { continue };
                 let (status, body) = match call.path.as_str() {
                     "/later" if !std::mem::replace(&mut asked_before, true) => {
                         drop(http::answer(&connection, "503 Service Unavailable", "later"));
@@ -42,21 +42,21 @@ impl Collector {
                     _ => ("503 Service Unavailable", "not\ntoday"),
                 };
                 known.lock().unwrap().push(call);
-                // Who has gone away reads no answer.
+                // A client that has disconnected does not read the answer.
                 drop(http::answer(&connection, status, body));
             }
         });
         Self { url, calls }
     }
 
-    /// What was sent since this was last asked.
-    fn calls(&self) -> Vec<Call> {
+    /// Returns the requests since the last call.
+    fn calls(&self) -> Vec<PostRequest> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 }
 
-/// The spans of what was sent.
-fn spans(calls: &[Call]) -> Vec<Value> {
+/// Returns the spans in these requests.
+fn spans(calls: &[PostRequest]) -> Vec<Value> {
     let sent = calls.iter().map(|call| serde_json::from_slice::<Value>(&call.body).unwrap());
     let spans =
         sent.map(|sent| sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().clone());
@@ -64,14 +64,14 @@ fn spans(calls: &[Call]) -> Vec<Value> {
 }
 
 fn field<'a>(of: &'a Value, name: &str) -> &'a str {
-    of[name].as_str().unwrap_or_else(|| panic!("{name} of {of}"))
+    of[name].as_str().unwrap_or_else(|| panic!("no {name} in {of}"))
 }
 
 #[test]
-fn what_a_command_caused_is_a_tree_and_a_trace() {
-    let place = Place::new();
+fn trace_shows_and_exports_consequences_of_command() {
+    let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
-    let dev = Dev::start(&place, &[&file]);
+    let dev = LocalCluster::start(&place, &[&file]);
     let muster = &dev.muster;
     muster.runs("web", 1);
     muster.ok("lrp scale web=3 --request-id grow-1 --reason busier");
@@ -79,7 +79,7 @@ fn what_a_command_caused_is_a_tree_and_a_trace() {
 
     let steps = muster.json("trace grow-1");
     let steps = steps.as_array().unwrap();
-    it_is_a_tree(steps);
+    assert_tree(steps);
     assert_eq!((&steps[0]["request_id"], &steps[0]["reason"]), (&"grow-1".into(), &"busier".into()));
     assert_eq!(steps[0]["aggregate"]["process"]["guid"], "web");
     let told = Value::from(steps.clone()).to_string();
@@ -87,12 +87,12 @@ fn what_a_command_caused_is_a_tree_and_a_trace() {
         let guid = field(&rows[index], "instance_guid");
         assert_eq!(told.matches(guid).count(), 2, "claimed and started: {told}");
     }
-    assert!(!told.contains(field(&rows[0], "instance_guid")), "another command made it: {told}");
+    assert!(!told.contains(field(&rows[0], "instance_guid")), "another command created it: {told}");
 
-    every_id_finds_it(muster, steps, field(&rows[2], "instance_guid"));
+    assert_ids_find_trace(muster, steps, field(&rows[2], "instance_guid"));
     let said = muster.ok("trace grow-1").tells(&[
         &format!("correlation {}", field(&steps[0], "id")),
-        "request grow-1, who said \"busier\"",
+        "request grow-1, reason \"busier\"",
         "├─ web/",
         "└─ web/",
         "claimed by c",
@@ -101,12 +101,13 @@ fn what_a_command_caused_is_a_tree_and_a_trace() {
     assert!(!said.out.contains('\u{1b}'), "no colours in a pipe: {said:?}");
     let lines = muster.ok("trace grow-1 -o jsonl").out.lines().count();
     assert_eq!(lines, steps.len());
-    spans_are_sent(muster, steps);
+    assert_spans_are_sent(muster, steps);
     dev.end(&place);
 }
 
-/// Every step but the first has a cause before it, one level higher, and its times are those of the log.
-fn it_is_a_tree(steps: &[Value]) {
+/// Checks that every step but the first has a cause before it, one level higher, and that its times are those
+/// of the log.
+fn assert_tree(steps: &[Value]) {
     assert!(steps.len() >= 5, "a desire, two claims and two starts: {steps:#?}");
     assert_eq!((&steps[0]["depth"], &steps[0]["since_cause_ms"]), (&0.into(), &Value::Null));
     for (at, step) in steps.iter().enumerate().skip(1) {
@@ -122,21 +123,21 @@ fn it_is_a_tree(steps: &[Value]) {
     }
 }
 
-fn every_id_finds_it(muster: &Muster, steps: &[Value], instance: &str) {
+fn assert_ids_find_trace(muster: &Muster, steps: &[Value], instance: &str) {
     let (first, last) = (field(&steps[0], "id"), field(steps.last().unwrap(), "id"));
-    // Of what this desire made, the first evaluation has the decision's id.
+    // The first evaluation that a desire creates has the id of its decision.
     for id in [first, last, &last[20..], instance, &instance[24..], &first[24..].to_uppercase()] {
         let found = muster.json(&format!("trace {id}"));
         assert_eq!(found[0]["id"], first, "{id}");
         assert_eq!(found.as_array().unwrap().len(), steps.len(), "{id}");
     }
-    muster.ok(&format!("trace {last}")).tells(&["← asked for"]);
+    muster.ok(&format!("trace {last}")).tells(&["← requested"]);
     let nothing = "ffffffff-ffff-7fff-8fff-ffffffffffff";
-    muster.exits(3, &format!("trace {nothing}")).tells(&[nothing, "does not exist", "8 characters or more"]);
+    muster.exits(3, &format!("trace {nothing}")).tells(&[nothing, "does not exist", "at least 8 characters"]);
     muster.exits(3, "trace shrink-1");
 }
 
-fn spans_are_sent(muster: &Muster, steps: &[Value]) {
+fn assert_spans_are_sent(muster: &Muster, steps: &[Value]) {
     let collector = Collector::listen();
     let url = &collector.url;
     let said = muster.ok(&format!("trace grow-1 -o json --otlp {url}"));
@@ -166,20 +167,20 @@ fn spans_are_sent(muster: &Muster, steps: &[Value]) {
 
     let refused = muster.exits(1, &format!("trace grow-1 --otlp {url}/elsewhere"));
     let refused = refused.tells(&["503 Service Unavailable: not\\ntoday", "/elsewhere", "can't send"]);
-    assert!(refused.out.contains("├─ "), "the tree is shown all the same: {refused:?}");
-    muster.exits(1, &format!("trace grow-1 --otlp {url}/partly")).tells(&["it rejected 1 span: too old"]);
+    assert!(refused.out.contains("├─ "), "the tree is shown as well: {refused:?}");
+    muster.exits(1, &format!("trace grow-1 --otlp {url}/partly")).tells(&["rejected 1 span: too old"]);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = format!("http://{nobody}");
-    muster.exits(5, &format!("trace grow-1 --otlp {nobody}")).tells(&[&nobody, "it doesn't answer"]);
+    muster.exits(5, &format!("trace grow-1 --otlp {nobody}")).tells(&[&nobody, "no answer"]);
 }
 
 const OUTER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
 
 #[test]
-fn a_leader_sends_one_trace_from_a_command_to_running() {
+fn leader_exports_one_trace_per_command() {
     let collector = Collector::listen();
     let mut cluster = Cluster::empty();
-    cluster.add_with("bbs-1", &["--otlp", &format!("{}/later", collector.url)]);
+    cluster.start_service_with("bbs-1", &["--otlp", &format!("{}/later", collector.url)]);
     cluster.add("auctioneer-1");
     cluster.add("rep-c1");
     cluster.ready(1);
@@ -191,7 +192,7 @@ fn a_leader_sends_one_trace_from_a_command_to_running() {
     };
     let outer = format!("00-{}-{}-01", OUTER.0, OUTER.1);
     for (guid, traceparent) in [("alone", None), ("traced", Some(outer))] {
-        let answer = plain.ask_json("muster.client.shop.ci.lrp.desire", &desire(guid, traceparent));
+        let answer = plain.request_json("muster.client.shop.ci.lrp.desire", &desire(guid, traceparent));
         assert!(answer["ok"]["position"].is_u64(), "{answer}");
         muster.runs(guid, 1);
     }
@@ -201,16 +202,17 @@ fn a_leader_sends_one_trace_from_a_command_to_running() {
         let steps = steps.as_array().unwrap();
         assert!(steps.len() >= 3, "desired, claimed, started: {steps:#?}");
         let spans_of = |live: &[Value]| -> Vec<Value> {
-            let of = |span: &&Value| steps.iter().any(|step| *told(span, "muster.decision") == step["id"]);
+            let of =
+                |span: &&Value| steps.iter().any(|step| *attribute(span, "muster.decision") == step["id"]);
             live.iter().filter(of).cloned().collect()
         };
-        let found = eventually("the spans of a command come", || {
+        let found = eventually("the spans of the command arrive", || {
             live.extend(spans(&collector.calls()));
             let found = spans_of(&live);
             so(found.len() == steps.len(), || format!("{} of {} spans", found.len(), steps.len()))?;
             Ok(found)
         });
-        it_is_one_trace(&found, (guid == "traced").then_some(OUTER));
+        assert_one_trace(&found, (guid == "traced").then_some(OUTER));
         muster.ok(&format!("trace {guid} --otlp {}", collector.url));
         let mut again = vec![];
         eventually("the command sends its spans", || {
@@ -219,26 +221,26 @@ fn a_leader_sends_one_trace_from_a_command_to_running() {
                 calls.into_iter().partition(|call| call.path == "/v1/traces");
             live.extend(spans(&led));
             again.extend(spans(&asked));
-            so(!again.is_empty(), || "none".to_owned())
+            so(!again.is_empty(), || "no spans".to_owned())
         });
         let by_id = |spans: Vec<Value>| -> BTreeMap<String, Value> {
             spans.into_iter().map(|span| (field(&span, "spanId").to_owned(), span)).collect()
         };
-        assert_eq!(by_id(found), by_id(again), "the log gives the same spans whenever it is asked");
+        assert_eq!(by_id(found), by_id(again), "the leader and the command send the same spans");
     }
-    let said = cluster.services["bbs-1"].said();
+    let said = cluster.services["bbs-1"].log();
     assert!(!said.contains("spans are dropped"), "{said}");
 }
 
-/// What a span says of something.
-fn told<'a>(span: &'a Value, key: &str) -> &'a Value {
+/// Returns the text value of a span's attribute.
+fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
     let mut attributes = span["attributes"].as_array().unwrap().iter();
     let attribute = attributes.find(|attribute| attribute["key"] == key);
     attribute.map_or(&Value::Null, |attribute| &attribute["value"]["stringValue"])
 }
 
-/// One root, everything else under something of it, from the desire to RUNNING.
-fn it_is_one_trace(spans: &[Value], outer: Option<(&str, &str)>) {
+/// Checks that the spans are one trace with a single root, from the desire to RUNNING.
+fn assert_one_trace(spans: &[Value], outer: Option<(&str, &str)>) {
     let traces: BTreeSet<&str> = spans.iter().map(|span| field(span, "traceId")).collect();
     assert_eq!(traces.len(), 1, "{spans:#?}");
     let ids: BTreeSet<&str> = spans.iter().map(|span| field(span, "spanId")).collect();
@@ -246,7 +248,7 @@ fn it_is_one_trace(spans: &[Value], outer: Option<(&str, &str)>) {
         .iter()
         .filter(|span| !span["parentSpanId"].as_str().is_some_and(|parent| ids.contains(parent)))
         .collect();
-    let [root] = of_others[..] else { panic!("one span is under none of the others: {spans:#?}") };
+    let [root] = of_others[..] else { panic!("expected exactly one root span: {spans:#?}") };
     assert_eq!(root["name"], "desired.desired.v1");
     let belongs = (root["traceId"].as_str(), root["parentSpanId"].as_str());
     match outer {

@@ -1,38 +1,38 @@
-//! What is fetched for an instance, its files, and the logs of all instances of a process at once.
+//! Downloads and files of an instance, and the combined logs of all instances of a process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use crate::dev::Dev;
+use crate::dev::LocalCluster;
 use crate::support::place::so;
-use crate::support::{Place, eventually};
+use crate::support::{TestDir, eventually};
 
-/// Gives everybody this archive, and says on which port.
+/// Starts a server that sends this archive to every client. Returns its port.
 fn blobstore(archive: Vec<u8>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            give(&stream.unwrap(), &archive);
+            send_archive(&stream.unwrap(), &archive);
         }
     });
     port
 }
 
-fn give(mut stream: &TcpStream, archive: &[u8]) {
+fn send_archive(mut stream: &TcpStream, archive: &[u8]) {
     let mut lines = BufReader::new(stream).lines();
     while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
     let head = format!(
         "HTTP/1.1 200 OK\r\netag: \"1\"\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         archive.len()
     );
-    // Who asked may be gone.
+    // The client may have disconnected.
     drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(archive)));
 }
 
-/// An archive of a program that says who it is and goes on until it is told to stop.
-fn archive(place: &Place) -> Vec<u8> {
+/// Returns an archive with a program that prints its index and runs until it is stopped.
+fn archive(place: &TestDir) -> Vec<u8> {
     let folder = place.path().join("app");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(
@@ -46,10 +46,10 @@ fn archive(place: &Place) -> Vec<u8> {
 }
 
 #[test]
-fn an_instance_runs_what_is_fetched_and_shows_its_files() {
-    let place = Place::new();
+fn instance_runs_downloaded_program_and_lists_its_files() {
+    let place = TestDir::new();
     let port = blobstore(archive(&place));
-    let dev = Dev::start(&place, &[]);
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let spec = format!(
         "process_guid = \"web\"\ndomain = \"shop\"\ninstances = 3\nmemory_mb = 8\nlog_source = \"APP/PROC/WEB\"\nlog_guid = \"app-7\"\n\
@@ -59,7 +59,7 @@ fn an_instance_runs_what_is_fetched_and_shows_its_files() {
     let file = place.file("web.toml", spec).display().to_string();
     muster.ok(&format!("lrp desire {file}"));
     muster.runs("web", 3);
-    let log_of_all = eventually("each said who it is", || {
+    let log_of_all = eventually("each instance has printed its index", || {
         let log = muster.ok("instance logs web").out;
         so((0..3).all(|index| log.contains(&format!("I am {index}"))), || log.clone()).map(|()| log)
     });

@@ -1,4 +1,4 @@
-//! What services tell whoever watches them: metrics and probes.
+//! Monitoring of services: metrics and probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::dev::sleeper;
 use crate::support::place::{so, within};
-use crate::support::{Cluster, Muster, Place, Service, eventually};
+use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
-/// Asks over HTTP: the status, and what is said.
+/// Sends an HTTP request and returns the status and the body.
 pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String), String> {
     let failed = |error: std::io::Error| format!("{address}{path}: {error}");
     let mut stream = TcpStream::connect(address).map_err(failed)?;
@@ -27,10 +27,10 @@ pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String), String> {
     Ok((status.ok_or_else(|| head.to_owned())?, body.to_owned()))
 }
 
-/// A value of a metric: its labels as they stand there, and what it is.
+/// Samples of metrics: the name, the labels as text, and the value.
 type Samples = Vec<(String, String, f64)>;
 
-/// What a page says: the metrics that it has, and their values.
+/// Returns the names and the samples of the metrics on a page.
 fn page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
     let (status, text) = get(address, "/metrics")?;
     so(status == 200 && text.ends_with("# EOF\n"), || text.clone())?;
@@ -43,7 +43,7 @@ fn page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
     Ok((types.map(str::to_owned).collect(), samples.collect()))
 }
 
-/// The one value of a metric with these labels.
+/// Returns the value of the only sample of a metric with these labels.
 fn value(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
     let found: Vec<f64> = samples
         .iter()
@@ -56,17 +56,17 @@ fn value(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
     }
 }
 
-/// Where a service says that its metrics are.
+/// Returns the metrics address from the log of a service.
 pub(crate) fn address(service: &Service) -> String {
-    eventually("a service says where its metrics are", || {
-        let said = service.said();
-        let rest = said.split("metrics are served at http://").nth(1).ok_or_else(|| said.clone())?;
+    eventually("the service logs its metrics address", || {
+        let said = service.log();
+        let rest = said.split("serving metrics at http://").nth(1).ok_or_else(|| said.clone())?;
         rest.split('/').next().map(str::to_owned).ok_or(said.clone())
     })
 }
 
-/// Waits until a probe says that all is well.
-fn is_ready(name: &str, address: &str) {
+/// Waits until the readiness probe succeeds.
+fn wait_until_ready(name: &str, address: &str) {
     eventually(&format!("{name} is ready"), || {
         let (status, body) = get(address, "/readyz")?;
         so(status == 200 && body == "{\"ready\":true}\n", || body)
@@ -76,10 +76,10 @@ fn is_ready(name: &str, address: &str) {
 const METRICS: [&str; 2] = ["--metrics", "127.0.0.1:0"];
 
 #[test]
-fn every_metric_is_told_by_a_running_service() {
+fn running_services_export_every_metric() {
     let mut cluster = Cluster::empty();
     for name in ["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"] {
-        cluster.add_with(name, &METRICS);
+        cluster.start_service_with(name, &METRICS);
     }
     let url = cluster.server.url();
     let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
@@ -99,27 +99,27 @@ fn every_metric_is_told_by_a_running_service() {
     let addresses: BTreeMap<String, String> =
         cluster.services.iter().map(|(name, service)| (name.clone(), address(service))).collect();
     for (name, at) in &addresses {
-        is_ready(name, at);
+        wait_until_ready(name, at);
         assert_eq!(get(at, "/livez").unwrap(), (200, "{\"live\":true}\n".to_owned()), "{name}");
     }
-    everything_is_told(&addresses);
-    values_are_those_of_the_cluster(&cluster, &addresses);
-    who_has_no_server_lives_and_is_not_ready(&mut cluster, &addresses);
+    assert_catalogue_is_exported(&addresses);
+    assert_values_match_cluster(&cluster, &addresses);
+    assert_services_without_server_are_live_and_not_ready(&mut cluster, &addresses);
 }
 
-/// Each metric of the catalogue is on the page of whoever tells it, with just its labels.
-fn everything_is_told(addresses: &BTreeMap<String, String>) {
+/// Checks that each service serves exactly its metrics of the catalogue, with exactly their labels.
+fn assert_catalogue_is_exported(addresses: &BTreeMap<String, String>) {
     for (name, at) in addresses {
         let (types, samples) = page(at).unwrap();
         let kind = name.split('-').next().unwrap();
-        let of_kind = |family: &&&Family| family.told_by.iter().any(|by| by.as_str() == kind);
+        let of_kind = |family: &&&Family| family.exported_by.iter().any(|by| by.as_str() == kind);
         let expected: BTreeSet<String> =
             CATALOGUE.iter().filter(of_kind).map(|family| family.full_name()).collect();
         assert_eq!(types, expected, "{name}");
         let is_rep = kind == Teller::Rep.as_str();
         for (sample, labels, _) in samples {
             let family = CATALOGUE.iter().find(|family| family.samples().contains(&sample));
-            let family = family.unwrap_or_else(|| panic!("{name} tells {sample}"));
+            let family = family.unwrap_or_else(|| panic!("{name} exports the unknown metric {sample}"));
             let mut told: BTreeSet<&str> =
                 labels.split("\",").filter_map(|label| label.split('=').next()).collect();
             told.remove("le");
@@ -127,15 +127,15 @@ fn everything_is_told(addresses: &BTreeMap<String, String>) {
             known.extend(is_rep.then_some("cell"));
             assert_eq!(told, known, "{name}: {sample}{{{labels}}}");
             let secretive = labels.contains("web") || labels.contains("large");
-            assert!(!secretive, "{name}: {sample}{{{labels}}} names a process");
+            assert!(!secretive, "{name}: {sample}{{{labels}}} contains a process guid");
         }
     }
 }
 
-fn values_are_those_of_the_cluster(cluster: &Cluster, addresses: &BTreeMap<String, String>) {
+fn assert_values_match_cluster(cluster: &Cluster, addresses: &BTreeMap<String, String>) {
     let leader = cluster.leader("bbs");
     let follower = if leader == "bbs-1" { "bbs-2" } else { "bbs-1" };
-    eventually("the leading BBS tells what there is", || {
+    eventually("the leading BBS exports the state of the cluster", || {
         let (_, samples) = page(&addresses[&leader])?;
         let expected = [
             ("muster_leader", "", 1.0),
@@ -156,7 +156,7 @@ fn values_are_those_of_the_cluster(cluster: &Cluster, addresses: &BTreeMap<Strin
         ];
         for (name, labels, expected) in expected {
             let told = value(&samples, name, labels)?;
-            so(told == expected, || format!("{name}{{{labels}}} is {told}, and not {expected}"))?;
+            so(told == expected, || format!("{name}{{{labels}}} is {told}, expected {expected}"))?;
         }
         let more = [
             "muster_append_seconds_count",
@@ -170,7 +170,7 @@ fn values_are_those_of_the_cluster(cluster: &Cluster, addresses: &BTreeMap<Strin
         let stored = value(&samples, "muster_appends_total", "outcome=\"stored\"")?;
         so(stored > 0.0, || format!("{stored} appends"))
     });
-    eventually("who follows tells the same of the log", || {
+    eventually("the standby exports the same state of the log", || {
         let (_, samples) = page(&addresses[follower])?;
         let told = [
             value(&samples, "muster_leader", "")?,
@@ -179,7 +179,7 @@ fn values_are_those_of_the_cluster(cluster: &Cluster, addresses: &BTreeMap<Strin
         ];
         so(told == [0.0, 2.0, 0.0], || format!("{told:?}"))
     });
-    eventually("auctioneer, rep and projector tell what they do", || {
+    eventually("auctioneer, rep and projector export their activity", || {
         let (_, samples) = page(&addresses["auctioneer-1"])?;
         let auctioneer = [
             value(&samples, "muster_placements_total", "outcome=\"placed\"")?,
@@ -198,39 +198,42 @@ fn values_are_those_of_the_cluster(cluster: &Cluster, addresses: &BTreeMap<Strin
         let (_, samples) = page(&addresses["projector-1"])?;
         let lag = value(&samples, "muster_projection_lag_entries", "")?;
         let position = value(&samples, "muster_projection_position", "")?;
-        so(lag == 0.0 && position > 5.0, || format!("{lag} behind, at {position}"))
+        so(lag == 0.0 && position > 5.0, || format!("{lag} entries behind, at position {position}"))
     });
 }
 
-fn who_has_no_server_lives_and_is_not_ready(cluster: &mut Cluster, addresses: &BTreeMap<String, String>) {
+fn assert_services_without_server_are_live_and_not_ready(
+    cluster: &mut Cluster,
+    addresses: &BTreeMap<String, String>,
+) {
     cluster.server.kill9();
     for (name, at) in addresses {
-        eventually(&format!("{name} says that it has no server"), || {
+        eventually(&format!("{name} reports the missing server"), || {
             let (status, body) = get(at, "/readyz")?;
             let wrong: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
-            let told =
-                body.contains("no connection to a NATS server") || body.contains("the journal doesn't say");
+            let told = body.contains("no connection to a NATS server")
+                || body.contains("can't read the end of the journal");
             so(status == 503 && wrong["ready"] == false && told, || body)
         });
         assert_eq!(get(at, "/livez").unwrap().0, 200, "{name}");
     }
     cluster.server.restart();
-    addresses.iter().for_each(|(name, at)| is_ready(name, at));
+    addresses.iter().for_each(|(name, at)| wait_until_ready(name, at));
 }
 
 #[test]
-fn a_local_cluster_is_one_page_and_a_bad_address_is_refused() {
-    let place = Place::new();
+fn local_cluster_serves_one_page_and_refuses_bad_address() {
+    let place = TestDir::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap().to_string();
     let data = place.path().join("data").display().to_string();
     let nobody = Muster::local(&place.path().join("none"));
     let refused = nobody.exits(1, &format!("dev --data {data} --metrics {at}"));
-    refused.tells(&[&at, "Address already in use", "give an address of this host with a free port"]);
-    nobody.exits(2, "bbs --metrics localhost:9464").tells(&["IP:PORT, as 127.0.0.1:9464"]);
+    refused.tells(&[&at, "Address already in use", "use an address of this host with a free port"]);
+    nobody.exits(2, "bbs --metrics localhost:9464").tells(&["IP:PORT, such as 127.0.0.1:9464"]);
     drop(taken);
-    let dev = crate::dev::Dev::start(&place, &["--metrics", &at]);
-    within(Duration::from_secs(60), "every service is on the page", || {
+    let dev = crate::dev::LocalCluster::start(&place, &["--metrics", &at]);
+    within(Duration::from_secs(60), "the page contains every service", || {
         let (types, samples) = page(&at)?;
         so(types.len() == CATALOGUE.len(), || format!("{types:?}"))?;
         let ready = samples.iter().filter(|(name, _, value)| name == "muster_ready" && *value == 1.0).count();

@@ -1,29 +1,29 @@
-//! What if: the questions, asked of a cluster that runs and of one that has ended.
+//! `what-if`, `replay` and single decisions, on a running cluster and on one that has stopped.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::dev::{Dev, sleeper};
+use crate::dev::{LocalCluster, sleeper};
 use crate::support::place::so;
-use crate::support::{Muster, Place, eventually};
+use crate::support::{Muster, TestDir, eventually};
 
-/// Where the log ends, by its newest event.
+/// Returns the position of the newest event in the log.
 fn end(muster: &Muster) -> u64 {
     let listed = muster.json("events list");
     listed.as_array().unwrap().iter().filter_map(|one| one["position"].as_u64()).max().unwrap()
 }
 
-/// The moves of instances of a process, by name.
+/// Returns the moves of the instances of a process.
 fn moves<'a>(answer: &'a Value, process: &str) -> Vec<&'a Value> {
     let all = answer["moves"].as_array().unwrap().iter();
     all.filter(|one| one["what"].as_str().unwrap().starts_with(&format!("{process}/"))).collect()
 }
 
 #[test]
-fn what_would_happen_is_told_and_nothing_happens() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn what_if_reports_effects_and_writes_nothing() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 3)).display().to_string());
     muster.ok(&format!("lrp desire {web}"));
     let rows = muster.runs("web", 3);
@@ -34,20 +34,20 @@ fn what_would_happen_is_told_and_nothing_happens() {
     assert_eq!(nothing["position"], json!(before));
     muster.ok("what-if").tells(&["nothing would change (at rest after "]);
 
-    // A cell is lost: what runs there goes elsewhere, and all else stays.
+    // A lost cell: its instances move, and everything else stays.
     let lost = rows[0]["cell_id"].as_str().unwrap();
     let answer = muster.exits(0, "what-if --help").exits(0);
     answer.tells(&["lose cell c2"]);
     let file = place.file("changes.txt", format!("# tomorrow\nlose cell {lost}\n")).display().to_string();
     let answer = muster.ok(&format!("what-if -f {file} -o json")).json();
-    let [moved] = moves(&answer, "web")[..] else { panic!("one moves: {answer:#}") };
+    let [moved] = moves(&answer, "web")[..] else { panic!("expected one move: {answer:#}") };
     assert_eq!((&moved["before"]["cell_id"], &moved["anyway"]), (&json!(lost), &json!(false)));
     assert_eq!(moved["after"]["state"], "RUNNING");
     assert_ne!(moved["after"]["cell_id"], json!(lost));
     assert_eq!(answer["cells"], json!([{"cell_id": lost, "before": "present", "after": "absent"}]));
     assert_eq!(answer["processes"][0]["start_is_recorded"], true);
 
-    // It does not fit, and says why; with another cell it does.
+    // A process that does not fit is reported with the reason. With another cell it fits.
     let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 900000");
     let large = place.file("large.toml", large).display().to_string();
     let changes = place.file("large.txt", format!("desire {large}\n")).display().to_string();
@@ -56,26 +56,26 @@ fn what_would_happen_is_told_and_nothing_happens() {
     assert_eq!(full["unplaced"][0]["error"], "insufficient resources: memory");
     muster
         .exits(6, &format!("what-if -f {changes}"))
-        .tells(&["large/0 would find no place: insufficient resources"]);
+        .tells(&["large/0 would not be placed: insufficient resources"]);
     let room = format!("add cell big memory=1000000\ndesire {large}\n");
     let room = place.file("room.txt", room).display().to_string();
     let fits = muster.ok(&format!("what-if -f {room} -o json")).json();
     assert_eq!(moves(&fits, "large")[0]["after"]["cell_id"], "big", "{fits:#}");
 
-    the_past_and_bad_words(&place, muster);
+    assert_past_and_invalid_changes(&place, muster);
     assert_eq!(end(muster), before, "nothing was written");
     dev.end(&place);
 
-    // The log alone is enough: nobody runs any more.
+    // The log is sufficient: no service is running.
     let muster = Muster::local(&place.path().join("data"));
     let gone = muster.ok(&format!("what-if -f {file} -o json")).json();
     assert_eq!(moves(&gone, "web").len(), 1, "{gone:#}");
 }
 
 #[test]
-fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn replay_matches_record_unless_settings_differ() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let crasher = sleeper("crasher", 1).replace("\"sleep\", args = [\"100000\"]", "\"false\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{crasher}", sleeper("web", 2));
@@ -88,7 +88,8 @@ fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
     });
     muster.ok("lrp scale web=3");
     muster.runs("web", 3);
-    // A replay ends where the record does, and a check leaves the last five seconds out: what is recorded lies before them.
+    // A replay ends where the record ends, and a check omits the last five seconds. The recorded events must
+    // be before them.
     std::thread::sleep(Duration::from_secs(7));
     muster.ok("domain refresh later");
     let before = end(muster);
@@ -105,11 +106,12 @@ fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
     let never = muster.exits(9, &format!("replay --check --policy {policy} -o json")).json();
     assert_eq!(of(&never, "replayed", "crasher")["crashes"], 1, "{never:#}");
     assert_eq!(of(&never, "replayed", "web")["running"], 3, "{never:#}");
-    muster
-        .ok(&format!("replay --policy {policy}"))
-        .tells(&["process crasher: 4 crashes recorded, 1 replayed", "it comes to something else: "]);
+    muster.ok(&format!("replay --policy {policy}")).tells(&[
+        "process crasher: 4 crashes recorded, 1 replayed",
+        "the result differs from the recording: ",
+    ]);
 
-    // Both hold from the beginning of the log, where there is no cell yet, and nobody leads.
+    // Both settings apply from the start of the log, where there is neither a cell nor a leader.
     let text = "preemption = true\n[cell.c9]\nlike = \"c1\"\n";
     let policy = place.file("more.toml", text).display().to_string();
     let more = muster.ok(&format!("replay --policy {policy} -o json")).json();
@@ -121,7 +123,7 @@ fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
         .tells(&["process.wbe: this part of the log has no process wbe: did you mean web?"]);
     let unfit = policy("[cell.c11]\nmemory_mb = 1\n[cell.c1]\nlike = \"c2\"\n");
     muster.exits(1, &format!("replay --policy {unfit}")).tells(&[
-        "2 fields are bad",
+        "2 fields are invalid",
         "cell.c11: this part of the log has no cell c11",
         "cell.c1.like: this part of the log has cell c1",
     ]);
@@ -132,17 +134,17 @@ fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
         "`restart`",
         "`cell`",
     ]);
-    muster.exits(2, "replay --from 9 --to 3").tells(&["it begins at position 9, after its end at 3"]);
+    muster.exits(2, "replay --from 9 --to 3").tells(&["invalid --from at position 9: expected at most 3"]);
     assert_eq!(end(muster), before, "nothing was written");
     dev.end(&place);
 }
 
-fn the_past_and_bad_words(place: &Place, muster: &Muster) {
+fn assert_past_and_invalid_changes(place: &TestDir, muster: &Muster) {
     let first = muster.ok("what-if --as-of 1 -o json").json();
     assert_eq!(first["position"], 1);
     muster.exits(2, "what-if --as-of 999999").tells(&["position 999999 is beyond "]);
-    muster.exits(2, "what-if --as-of 1999-01-01T00:00:00Z").tells(&["the log begins after 1999-01-01"]);
-    muster.exits(2, "what-if --as-of yesterday").tells(&["a position, as 41"]);
+    muster.exits(2, "what-if --as-of 1999-01-01T00:00:00Z").tells(&["the log starts after 1999-01-01"]);
+    muster.exits(2, "what-if --as-of yesterday").tells(&["a position such as 41"]);
     muster
         .exits(2, "what-if loose")
         .tells(&["change 1 (loose): found `loose`, expected a change: lose cell,"]);
@@ -152,15 +154,15 @@ fn the_past_and_bad_words(place: &Place, muster: &Muster) {
     };
     ask("scale wbe=3")
         .exits(3)
-        .tells(&["can't make change 1 (scale wbe=3): process wbe does not exist", "did you mean web?"]);
+        .tells(&["can't apply change 1 (scale wbe=3): process wbe does not exist", "did you mean web?"]);
     ask("lose cell c9").exits(3).tells(&["cell c9 does not exist"]);
     ask("desire nowhere.toml").exits(1).tells(&["can't read nowhere.toml"]);
 }
 
 #[test]
-fn single_decisions_are_told_as_json() {
-    let place = Place::new();
-    let dev = Dev::start(&place, &[]);
+fn single_decisions_are_printed_as_json() {
+    let place = TestDir::new();
+    let dev = LocalCluster::start(&place, &[]);
     let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 1)).display().to_string());
     muster.ok(&format!("lrp desire {web}"));
     muster.runs("web", 1);
@@ -179,7 +181,7 @@ fn single_decisions_are_told_as_json() {
         .run(&["decide", "lose cell c1"])
         .exits(2)
         .tells(&["`lose cell` is no command", "what can be decided is evacuate,"]);
-    // Of several things, what is decided before a refusal stands beside it.
+    // If one of several items is refused, the result also contains the decisions before it.
     let elsewhere = sleeper("web", 2).replace("\"shop\"", "\"elsewhere\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{elsewhere}", sleeper("other", 1));
     let both = place.file("both.toml", both).display().to_string();
@@ -209,7 +211,7 @@ fn single_decisions_are_told_as_json() {
         place.file("case.json", r#"[{"container": "runing", "lrp": "crashed"}]"#).display().to_string();
     muster
         .exits(1, &format!("reconcile {case}"))
-        .tells(&["[0].container: is \"runing\": use none, reserved"]);
+        .tells(&["[0].container: is \"runing\": expected none, reserved"]);
     assert_eq!(end(muster), before, "nothing was written");
     dev.end(&place);
 }

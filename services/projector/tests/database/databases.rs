@@ -1,9 +1,9 @@
-//! What tests of projectors stand on: logs, both kinds of databases, and what brings the one into the other.
+//! Fixtures of the projector tests: logs, both kinds of databases, and helpers that project a log.
 
 use bytes::Bytes;
 use journal::{Append, Journal, Memory};
-use projections::cluster_log::Positions;
-use projector::ask::Reading;
+use projections::cluster_log::QuarantinedPositions;
+use projector::ask::QuerySession;
 use projector::{Error, Url, run};
 use schemas::entry::{Aggregate, Decision, Event};
 use schemas::names::{ClusterId, Domain};
@@ -21,17 +21,18 @@ fn entry(number: u64, aggregate: Aggregate, events: Vec<Event>) -> Entry {
 }
 
 fn name(number: u64) -> Domain {
-    Domain::new(&format!("d{}", number % 7)).expect("it is legal")
+    Domain::new(&format!("d{}", number % 7)).expect("a valid value")
 }
 
-/// A log of so many entries: a cluster whose domains are refreshed, with something in between that is no entry.
+/// Returns a log with this many entries: a cluster whose domains are refreshed, with one message that is not
+/// an entry.
 pub(crate) async fn journal(cluster: u128, entries: u64) -> Journal {
     let journal = Journal::Memory(Memory::new());
     append(&journal, cluster, 0, entries).await;
     journal
 }
 
-/// Appends so many entries more to a log of `begin` entries.
+/// Appends entries to a log of `begin` entries.
 pub(crate) async fn append(journal: &Journal, cluster: u128, begin: u64, entries: u64) {
     for number in begin..begin + entries {
         let id = ClusterId(Uuid::from_u128(cluster));
@@ -46,30 +47,31 @@ pub(crate) async fn append(journal: &Journal, cluster: u128, begin: u64, entries
             }
         };
         let bytes = if number == 5 { Bytes::from_static(b"garbage") } else { Bytes::from(entry.encode()) };
-        let last = journal.last(&subject).await.expect("it works");
+        let last = journal.last(&subject).await.expect("should succeed");
         let expected = last.map_or(Position(0), |last| last.position);
         let append = Append { subject, expected, entry: entry.id, bytes };
-        journal.append(append).await.expect("it works");
+        journal.append(append).await.expect("should succeed");
     }
 }
 
 pub(crate) async fn number(url: &Url, question: &str) -> i64 {
-    let (mut reading, _) = Reading::open(url).await.expect("it works");
-    reading.ask(question).await.expect("it works").rows[0][0].as_i64().expect("it works")
+    let (mut reading, _) = QuerySession::open(url).await.expect("should succeed");
+    reading.ask(question).await.expect("should succeed").rows[0][0].as_i64().expect("should succeed")
 }
 
-/// Runs a projector until the tables stand at the journal's end.
+/// Runs a projector until the tables reach the journal's end.
 pub(crate) async fn catch_up(journal: &Journal, url: &Url) -> Result<(), Error> {
-    catch_up_knowing(journal, url, Positions::new()).await
+    catch_up_with_quarantines(journal, url, QuarantinedPositions::new()).await
 }
 
-/// The same, where operators have set something aside.
-pub(crate) async fn catch_up_knowing(
+/// Runs a projector until the tables reach the journal's end. The projector is given positions that operators
+/// quarantined.
+pub(crate) async fn catch_up_with_quarantines(
     journal: &Journal,
     url: &Url,
-    set_aside: Positions,
+    set_aside: QuarantinedPositions,
 ) -> Result<(), Error> {
-    let (stop, end) = (CancellationToken::new(), journal.end().await.expect("it works"));
+    let (stop, end) = (CancellationToken::new(), journal.end().await.expect("should succeed"));
     let ends = stop.clone();
     run(journal, set_aside, url, &stop, |written| {
         if written.is_some_and(|written| written.position == end) {
@@ -87,7 +89,7 @@ pub(crate) struct Databases {
 
 impl Databases {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("it works");
+        let folder = tempfile::tempdir().expect("should succeed");
         Self { folder, server: Postgres::start().unwrap_or_else(|why| panic!("{why}")) }
     }
 
@@ -96,7 +98,7 @@ impl Databases {
     }
 
     pub(crate) fn server(&self) -> Url {
-        self.server.url("postgres", "postgres").parse().expect("it is one")
+        self.server.url("postgres", "postgres").parse().expect("should be valid")
     }
 
     pub(crate) fn both(&self) -> [Url; 2] {

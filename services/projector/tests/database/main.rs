@@ -1,4 +1,4 @@
-//! Projectors with real databases: a file of `SQLite`, and a `PostgreSQL` server of their own.
+//! Tests of projectors with real databases: a file of `SQLite`, and a `PostgreSQL` server of their own.
 
 mod databases;
 mod generations;

@@ -1,11 +1,11 @@
-//! Tables in a real file: what a killed projector leaves, what they say of the past, and what is refused.
+//! Tests of tables in real databases: recovery of a killed projector, queries of the past, and refused input.
 
 use std::time::Duration;
 
 use journal::Journal;
-use projections::cluster_log::Positions;
+use projections::cluster_log::QuarantinedPositions;
 use projections::tables::{Batch, Dialect, Row, Table, Tables, Value, time};
-use projector::ask::Reading;
+use projector::ask::QuerySession;
 use projector::{Database, Error, Url, run};
 use schemas::Position;
 use serde_json::{Value as Json, json};
@@ -13,19 +13,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::databases::{Databases, append, catch_up, journal, number};
 
-/// What the log gives, folded from its beginning to a position.
+/// Folds the log from its beginning to a position.
 async fn replayed(journal: &Journal, to: Position) -> Tables {
     let mut tables = Tables::default();
     let mut reader = projections::Reader::default();
     let mut after = Position(0);
     while after < to {
-        for one in journal.read(after, None, 1_000).await.expect("it works") {
+        for one in journal.read(after, None, 1_000).await.expect("should succeed") {
             after = one.position;
             if one.position > to {
                 break;
             }
-            let read = reader.read(one.position, &one.subject, &one.bytes).expect("it works");
-            if let projections::reader::Read::Entry(entry) = read {
+            let read = reader.read(one.position, &one.subject, &one.bytes).expect("should succeed");
+            if let projections::reader::ReadMessage::Entry(entry) = read {
                 tables.fold(one.position, &entry);
             }
         }
@@ -33,11 +33,11 @@ async fn replayed(journal: &Journal, to: Position) -> Tables {
     tables
 }
 
-/// A value as a database answers it.
+/// Returns a value as the database returns it.
 fn answered(value: &Value, dialect: Dialect) -> Json {
     match (value, dialect) {
         (Value::Null, _) => Json::Null,
-        (Value::Json(text), Dialect::Postgres) => serde_json::from_str(text).expect("it is JSON"),
+        (Value::Json(text), Dialect::Postgres) => serde_json::from_str(text).expect("valid JSON"),
         (Value::Text(text), Dialect::Postgres) => dialect.storable(text).into(),
         (Value::Text(text) | Value::Json(text), Dialect::Sqlite) => text.as_str().into(),
         (Value::Integer(number), _) => (*number).into(),
@@ -47,10 +47,10 @@ fn answered(value: &Value, dialect: Dialect) -> Json {
     }
 }
 
-/// Every row of the tables as they stood at a position, in order.
+/// Returns every row of the tables as of a position, in order.
 async fn shown(url: &Url, position: Position) -> Vec<(Table, Vec<Json>)> {
-    let (mut reading, _) = Reading::open(url).await.expect("it works");
-    reading.as_of(position).await.expect("it works");
+    let (mut reading, _) = QuerySession::open(url).await.expect("should succeed");
+    reading.as_of(position).await.expect("should succeed");
     let mut rows = vec![];
     for table in Table::ALL {
         let columns = table.columns();
@@ -58,9 +58,10 @@ async fn shown(url: &Url, position: Position) -> Vec<(Table, Vec<Json>)> {
         let (names, key) = (names.join(", "), names[..table.key_columns()].join(", "));
         let name = table.name();
         let question = |from: &str| format!("SELECT {names} FROM {from} ORDER BY {key}");
-        let answer = reading.ask(&question(name)).await.expect("it works");
+        let answer = reading.ask(&question(name)).await.expect("should succeed");
         if url.dialect() == Dialect::Postgres {
-            let function = reading.ask(&question(&format!("{name}_at({position})"))).await.expect("it works");
+            let function =
+                reading.ask(&question(&format!("{name}_at({position})"))).await.expect("should succeed");
             assert_eq!(function, answer, "{name} at {position}");
         }
         rows.extend(answer.rows.into_iter().map(|row| (table, row)));
@@ -74,29 +75,29 @@ async fn expected(journal: &Journal, position: Position, url: &Url) -> Vec<(Tabl
     rows.iter().map(|row| (row.table, values(row))).collect()
 }
 
-/// Runs a projector for a while, and then drops it wherever it is.
+/// Runs a projector for this time, and then drops it wherever it is.
 async fn run_for(journal: &Journal, url: &Url, length: Duration) {
     let stop = CancellationToken::new();
-    let running = run(journal, Positions::new(), url, &stop, |_| {});
+    let running = run(journal, QuarantinedPositions::new(), url, &stop, |_| {});
     if let Ok(ended) = tokio::time::timeout(length, running).await {
-        ended.expect("it works");
+        ended.expect("should succeed");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_projector_that_is_killed_loses_nothing_and_repeats_nothing() {
+async fn killed_projector_resumes_without_loss_or_repetition() {
     const ENTRIES: u64 = 9_000;
     let (journal, databases) = (journal(1, ENTRIES).await, Databases::new());
     for url in databases.both() {
         for length in [0, 1, 5, 20, 80, 200, 400, 700] {
             run_for(&journal, &url, Duration::from_millis(length)).await;
         }
-        catch_up(&journal, &url).await.expect("it works");
+        catch_up(&journal, &url).await.expect("should succeed");
         let end = Position(ENTRIES);
-        let (_, standing) = Reading::open(&url).await.expect("it works");
+        let (_, standing) = QuerySession::open(&url).await.expect("should succeed");
         assert_eq!((standing.end.position, standing.indexed), (end, true));
-        let events = i64::try_from(ENTRIES).expect("it works") - 1;
-        assert_eq!(number(&url, "SELECT count(*) FROM events").await, events, "one is no entry");
+        let events = i64::try_from(ENTRIES).expect("should succeed") - 1;
+        assert_eq!(number(&url, "SELECT count(*) FROM events").await, events, "one message is not an entry");
         assert_eq!(number(&url, "SELECT count(*) FROM domains_history").await, events - 1);
         assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 7);
         assert_eq!(number(&url, "SELECT count(*) FROM set_aside WHERE position = 6").await, 1);
@@ -109,7 +110,7 @@ async fn a_projector_that_is_killed_loses_nothing_and_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_goes_away_is_waited_for() {
+async fn projector_waits_for_unavailable_server() {
     const ENTRIES: u64 = 40_000;
     let (journal, mut databases) = (journal(1, ENTRIES).await, Databases::new());
     let url = databases.server();
@@ -118,8 +119,8 @@ async fn a_server_that_goes_away_is_waited_for() {
     let running = tokio::spawn({
         let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
         async move {
-            run(&journal, Positions::new(), &url, &stop, |at| {
-                at.into_iter().for_each(|at| told.send(at.position).expect("it works"));
+            run(&journal, QuarantinedPositions::new(), &url, &stop, |at| {
+                at.into_iter().for_each(|at| told.send(at.position).expect("should succeed"));
             })
             .await
         }
@@ -132,33 +133,33 @@ async fn a_server_that_goes_away_is_waited_for() {
         if crashes < 3 {
             crashes += 1;
             databases.server.kill();
-            databases.server.restart().expect("it starts");
+            databases.server.restart().expect("the server starts");
         }
     }
     stop.cancel();
-    running.await.expect("it ends").expect("it works");
-    assert!(crashes > 0, "everything was one batch");
+    running.await.expect("should end").expect("should succeed");
+    assert!(crashes > 0, "the log was written in one batch");
     assert_eq!(shown(&url, end).await, expected(&journal, end, &url).await);
     let held = number(&url, "SELECT count(*) FROM domains_history").await;
-    assert_eq!(held, i64::try_from(ENTRIES).expect("it works") - 2);
+    assert_eq!(held, i64::try_from(ENTRIES).expect("should succeed") - 2);
 }
 
 #[tokio::test]
-async fn what_does_not_belong_together_is_refused() {
+async fn mismatched_journal_and_tables_are_refused() {
     let (ours, databases) = (journal(1, 50).await, Databases::new());
     for url in databases.both() {
-        catch_up(&ours, &url).await.expect("it works");
+        catch_up(&ours, &url).await.expect("should succeed");
         let others = journal(2, 60).await;
         let refused = catch_up(&others, &url).await.unwrap_err();
         assert!(matches!(refused, Error::OtherCluster { .. }), "{refused}");
         let shorter = journal(1, 40).await;
         let refused = catch_up(&shorter, &url).await.unwrap_err();
-        assert!(refused.to_string().contains("position 50, and the journal ends at 40"), "{refused}");
-        let (mut database, standing) = Database::open(&url).await.expect("it works");
+        assert!(refused.to_string().contains("position 50, but the journal ends at 40"), "{refused}");
+        let (mut database, standing) = Database::open(&url).await.expect("should succeed");
         let stale = database.write(Position(49), &Batch::default(), None).await;
-        assert!(matches!(stale, Err(Error::Another)), "{stale:?}");
-        database.close().await.expect("it closes");
-        let (_, now) = Reading::open(&url).await.expect("it works");
+        assert!(matches!(stale, Err(Error::LockedByOther)), "{stale:?}");
+        database.close().await.expect("should close");
+        let (_, now) = QuerySession::open(&url).await.expect("should succeed");
         assert_eq!(
             (now.end.position, now.cluster_id),
             (Position(50), standing.cluster_id),
@@ -169,22 +170,22 @@ async fn what_does_not_belong_together_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_server_is_said() {
+async fn unsuitable_server_is_reported() {
     let (journal, databases) = (journal(1, 20).await, Databases::new());
     let of = |role: &str, database: &str| -> Url {
-        databases.server.url(role, database).parse().expect("it is one")
+        databases.server.url(role, database).parse().expect("should be valid")
     };
     databases.server.run_sql("CREATE ROLE poor LOGIN");
     databases.server.run_sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
     let said = async |url: Url| catch_up(&journal, &url).await.unwrap_err().to_string();
     let poor = said(of("poor", "postgres")).await;
-    assert!(poor.contains("permission denied for database postgres. A projector's role needs"), "{poor}");
-    assert!(said(of("postgres", "latin")).await.contains("LATIN1: make it with ENCODING 'UTF8'"));
+    assert!(poor.contains("permission denied for database postgres; a projector needs a role"), "{poor}");
+    assert!(said(of("postgres", "latin")).await.contains("LATIN1: create the database with ENCODING 'UTF8'"));
     let missing = catch_up(&journal, &of("postgres", "nowhere")).await.unwrap_err();
-    let why = std::error::Error::source(&missing).expect("it has one").to_string();
+    let why = std::error::Error::source(&missing).expect("should have a source").to_string();
     assert!(why.contains("database \"nowhere\" does not exist"), "{why}");
     let url = of("postgres", "postgres");
-    catch_up(&journal, &url).await.expect("it works");
+    catch_up(&journal, &url).await.expect("should succeed");
     databases.server.run_sql("UPDATE muster.projection SET shape = 'another'");
     assert!(matches!(catch_up(&journal, &url).await, Err(Error::OtherShape)));
     databases.server.run_sql("ALTER TABLE muster.projection RENAME indexed TO something");
@@ -193,79 +194,79 @@ async fn what_is_wrong_with_a_server_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_projector_stands_by_until_the_first_is_gone() {
+async fn second_projector_stands_by_until_first_exits() {
     let (journal, databases) = (journal(1, 20).await, Databases::new());
     let url = databases.server();
-    let (first, _) = Database::open(&url).await.expect("it works");
-    assert!(matches!(Database::open(&url).await, Err(Error::Another)));
+    let (first, _) = Database::open(&url).await.expect("should succeed");
+    assert!(matches!(Database::open(&url).await, Err(Error::LockedByOther)));
     let second = tokio::spawn({
         let (journal, url) = (journal.clone(), url.clone());
         async move { catch_up(&journal, &url).await }
     });
-    // A schema of its own is a projection of its own.
-    let other: Url =
-        format!("{}&schema=other", databases.server.url("postgres", "postgres")).parse().expect("it is one");
-    catch_up(&journal, &other).await.expect("it works");
-    assert_eq!(Reading::open(&url).await.expect("it works").1.end.position, Position(0));
-    first.close().await.expect("it closes");
-    second.await.expect("it ends").expect("it works");
-    assert_eq!(Reading::open(&url).await.expect("it works").1.end.position, Position(20));
+    // Each schema is a separate projection.
+    let other: Url = format!("{}&schema=other", databases.server.url("postgres", "postgres"))
+        .parse()
+        .expect("should be valid");
+    catch_up(&journal, &other).await.expect("should succeed");
+    assert_eq!(QuerySession::open(&url).await.expect("should succeed").1.end.position, Position(0));
+    first.close().await.expect("should close");
+    second.await.expect("should end").expect("should succeed");
+    assert_eq!(QuerySession::open(&url).await.expect("should succeed").1.end.position, Position(20));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_projector_whose_lost_session_still_has_the_tables_stands_by() {
+async fn projector_stands_by_while_lost_session_has_lock() {
     let (journal, databases) = (journal(1, 20).await, Databases::new());
     let url = databases.server();
     let (stop, (told, mut written)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
     let running = tokio::spawn({
         let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
         async move {
-            run(&journal, Positions::new(), &url, &stop, |at| {
-                at.into_iter().for_each(|at| told.send(at.position).expect("it works"));
+            run(&journal, QuarantinedPositions::new(), &url, &stop, |at| {
+                at.into_iter().for_each(|at| told.send(at.position).expect("should succeed"));
             })
             .await
         }
     });
-    while written.recv().await.expect("it runs") < Position(20) {}
-    // Its session ends, and something else has its lock for a while.
+    while written.recv().await.expect("should be running") < Position(20) {}
+    // The projector's session ends, and another session holds its lock for some seconds.
     let lost = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'; \
                 SELECT pg_advisory_lock('muster.projection'::regclass::oid::int4, 1); SELECT pg_sleep(4)";
     let (server, held) = (
         databases.server.url("postgres", "postgres"),
-        "SELECT 1 FROM pg_locks, pg_stat_activity \
-        WHERE locktype = 'advisory' AND granted AND query LIKE '%pg_sleep%' AND pg_locks.pid = pg_stat_activity.pid \
-        AND pg_locks.pid <> pg_backend_pid()",
+        "SELECT 1 FROM pg_locks, pg_stat_activity WHERE locktype = 'advisory' AND granted AND query LIKE \
+         '%pg_sleep%' AND pg_locks.pid = pg_stat_activity.pid AND pg_locks.pid <> pg_backend_pid()",
     );
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
             let holder = scope.spawn(|| databases.server.psql(&server, lost));
-            while databases.server.psql(&server, held).expect("it answers").is_empty() {
+            while databases.server.psql(&server, held).expect("should respond").is_empty() {
                 std::thread::sleep(Duration::from_millis(20));
             }
             tokio::runtime::Handle::current().block_on(append(&journal, 1, 20, 5));
-            holder.join().expect("it ends").expect("it works");
+            holder.join().expect("should end").expect("should succeed");
         });
     });
-    while written.recv().await.expect("it stands by, and goes on") < Position(25) {}
+    while written.recv().await.expect("the projector stands by, and then continues") < Position(25) {}
     stop.cancel();
-    running.await.expect("it ends").expect("it works");
+    running.await.expect("should end").expect("should succeed");
     assert_eq!(number(&url, "SELECT count(*) FROM events").await, 24);
 }
 
 #[tokio::test]
-async fn questions_only_read() {
+async fn queries_are_read_only() {
     let (journal, databases) = (journal(1, 50).await, Databases::new());
-    let missing = Reading::open(&databases.file()).await.unwrap_err().to_string();
+    let missing = QuerySession::open(&databases.file()).await.unwrap_err().to_string();
     assert!(missing.contains("can't open the database"), "{missing}");
     let file = databases.folder.path().join("other.db");
-    std::fs::write(&file, "").expect("it works");
+    std::fs::write(&file, "").expect("should succeed");
     for url in [Url::Sqlite(file), databases.server()] {
-        let foreign = Reading::open(&url).await.unwrap_err().to_string();
-        assert!(foreign.contains("is no database of muster"), "{foreign}");
+        let foreign = QuerySession::open(&url).await.unwrap_err().to_string();
+        assert!(foreign.contains("is not a Muster database"), "{foreign}");
     }
     for url in databases.both() {
-        catch_up(&journal, &url).await.expect("it works");
-        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        catch_up(&journal, &url).await.expect("should succeed");
+        let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
         for writes in [
             "DELETE FROM events_g1",
             "DROP VIEW events",
@@ -274,24 +275,25 @@ async fn questions_only_read() {
         ] {
             let refused = reading.ask(writes).await.unwrap_err().to_string();
             assert!(
-                refused.contains("readonly database") || refused.contains("nothing is written"),
+                refused.contains("readonly database") || refused.contains("queries are read-only"),
                 "{refused}"
             );
         }
-        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
         let bad = reading.ask("SELECT since FROM events").await.unwrap_err().to_string();
-        assert!(bad.starts_with("the question is refused: ") && bad.contains("since"), "{bad}");
-        let (mut reading, _) = Reading::open(&url).await.expect("it works");
-        let none = reading.ask("SELECT about, version FROM events WHERE false").await.expect("it works");
+        assert!(bad.starts_with("query failed: ") && bad.contains("since"), "{bad}");
+        let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
+        let none =
+            reading.ask("SELECT about, version FROM events WHERE false").await.expect("should succeed");
         assert_eq!((none.columns, none.rows.len()), (vec!["about".to_owned(), "version".to_owned()], 0));
     }
 }
 
 #[tokio::test]
-async fn no_question_to_a_server_writes_whatever_it_is() {
+async fn server_query_cannot_write() {
     let (journal, databases) = (journal(1, 50).await, Databases::new());
     let url = databases.server();
-    catch_up(&journal, &url).await.expect("it works");
+    catch_up(&journal, &url).await.expect("should succeed");
     for question in [
         "COMMIT; DELETE FROM muster.events_g1",
         "SELECT 1; DELETE FROM muster.events_g1",
@@ -303,16 +305,16 @@ async fn no_question_to_a_server_writes_whatever_it_is() {
         "COPY (SELECT 1) TO PROGRAM 'true'",
         "SET TRANSACTION READ WRITE",
     ] {
-        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
         let refused = reading.ask(question).await;
-        assert!(matches!(refused, Err(Error::Question(_))), "{question}: {refused:?}");
+        assert!(matches!(refused, Err(Error::InvalidQuery(_))), "{question}: {refused:?}");
     }
     assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
-    let (mut reading, _) = Reading::open(&url).await.expect("it works");
+    let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
     let question = "SELECT 1::int2 AS a, 2.5::float8, 12345678901234567890::numeric, true, NULL, 'x'::text, \
                     '{\"b\": [1]}'::jsonb, timestamptz '2027-01-15 09:00:00.5+01', date '2027-01-15', \
                     'NaN'::float8, ARRAY[1, 2], interval '1 hour', 3::numeric -- and so on";
-    let answer = reading.ask(question).await.expect("it works");
+    let answer = reading.ask(question).await.expect("should succeed");
     let expected = json!([1, 2.5, 12_345_678_901_234_567_890_f64, true, null, "x", {"b": [1]},
         "2027-01-15T08:00:00.500000Z", "2027-01-15", "NaN", "{1,2}", "01:00:00", 3]);
     assert_eq!(json!(answer.rows[0]), expected);
@@ -328,9 +330,13 @@ async fn every_table_and_column_is_documented() {
          WHERE relnamespace = 'muster'::regnamespace AND relkind IN ('r', 'v') AND attnum > 0
             AND (col_description(attrelid, attnum) IS NULL OR obj_description(attrelid, 'pg_class') IS NULL)";
     for (url, question) in databases.both().into_iter().zip([in_file, on_server]) {
-        catch_up(&journal, &url).await.expect("it works");
-        let (mut reading, _) = Reading::open(&url).await.expect("it works");
-        assert_eq!(reading.ask(question).await.expect("it works").rows, Vec::<Vec<Json>>::new(), "{url}");
+        catch_up(&journal, &url).await.expect("should succeed");
+        let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
+        assert_eq!(
+            reading.ask(question).await.expect("should succeed").rows,
+            Vec::<Vec<Json>>::new(),
+            "{url}"
+        );
         assert!(number(&url, "SELECT count(*) FROM documentation").await > 300);
     }
 }

@@ -1,24 +1,24 @@
-//! What people ask of the tables, of rows that are given.
+//! Tests of the analytical views on given rows.
 
 use std::path::Path;
 use std::time::Duration;
 
 use projections::tables::{Batch, Kind, Row, Step, Steps, Table, Value, views};
-use projector::ask::Reading;
+use projector::ask::QuerySession;
 use projector::{Database, Url};
 use schemas::{Position, Timestamp};
 use serde_json::{Value as Json, json};
 use support::postgres::Postgres;
 
-/// Midnight of 2027-01-15, in seconds.
+/// Midnight of 2027-01-15, in seconds since 1970.
 const MIDNIGHT: u64 = 1_799_971_200;
 
-/// A row of a table: what it says of some columns, and nothing of the others.
+/// Returns a row with the given columns. The others are NULL.
 fn row(table: Table, given: &Json) -> Row {
     let values = table.columns().into_iter().map(|column| match (&given[column.name], column.kind) {
         (Json::Null, _) => Value::Null,
-        (Json::Number(number), Kind::Time) => Value::Time(seconds(number.as_f64().expect("it is one"))),
-        (Json::Number(number), _) => Value::Integer(number.as_i64().expect("it is one")),
+        (Json::Number(number), Kind::Time) => Value::Time(seconds(number.as_f64().expect("should be valid"))),
+        (Json::Number(number), _) => Value::Integer(number.as_i64().expect("should be valid")),
         (Json::Bool(flag), _) => Value::Boolean(*flag),
         (Json::String(text), _) => Value::Text(text.clone()),
         (other, _) => panic!("{other}"),
@@ -26,13 +26,13 @@ fn row(table: Table, given: &Json) -> Row {
     Row { table, values: values.collect() }
 }
 
-/// So many seconds after midnight.
+/// Returns the time this many seconds after midnight.
 fn seconds(after: f64) -> Timestamp {
     let (midnight, away) = (Timestamp::from_seconds(MIDNIGHT), Duration::from_secs_f64(after.abs()));
     if after < 0.0 { midnight - away } else { midnight + away }
 }
 
-/// Entries that do this, one after the other, each so many seconds after midnight.
+/// Returns the batch of these entries, each with its time in seconds after midnight.
 fn batch(entries: &[(f64, Vec<Step>)]) -> Batch {
     let mut batch = Batch::default();
     for (position, (at, steps)) in (1..).zip(entries) {
@@ -46,37 +46,37 @@ fn batch(entries: &[(f64, Vec<Step>)]) -> Batch {
     batch
 }
 
-/// Both kinds of databases with these entries.
+/// Returns databases of both kinds with these entries.
 async fn written(folder: &Path, server: &Postgres, entries: &[(f64, Vec<Step>)]) -> [Url; 2] {
     let urls = [
         Url::Sqlite(folder.join("tables.db")),
-        server.url("postgres", "postgres").parse().expect("it is one"),
+        server.url("postgres", "postgres").parse().expect("should be valid"),
     ];
     for url in &urls {
-        let (mut database, _) = Database::open(url).await.expect("it opens");
-        database.write(Position(0), &batch(entries), None).await.expect("it is written");
-        database.close().await.expect("it closes");
+        let (mut database, _) = Database::open(url).await.expect("should open");
+        database.write(Position(0), &batch(entries), None).await.expect("should be written");
+        database.close().await.expect("should close");
     }
     urls
 }
 
 async fn ask(url: &Url, as_of: Option<u64>, question: &str) -> Json {
-    let (mut reading, _) = Reading::open(url).await.expect("it opens");
+    let (mut reading, _) = QuerySession::open(url).await.expect("should open");
     if let Some(position) = as_of {
-        reading.as_of(Position(position)).await.expect("it is shown");
+        reading.as_of(Position(position)).await.expect("should be shown");
     }
-    json!(reading.ask(question).await.expect("it is a question").rows)
+    json!(reading.ask(question).await.expect("a valid query").rows)
 }
 
 fn instance(state: &str, index: u32, container: Option<&str>) -> Row {
     instance_of(state, index, container, &json!({}))
 }
 
-/// The same, with something else in some columns.
+/// Returns such a row with other values in some columns.
 fn instance_of(state: &str, index: u32, container: Option<&str>, other: &Json) -> Row {
     let mut row_of = json!({"process_guid": "web", "definition_id": "v1", "index": index, "presence": "ORDINARY", "domain": "d",
         "epoch": -100, "state": state, "instance_guid": container, "cell_id": container.map(|_| "c1"), "since": -100});
-    for (name, value) in other.as_object().expect("it is one") {
+    for (name, value) in other.as_object().expect("should be valid") {
         row_of[name] = value.clone();
     }
     row(Table::ActualLrps, &row_of)
@@ -94,8 +94,9 @@ fn ended(guid: &str, how: &str, at: f64) -> Step {
     Step::Open(row(Table::EndedInstances, &ended))
 }
 
-/// Two instances are desired 100 seconds before midnight; one starts within 10 seconds and runs on, the other after 50, crashes
-/// 20 seconds after midnight and waits for room. A task runs from 10 to 13.5 and one fails without having run.
+/// Returns a scenario of entries. Two instances are desired 100 seconds before midnight. One starts after 10
+/// seconds and keeps running. The other starts after 50 seconds, crashes 20 seconds after midnight, and waits
+/// for room. One task runs from 10 to 13.5, and one fails without having run.
 fn story() -> Vec<(f64, Vec<Step>)> {
     let cell = json!({"cell_id": "c1", "state": "PRESENT", "zone": "z1", "memory_mb": 1000, "disk_mb": 500, "containers": 10});
     let definition =
@@ -132,15 +133,15 @@ fn story() -> Vec<(f64, Vec<Step>)> {
 }
 
 #[tokio::test]
-async fn the_views_say_what_happened() {
+async fn views_show_scenario() {
     let (folder, server) =
-        (tempfile::tempdir().expect("there is room"), Postgres::start().expect("there is one"));
+        (tempfile::tempdir().expect("a temporary folder"), Postgres::start().expect("a PostgreSQL server"));
     for url in written(folder.path(), &server, &story()).await {
-        says_what_happened(&url).await;
+        check_scenario(&url).await;
     }
 }
 
-async fn says_what_happened(url: &Url) {
+async fn check_scenario(url: &Url) {
     let said = [
         (
             "SELECT position, state, instances FROM instances_over_time WHERE state = 'RUNNING'",
@@ -198,17 +199,17 @@ async fn says_what_happened(url: &Url) {
     }
 }
 
-/// Asks both databases the same.
+/// Checks the answer of both databases.
 async fn tells(entries: &[(f64, Vec<Step>)], question: &str, expected: &Json) {
     let (folder, server) =
-        (tempfile::tempdir().expect("there is room"), Postgres::start().expect("there is one"));
+        (tempfile::tempdir().expect("a temporary folder"), Postgres::start().expect("a PostgreSQL server"));
     for url in written(folder.path(), &server, entries).await {
         assert_eq!(ask(&url, None, question).await, *expected, "{url}: {question}");
     }
 }
 
 #[tokio::test]
-async fn a_start_begins_where_its_place_was_asked_for() {
+async fn start_begins_at_last_unclaimed_time() {
     let (open, set, close) = (Step::Open, Step::Replace, Step::Close);
     let refused = json!({"placement_error": "no room", "since": 0});
     let epoch = |epoch: u32, since: u32| json!({"epoch": epoch, "since": since});
@@ -216,27 +217,27 @@ async fn a_start_begins_where_its_place_was_asked_for() {
         instance_of(state, 0, container, &json!({ "since": since }))
     };
     let story = vec![
-        // It is refused at 540 and gets its place at 590.
+        // The placement is refused at 540 and succeeds at 590.
         (0.0, vec![open(of("UNCLAIMED", None, 0))]),
         (540.0, vec![set(instance_of("UNCLAIMED", 0, None, &refused))]),
         (590.0, vec![set(of("CLAIMED", Some("a"), 590))]),
         (600.0, vec![set(of("RUNNING", Some("a"), 600))]),
-        // A stop is asked for: it runs on as the same.
+        // A stop request does not count as a new start.
         (610.0, vec![set(instance_of("RUNNING", 0, Some("a"), &json!({"since": 600, "stopping": true})))]),
-        // A container that runs is found over a record that is CRASHED, and over none.
+        // A running container is found where the record is CRASHED, and where no record exists.
         (700.0, vec![set(of("CRASHED", None, 700))]),
         (710.0, vec![set(of("RUNNING", Some("b"), 710))]),
         (720.0, vec![close(of("RUNNING", Some("b"), 710))]),
         (730.0, vec![open(of("UNCLAIMED", None, 730))]),
         (740.0, vec![close(of("UNCLAIMED", None, 730))]),
         (750.0, vec![open(of("RUNNING", Some("c"), 750))]),
-        // Another container runs in its place.
+        // Another container runs at the same slot.
         (760.0, vec![set(of("RUNNING", Some("d"), 760))]),
-        // In the next life of the process what is UNCLAIMED was not asked for by it.
+        // An UNCLAIMED row of the previous epoch does not belong to the start.
         (770.0, vec![set(of("UNCLAIMED", None, 770))]),
         (780.0, vec![set(instance_of("CLAIMED", 0, Some("e"), &epoch(780, 780)))]),
         (790.0, vec![set(instance_of("RUNNING", 0, Some("e"), &epoch(780, 790)))]),
-        // It crashes, and is asked for twice, for its first cell went away.
+        // The instance crashes and becomes UNCLAIMED twice, because its first cell was lost.
         (800.0, vec![set(instance_of("CRASHED", 0, None, &epoch(780, 800)))]),
         (830.0, vec![set(instance_of("UNCLAIMED", 0, None, &epoch(780, 830)))]),
         (832.0, vec![set(instance_of("CLAIMED", 0, Some("f"), &epoch(780, 832)))]),
@@ -250,7 +251,7 @@ async fn a_start_begins_where_its_place_was_asked_for() {
 }
 
 #[tokio::test]
-async fn an_index_is_served_by_whatever_runs_at_it() {
+async fn index_is_available_while_any_instance_runs() {
     let (open, set, close) = (Step::Open, Step::Replace, Step::Close);
     let new = json!({"definition_id": "v2"});
     let twin = instance_of("RUNNING", 1, Some("b"), &json!({"presence": "EVACUATING"}));
@@ -264,19 +265,21 @@ async fn an_index_is_served_by_whatever_runs_at_it() {
                 open(instance("UNCLAIMED", 0, None)),
                 open(instance("RUNNING", 1, Some("b"))),
                 open(row(Table::DesiredLrps, &global)),
-                // One of them runs where none is desired any more.
+                // The instance at index 5 is not desired.
                 open(agent(3)),
                 open(agent(5)),
             ],
         ),
-        // Two definitions run at the index 1 while nothing does at 0; then its twin alone, while it is placed anew.
+        // Two definitions run at index 1 and none at index 0. Later only the evacuating instance runs at
+        // index 1, while its replacement is being placed.
         (10.0, vec![open(instance_of("RUNNING", 1, Some("c"), &new))]),
         (50.0, vec![close(instance("RUNNING", 1, Some("b"))), open(twin.clone())]),
         (60.0, vec![set(instance_of("CLAIMED", 1, Some("d"), &new))]),
         (90.0, vec![set(instance_of("RUNNING", 1, Some("d"), &new)), close(twin)]),
         (100.0, vec![]),
     ];
-    let question = "SELECT process_guid, desired_seconds, running_seconds, availability FROM availability_by_day ORDER BY 1";
+    let question = "SELECT process_guid, desired_seconds, running_seconds, availability \
+                    FROM availability_by_day ORDER BY 1";
     let expected = json!([["agent", 200.0, 100.0, 0.5], ["web", 200.0, 100.0, 0.5]]);
     tells(&story, question, &expected).await;
     let question = "SELECT position, instances FROM instances_over_time WHERE state = 'RUNNING' ORDER BY 1";
@@ -284,7 +287,7 @@ async fn an_index_is_served_by_whatever_runs_at_it() {
 }
 
 #[tokio::test]
-async fn a_day_begins_at_midnight_to_the_microsecond() {
+async fn day_boundary_is_exact() {
     let story = vec![
         (-0.5, vec![Step::Open(desired(1))]),
         (0.0, vec![Step::Open(instance("UNCLAIMED", 0, None))]),
@@ -293,20 +296,20 @@ async fn a_day_begins_at_midnight_to_the_microsecond() {
     ];
     let question = "SELECT day, desired_seconds, running_seconds FROM availability_by_day ORDER BY 1";
     tells(&story, question, &json!([["2027-01-14", 0.5, 0.0], ["2027-01-15", 1.0, 0.5]])).await;
-    // What ends with a day is no part of the next one.
+    // A row that ends at midnight does not count for the next day.
     let story =
         vec![(-1.0, vec![Step::Open(desired(1))]), (0.0, vec![Step::Close(desired(1))]), (1.0, vec![])];
     tells(&story, question, &json!([["2027-01-14", 1.0, 0.0]])).await;
 }
 
 #[tokio::test]
-async fn every_view_has_the_columns_that_it_is_said_to_have() {
+async fn views_have_documented_columns() {
     let (folder, server) =
-        (tempfile::tempdir().expect("there is room"), Postgres::start().expect("there is one"));
+        (tempfile::tempdir().expect("a temporary folder"), Postgres::start().expect("a PostgreSQL server"));
     for url in written(folder.path(), &server, &[]).await {
-        let (mut reading, _) = Reading::open(&url).await.expect("it opens");
+        let (mut reading, _) = QuerySession::open(&url).await.expect("should open");
         for view in views::all(url.dialect()) {
-            let answer = reading.ask(&format!("SELECT * FROM {}", view.name)).await.expect("it is a view");
+            let answer = reading.ask(&format!("SELECT * FROM {}", view.name)).await.expect("a valid view");
             let said: Vec<&str> = view.columns.iter().map(|(name, _)| *name).collect();
             assert_eq!(answer.columns, said, "{url}: {}", view.name);
         }

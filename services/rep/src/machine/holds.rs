@@ -12,7 +12,7 @@ use super::judge::epoch_of;
 use crate::limits;
 use crate::reconcile::Verdict;
 
-/// Identity shared by a container and a record in every epoch: a place of a process, or a task.
+/// Identity that a container and its record share in every epoch: a place of a process, or a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Lrp(ActualLrpKey),
@@ -20,14 +20,14 @@ pub(super) enum Key {
 }
 
 impl Key {
-    pub(super) fn of(work: &WorkKey) -> Self {
+    pub(super) fn for_work(work: &WorkKey) -> Self {
         match work {
             WorkKey::Lrp { key, .. } => Self::Lrp(key.clone()),
             WorkKey::Task { task_guid, .. } => Self::Task(task_guid.clone()),
         }
     }
 
-    pub(super) fn of_record(record: &Record) -> Option<Self> {
+    pub(super) fn for_record(record: &Record) -> Option<Self> {
         match record {
             Record::Absent => None,
             Record::Lrp(record) => Some(Self::Lrp(record.key.clone())),
@@ -38,8 +38,8 @@ impl Key {
 
 /// Record in its latest known state.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
-    /// Log position of the record. 0 if the auctioneer sent it with the work.
+pub(super) struct KnownRecord {
+    /// Log position at which the record was read. 0 if the auctioneer sent the record together with the work.
     pub(super) position: Position,
     pub(super) record: Record,
 }
@@ -51,44 +51,44 @@ pub(super) struct Reservation {
     pub(super) since: Timestamp,
 }
 
-/// Container or reservation. Only [`Holds`] changes the fields that determine its resources, so that the sums
-/// stay correct.
+/// Container or reservation. Only [`Allocations`] changes the fields that determine its resources, so that
+/// the totals in [`Allocations`] stay correct.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct Allocation {
     container: Container,
     reservation: Option<Reservation>,
-    leaving: bool,
-    /// `true` if the executor has prepared the container. Only reservations wait for this.
+    deleting: bool,
+    /// `true` if the executor has prepared the container. Only a reservation waits for this.
     pub(super) prepared: bool,
-    /// Attempt for which the room was reserved. `None` if the executor listed the container.
+    /// Attempt to run the work for which the room was reserved. `None` if the executor listed the container.
     pub(super) attempt: Option<Timestamp>,
-    /// Record of the same key. `None` if it was never read.
-    pub(super) known: Option<Known>,
+    /// Record with the same key as the container. `None` if the record was never read.
+    pub(super) known: Option<KnownRecord>,
     /// `true` if the BBS requested the stop of the work.
-    pub(super) ending: bool,
+    pub(super) stop_requested: bool,
     /// `true` if the executor was instructed to stop the container.
     pub(super) stopped: bool,
-    /// `true` if the container is obsolete according to the BBS: it belongs to another epoch, or its place to
-    /// another container.
-    pub(super) outlived: bool,
-    /// Case that was last reported. It is not reported again before the next poll.
-    pub(super) tried: Option<(Rank, Verdict)>,
-    /// Message counter at the time when the executor received the container or the order to delete it. A list
-    /// requested later reflects this.
+    /// `true` if the container is obsolete according to the BBS: the container belongs to another epoch, or
+    /// its place belongs to another container.
+    pub(super) obsolete: bool,
+    /// Case that was reported last. The same case is not reported again before the next poll.
+    pub(super) reported_case: Option<(Rank, Verdict)>,
+    /// Message counter at the time when the rep first listed the container, or ordered the executor to run or
+    /// to delete it. A container list that is requested later reflects this.
     pub(super) since: u64,
 }
 
 /// Number of containers by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerCounts {
-    /// Reserved, without a container.
+    /// Room is reserved, and the container does not exist yet.
     pub reserved: u32,
-    /// Being created.
+    /// The container is being created.
     pub initializing: u32,
-    /// Created and not yet healthy.
+    /// The container was created and is not healthy yet.
     pub created: u32,
     pub running: u32,
-    /// Ended, with any result.
+    /// The container has ended, with any result.
     pub completed: u32,
 }
 
@@ -112,19 +112,19 @@ pub(super) const fn rank(state: &ContainerState) -> Rank {
     }
 }
 
-impl Hold {
+impl Allocation {
     pub(super) const fn new(container: Container, since: u64) -> Self {
         Self {
             container,
             reservation: None,
-            leaving: false,
+            deleting: false,
             prepared: false,
             attempt: None,
             known: None,
-            ending: false,
+            stop_requested: false,
             stopped: false,
-            outlived: false,
-            tried: None,
+            obsolete: false,
+            reported_case: None,
             since,
         }
     }
@@ -137,15 +137,15 @@ impl Hold {
         record: Record,
     ) -> Self {
         Self {
-            known: Some(Known { position: Position(0), record }),
+            known: Some(KnownRecord { position: Position(0), record }),
             attempt: Some(reservation.work.attempt),
             reservation: Some(reservation),
             ..Self::new(container, since)
         }
     }
 
-    /// Returns the container in the state last reported by the executor. RESERVED if there is only a
-    /// reservation.
+    /// Returns the container in the state that the executor reported last. Its state is RESERVED if there is
+    /// only a reservation.
     pub(super) const fn container(&self) -> &Container {
         &self.container
     }
@@ -155,8 +155,8 @@ impl Hold {
     }
 
     /// Returns `true` if the executor was instructed to delete the container.
-    pub(super) const fn is_leaving(&self) -> bool {
-        self.leaving
+    pub(super) const fn is_deleting(&self) -> bool {
+        self.deleting
     }
 
     pub(super) const fn rank(&self) -> Rank {
@@ -171,15 +171,15 @@ impl Hold {
         }
     }
 
-    /// Returns the resources used on the cell. They are zero only if the container is being deleted and has
-    /// no running processes.
-    fn taken(&self) -> Resources {
-        if !self.leaving || self.is_live() { self.container.resources } else { Resources::default() }
+    /// Returns the resources that the container uses on the cell. They are zero only if the container is
+    /// being deleted and none of its processes is running.
+    fn resources_in_use(&self) -> Resources {
+        if !self.deleting || self.is_live() { self.container.resources } else { Resources::default() }
     }
 
-    /// Returns the expiry of a reservation.
+    /// Returns the time at which the reservation expires. `None` for a container.
     fn expiry(&self) -> Option<Timestamp> {
-        self.reservation.as_ref().map(|reservation| reservation.since + limits::RESERVATION)
+        self.reservation.as_ref().map(|reservation| reservation.since + limits::RESERVATION_TIMEOUT)
     }
 
     const fn is_starting(&self) -> bool {
@@ -187,16 +187,17 @@ impl Hold {
             Rank::Reserved | Rank::Initializing | Rank::Created => true,
             Rank::Running | Rank::Completed => false,
         };
-        starting && !self.leaving
+        starting && !self.deleting
     }
 
-    /// Stores a record unless a later one is known. Returns `true` if it was stored. A record of an earlier
-    /// epoch than the container's comes from a BBS that lags behind.
+    /// Stores a record unless a later one is known. Returns `true` if the record was stored. A record of an
+    /// earlier epoch than the epoch of the container is ignored, because it comes from a BBS that lags
+    /// behind.
     pub(super) fn learn(&mut self, record: &Record, position: Position) -> bool {
         let behind = epoch_of(record).is_some_and(|epoch| epoch < self.container.work.epoch());
         let newer = !behind && self.known.as_ref().is_none_or(|known| known.position <= position);
         if newer {
-            self.known = Some(Known { position, record: record.clone() });
+            self.known = Some(KnownRecord { position, record: record.clone() });
         }
         newer
     }
@@ -204,41 +205,42 @@ impl Hold {
 
 /// Containers and reservations of the cell.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
-    of: BTreeMap<InstanceGuid, Hold>,
+pub(super) struct Allocations {
+    by_guid: BTreeMap<InstanceGuid, Allocation>,
     by_key: BTreeMap<Key, BTreeSet<InstanceGuid>>,
     /// Total resources used on the cell.
     used: Resources,
     /// `true` if resources were freed since the last heartbeat.
     freed: bool,
-    /// Number of containers and reservations that are starting.
+    /// Number of containers and reservations that are starting: they are not running yet and are not being
+    /// deleted.
     starting: u32,
-    /// Expiries of the reservations.
+    /// Reservations by the time at which they expire.
     expiries: BTreeSet<(Timestamp, InstanceGuid)>,
 }
 
-impl Holds {
-    pub(super) fn get(&self, guid: InstanceGuid) -> Option<&Hold> {
-        self.of.get(&guid)
+impl Allocations {
+    pub(super) fn get(&self, guid: InstanceGuid) -> Option<&Allocation> {
+        self.by_guid.get(&guid)
     }
 
-    pub(super) fn get_mut(&mut self, guid: InstanceGuid) -> Option<&mut Hold> {
-        self.of.get_mut(&guid)
+    pub(super) fn get_mut(&mut self, guid: InstanceGuid) -> Option<&mut Allocation> {
+        self.by_guid.get_mut(&guid)
     }
 
     /// Adds a container or reservation that does not exist yet.
-    pub(super) fn insert(&mut self, hold: Hold) {
+    pub(super) fn insert(&mut self, hold: Allocation) {
         let guid = hold.container.instance_guid;
-        self.by_key.entry(Key::of(&hold.container.work)).or_default().insert(guid);
+        self.by_key.entry(Key::for_work(&hold.container.work)).or_default().insert(guid);
         self.count(&hold);
-        self.of.insert(guid, hold);
+        self.by_guid.insert(guid, hold);
     }
 
-    pub(super) fn remove(&mut self, guid: InstanceGuid) -> Option<Hold> {
-        let hold = self.of.remove(&guid)?;
-        self.discount(&hold);
-        self.freed |= hold.taken() != Resources::default();
-        let key = Key::of(&hold.container.work);
+    pub(super) fn remove(&mut self, guid: InstanceGuid) -> Option<Allocation> {
+        let hold = self.by_guid.remove(&guid)?;
+        self.uncount(&hold);
+        self.freed |= hold.resources_in_use() != Resources::default();
+        let key = Key::for_work(&hold.container.work);
         if let Some(guids) = self.by_key.get_mut(&key) {
             guids.remove(&guid);
             if guids.is_empty() {
@@ -253,7 +255,7 @@ impl Holds {
         self.change(guid, |hold| hold.container.state = state);
     }
 
-    /// Converts a reservation to a container and returns its work. `None` if it is not a reservation.
+    /// Converts a reservation to a container and returns its work. `None` if `guid` is not a reservation.
     pub(super) fn start(&mut self, guid: InstanceGuid, let_in_at: Position, since: u64) -> Option<Work> {
         self.change(guid, |hold| {
             let reservation = hold.reservation.take()?;
@@ -265,65 +267,69 @@ impl Holds {
     }
 
     /// Records that the executor was instructed to delete the container.
-    pub(super) fn set_leaving(&mut self, guid: InstanceGuid, since: u64) {
-        self.change(guid, |hold| (hold.leaving, hold.since) = (true, since));
+    pub(super) fn set_deleting(&mut self, guid: InstanceGuid, since: u64) {
+        self.change(guid, |hold| (hold.deleting, hold.since) = (true, since));
     }
 
-    /// Changes the resources of a container or reservation, and the sums accordingly.
-    fn change<T>(&mut self, guid: InstanceGuid, change: impl FnOnce(&mut Hold) -> T) -> Option<T> {
-        let mut hold = self.of.remove(&guid)?;
-        self.discount(&hold);
-        let before = hold.taken();
+    /// Changes a container or reservation, and updates the totals of its resources.
+    fn change<T>(&mut self, guid: InstanceGuid, change: impl FnOnce(&mut Allocation) -> T) -> Option<T> {
+        let mut hold = self.by_guid.remove(&guid)?;
+        self.uncount(&hold);
+        let before = hold.resources_in_use();
         let answer = change(&mut hold);
-        self.freed |= hold.taken() != before;
+        self.freed |= hold.resources_in_use() != before;
         self.count(&hold);
-        self.of.insert(guid, hold);
+        self.by_guid.insert(guid, hold);
         Some(answer)
     }
 
-    fn count(&mut self, hold: &Hold) {
-        self.used = self.used.plus(hold.taken());
+    fn count(&mut self, hold: &Allocation) {
+        self.used = self.used.plus(hold.resources_in_use());
         self.starting += u32::from(hold.is_starting());
         self.expiries.extend(hold.expiry().map(|at| (at, hold.container.instance_guid)));
     }
 
-    fn discount(&mut self, hold: &Hold) {
-        self.used = self.used.minus(hold.taken());
+    fn uncount(&mut self, hold: &Allocation) {
+        self.used = self.used.minus(hold.resources_in_use());
         self.starting -= u32::from(hold.is_starting());
         if let Some(at) = hold.expiry() {
             self.expiries.remove(&(at, hold.container.instance_guid));
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (InstanceGuid, &Hold)> {
-        self.of.iter().map(|(guid, hold)| (*guid, hold))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (InstanceGuid, &Allocation)> {
+        self.by_guid.iter().map(|(guid, hold)| (*guid, hold))
     }
 
     pub(super) fn guids(&self) -> Vec<InstanceGuid> {
-        self.of.keys().copied().collect()
+        self.by_guid.keys().copied().collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.by_guid.is_empty()
     }
 
     pub(super) fn with_key(&self, key: &Key) -> impl Iterator<Item = InstanceGuid> {
         self.by_key.get(key).into_iter().flatten().copied()
     }
 
-    /// Returns `true` if this attempt to run the work is already present.
+    /// Returns `true` if a container or reservation for this attempt to run the work exists already.
     pub(super) fn has_attempt(&self, work: &WorkKey, attempt: Timestamp) -> bool {
-        self.with_key(&Key::of(work))
+        self.with_key(&Key::for_work(work))
             .filter_map(|guid| self.get(guid))
             .any(|hold| hold.container.work == *work && hold.attempt == Some(attempt))
     }
 
-    /// Returns the container that runs this work and was not asked to end.
+    /// Returns the running container of this work. Containers that were ordered to stop, are being deleted or
+    /// are obsolete do not count.
     pub(super) fn running(&self, work: &WorkKey) -> Option<InstanceGuid> {
-        self.with_key(&Key::of(work)).find(|guid| {
+        self.with_key(&Key::for_work(work)).find(|guid| {
             self.get(*guid).is_some_and(|hold| {
                 let runs = matches!(hold.container.state, ContainerState::Running(_));
-                runs && hold.container.work == *work && !hold.ending && !hold.leaving && !hold.outlived
+                runs && hold.container.work == *work
+                    && !hold.stop_requested
+                    && !hold.deleting
+                    && !hold.obsolete
             })
         })
     }
@@ -334,25 +340,25 @@ impl Holds {
     }
 
     /// Records that a heartbeat reported the current resources.
-    pub(super) const fn told(&mut self) {
+    pub(super) const fn mark_reported(&mut self) {
         self.freed = false;
     }
 
-    /// Returns `true` if resources were freed since the last heartbeat. A container keeps its full resources
-    /// until it uses none.
+    /// Returns `true` if resources were freed since the last heartbeat. A container counts with its full
+    /// resources until it uses none.
     pub(super) const fn freed(&self) -> bool {
         self.freed
     }
 
     /// Returns the number of containers and reservations, and the number of distinct keys.
     pub(super) fn counts(&self) -> (usize, usize) {
-        (self.of.len(), self.by_key.len())
+        (self.by_guid.len(), self.by_key.len())
     }
 
     /// Returns the number of containers by state.
     pub(super) fn by_state(&self) -> ContainerCounts {
         let mut counts = ContainerCounts::default();
-        for hold in self.of.values() {
+        for hold in self.by_guid.values() {
             match hold.container.state {
                 ContainerState::Reserved => counts.reserved += 1,
                 ContainerState::Initializing => counts.initializing += 1,

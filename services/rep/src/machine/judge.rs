@@ -1,31 +1,32 @@
-//! Translation of containers and records to the terms of the tables, and of verdicts to reports.
+//! Translation of containers and records to the terms of the reconciliation tables, and of the tables'
+//! verdicts to reports.
 
 use schemas::action::Action;
 use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
 use schemas::isolation::Isolation;
-use schemas::message::{LrpRecord, LrpState, Order, Record, Report, TaskRecord, TaskState, Work};
+use schemas::message::{LrpRecord, LrpState, Record, Report, TaskRecord, TaskState, Work, WorkDefinition};
 use schemas::names::{Domain, InstanceGuid};
 use schemas::placement::Explanation;
 use schemas::task::{EVACUATION_TIMED_OUT, NO_CONTAINER, Outcome};
 use schemas::{ActualLrpKey, Position, Timestamp, actual, evacuating, process, task as task_machine};
 
-use super::holds::{Hold, Rank};
-use crate::reconcile::evacuation::{self, Twin};
-use crate::reconcile::{Holder, Row, Step, Then, Verdict, conceivable, lrp, task};
+use super::holds::{Allocation, Rank};
+use crate::reconcile::evacuation::{self, EvacuatingLrp};
+use crate::reconcile::{ContainerAction, Holder, Row, Step, Verdict, conceivable, lrp, task};
 
-/// Steps to perform, and the row of the tables that prescribes them.
+/// Steps to perform, and the row of the reconciliation tables that prescribes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// `None` if no row of the tables applies.
+    /// `None` if no row of the reconciliation tables applies.
     pub(super) row: Option<Row>,
     pub(super) verdict: Verdict,
 }
 
-/// Judgement that deletes a container regardless of the tables.
-const GO: Judgement = Judgement { row: None, verdict: conceivable(&[Step::DeleteContainer]) };
+/// Judgement that deletes a container, whatever the reconciliation tables prescribe.
+const DELETE: Judgement = Judgement { row: None, verdict: conceivable(&[Step::DeleteContainer]) };
 
-/// Table that applies (Diego Dev Notes, "Harmonizing ActualLRPs with Container State: Rep" or "Harmonizing
-/// during evacuation").
+/// Selects the reconciliation table to apply (Diego Dev Notes, "Harmonizing ActualLRPs with Container State:
+/// Rep" or "Harmonizing during evacuation").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The cell is in service.
@@ -43,61 +44,66 @@ impl From<Row> for Judgement {
 }
 
 /// Judges a container against its record.
-pub(super) fn judge(hold: &Hold, record: &Record, me: &Instance, mode: Mode) -> Judgement {
+pub(super) fn judge(hold: &Allocation, record: &Record, me: &Instance, mode: Mode) -> Judgement {
     let container = hold.container();
-    if hold.outlived || epoch_of(record).is_some_and(|current| current > container.work.epoch()) {
-        return GO;
+    if hold.obsolete || epoch_of(record).is_some_and(|current| current > container.work.epoch()) {
+        return DELETE;
     }
     let (judged, waits) = match &container.work {
         WorkKey::Lrp { .. } => (judge_lrp(container, record, me, mode), hold.rank() == Rank::Reserved),
         WorkKey::Task { .. } => (judge_task(container, record, me, mode), hold.rank() != Rank::Completed),
     };
-    // A container that was asked to end is deleted even if its table would keep it.
-    if hold.ending && waits && judged.verdict.then() != Then::Delete { GO } else { judged }
+    // A container with a stop request is deleted even if its table row would keep it.
+    if hold.stop_requested && waits && judged.verdict.container_action() != ContainerAction::Delete {
+        DELETE
+    } else {
+        judged
+    }
 }
 
 fn judge_lrp(container: &Container, record: &Record, me: &Instance, mode: Mode) -> Judgement {
-    let (instance, twin) = lrp_words(record, me);
+    let (instance, twin) = lrp_state(record, me);
     let word = lrp_container(&container.state);
     match mode {
         Mode::Ordinary => Row::Lrp(word, instance.into()).into(),
         Mode::Closing if word == lrp::Container::Running => {
-            Judgement { row: None, verdict: evacuation::give_up(instance, twin) }
+            Judgement { row: None, verdict: evacuation::abandon(instance, twin) }
         }
         Mode::Evacuating | Mode::Closing => Row::Evacuation(word, instance, twin).into(),
     }
 }
 
 fn judge_task(container: &Container, record: &Record, me: &Instance, mode: Mode) -> Judgement {
-    let (word, record) = (task_container(&container.state), task_words(record, me));
+    let (word, record) = (task_container(&container.state), task_state(record, me));
     match mode {
         Mode::Ordinary | Mode::Evacuating => Row::Task(word, record).into(),
         Mode::Closing if word == task::Container::Completed => Row::Task(word, record).into(),
         // A task that was not started may start on another cell. A started task ends here.
-        Mode::Closing if word == task::Container::Reserved && record == task::Task::Pending => GO,
+        Mode::Closing if word == task::Container::Reserved && record == task::Task::Pending => DELETE,
         Mode::Closing => {
             Judgement { row: None, verdict: task::reconcile(task::Container::Completed, record) }
         }
     }
 }
 
-/// Judges a record without a container. Returns the row and the steps. Several steps may apply, because the
-/// document has a table for the instance and a separate sentence for the evacuating instance.
+/// Judges a record that names a missing container. Returns the table row and the steps. Several steps may
+/// apply, because Diego Dev Notes has a table for the instance and a separate sentence for the evacuating
+/// instance.
 pub(super) fn judge_absent(record: &Record, me: &Instance) -> (Option<Row>, Vec<Step>) {
     let (row, twin) = match record {
         Record::Absent => return (None, vec![]),
         Record::Lrp(_) => {
-            let (instance, twin) = lrp_words(record, me);
-            let twin = (twin == Twin::Alpha).then_some(Step::RemoveEvacuating);
+            let (instance, twin) = lrp_state(record, me);
+            let twin = (twin == EvacuatingLrp::Alpha).then_some(Step::RemoveEvacuating);
             (Row::Lrp(lrp::Container::None, instance.into()), twin)
         }
-        Record::Task(_) => (Row::Task(task::Container::None, task_words(record, me)), None),
+        Record::Task(_) => (Row::Task(task::Container::None, task_state(record, me)), None),
     };
-    (Some(row), row.verdict().reported().chain(twin).collect())
+    (Some(row), row.verdict().report_steps().chain(twin).collect())
 }
 
 /// Returns `true` if a record requires this container to stop.
-pub(super) fn wants_stop(record: &Record, me: &Instance) -> bool {
+pub(super) fn requires_stop(record: &Record, me: &Instance) -> bool {
     match record {
         Record::Lrp(LrpRecord {
             state: Some(LrpState::Claimed { by, stopping } | LrpState::Running { by, stopping }),
@@ -112,7 +118,7 @@ pub(super) fn wants_stop(record: &Record, me: &Instance) -> bool {
 }
 
 /// Returns the containers that a record names.
-pub(super) fn named(record: &Record) -> impl Iterator<Item = &Instance> {
+pub(super) fn named_containers(record: &Record) -> impl Iterator<Item = &Instance> {
     let (one, two) = match record {
         Record::Absent => (None, None),
         Record::Lrp(record) => {
@@ -141,8 +147,8 @@ pub(super) const fn epoch_of(record: &Record) -> Option<Epoch> {
     }
 }
 
-/// Returns the time of the last change of a record. Reports on tasks do not need it, because a task never
-/// returns to an earlier state. Without a record no change is known.
+/// Returns the time of the last change of a record, 0 if there is no record. It is also 0 for tasks: reports
+/// on tasks do not need the time, because a task never returns to an earlier state.
 pub(super) const fn changed_at(record: &Record) -> Timestamp {
     match record {
         Record::Lrp(record) => record.changed_at,
@@ -154,10 +160,10 @@ fn holder(by: &Instance, me: &Instance) -> Holder {
     if by == me { Holder::Alpha } else { Holder::Omega }
 }
 
-fn lrp_words(record: &Record, me: &Instance) -> (evacuation::Instance, Twin) {
+fn lrp_state(record: &Record, me: &Instance) -> (evacuation::Instance, EvacuatingLrp) {
     let record = match record {
         Record::Lrp(record) => record,
-        Record::Absent | Record::Task(_) => return (evacuation::Instance::Absent, Twin::Absent),
+        Record::Absent | Record::Task(_) => return (evacuation::Instance::Absent, EvacuatingLrp::Absent),
     };
     let instance = match &record.state {
         None => evacuation::Instance::Absent,
@@ -168,14 +174,14 @@ fn lrp_words(record: &Record, me: &Instance) -> (evacuation::Instance, Twin) {
         Some(LrpState::Crashed) => evacuation::Instance::Crashed,
     };
     let twin = match record.evacuating.as_ref().map(|by| holder(by, me)) {
-        None => Twin::Absent,
-        Some(Holder::Alpha) => Twin::Alpha,
-        Some(Holder::Omega) => Twin::Beta,
+        None => EvacuatingLrp::Absent,
+        Some(Holder::Alpha) => EvacuatingLrp::Alpha,
+        Some(Holder::Omega) => EvacuatingLrp::Beta,
     };
     (instance, twin)
 }
 
-fn task_words(record: &Record, me: &Instance) -> task::Task {
+fn task_state(record: &Record, me: &Instance) -> task::Task {
     let record = match record {
         Record::Task(record) => record,
         Record::Absent | Record::Lrp(_) => return task::Task::Absent,
@@ -189,8 +195,8 @@ fn task_words(record: &Record, me: &Instance) -> task::Task {
     }
 }
 
-/// An instance is kept running, so one that ended without a stop request has crashed, even with a successful
-/// exit.
+/// The rep keeps instances running, so an instance that ended without a stop request has crashed, even if it
+/// exited successfully.
 const fn lrp_container(state: &ContainerState) -> lrp::Container {
     match state {
         ContainerState::Reserved => lrp::Container::Reserved,
@@ -215,24 +221,25 @@ const fn task_container(state: &ContainerState) -> task::Container {
 }
 
 /// Subject of a report: a container, or a missing container that a record names.
-pub(super) struct Speaker<'a> {
+pub(super) struct ReportSubject<'a> {
     pub(super) work: WorkKey,
     pub(super) domain: Domain,
     pub(super) by: Instance,
-    /// Time of the last change of the judged records.
+    /// Time of the last change of the record that the report is based on.
     pub(super) judged: Timestamp,
     /// `None` if the container does not exist.
     pub(super) state: Option<&'a ContainerState>,
     pub(super) placement: Option<Box<Explanation>>,
     /// Isolation layers of the container.
     pub(super) isolation: Isolation,
-    /// Timeout of the evacuation, if there is one.
+    /// Timeout of the evacuation. 0 if the cell is not evacuating.
     pub(super) evacuation_ends: Timestamp,
 }
 
-impl Speaker<'_> {
-    /// Creates the subject for a record that names a missing container. It has the epoch of the record.
-    pub(super) fn of_gap(record: &Record, by: Instance) -> Option<Self> {
+impl ReportSubject<'_> {
+    /// Creates the subject for a record that names a missing container. The subject has the epoch of the
+    /// record.
+    pub(super) fn for_missing_container(record: &Record, by: Instance) -> Option<Self> {
         let (work, domain) = match record {
             Record::Absent => return None,
             Record::Lrp(LrpRecord { key, epoch, domain, .. }) => {
@@ -347,8 +354,8 @@ impl Speaker<'_> {
         }
     }
 
-    /// Returns the outcome of a task. Used by rows of COMPLETED containers, and at the end of an evacuation,
-    /// which does not wait any longer.
+    /// Returns the outcome of a task. Rows of COMPLETED containers use it. It is also used when an evacuation
+    /// times out, which fails the tasks that are still running.
     fn outcome(&self) -> Outcome {
         match self.state {
             Some(ContainerState::Completed(RunResult::Succeeded { result })) => {
@@ -396,7 +403,7 @@ pub(super) fn judged_record(work: &Work) -> Record {
 pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Position) -> Recipe {
     let resources = work.order.resources();
     match work.order {
-        Order::Lrp(definition) => Recipe {
+        WorkDefinition::Lrp(definition) => Recipe {
             instance_guid,
             work: work.key,
             domain: work.domain,
@@ -413,7 +420,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Positio
             sandbox: definition.sandbox.clone(),
             let_in_at,
         },
-        Order::Task(definition) => Recipe {
+        WorkDefinition::Task(definition) => Recipe {
             instance_guid,
             work: work.key,
             domain: work.domain,

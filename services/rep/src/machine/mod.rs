@@ -3,8 +3,8 @@
 //! | the file | holds |
 //! |---|---|
 //! | `holds.rs` | containers and reservations, and the free resources |
-//! | `judge.rs` | translation between containers, records, tables and reports |
-//! | `look.rs` | the central path: inspect, judge, act |
+//! | `judge.rs` | translation between containers, records, reconciliation tables and reports |
+//! | `look.rs` | the code path of every change: inspect a container, choose its table row, act |
 //! | `reports.rs` | reports to the BBS and their answers |
 //! | `reads.rs` | container lists, record reads and their schedule |
 //! | `orders.rs` | perform, stop, cancel, evacuate, state |
@@ -30,31 +30,32 @@ use schemas::attributes::{Attributes, Offer};
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Container, Recipe};
-use schemas::message::{Heartbeat, Perform, PerformId, Performed, RepOrder, Reported, Reports, Stop};
-use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
+use schemas::message::{Heartbeat, Perform, PerformId, PerformReply, RepOrder, Reports, ReportsReply, Stop};
+use schemas::names::{CellId, FolderId, IdGenerator, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::resources::Resources;
 use schemas::subject::shard;
-use schemas::{Position, Refusal, Steady, Timestamp};
+use schemas::{MonotonicClock, Position, Refusal, Timestamp};
 
 use crate::limits;
 use crate::reconcile::Row;
+use holds::Allocations;
 pub use holds::ContainerCounts;
-use holds::Holds;
 use preparing::Preparing;
 use reads::Reads;
-use reports::Flights;
-use signs::{Beats, SelfTests};
+use reports::PendingReports;
+use signs::{Heartbeats, SelfTests};
 use terms::Leadership;
 
-/// Number of slots within [`limits::ELECTED_SPREAD`] at which cells report to a new leader.
-const SHARES: u16 = 64;
+/// Number of time slots into which [`limits::ELECTED_SPREAD`] is divided. Each cell reports to a new leader
+/// in one of these slots.
+const REPORT_SLOTS: u16 = 64;
 
 /// Startup configuration of a rep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub cell_id: CellId,
-    /// Data folder, which identifies the rep that represents the cell.
+    /// Id of the data folder. It distinguishes this rep from another rep with the same cell id.
     pub folder: FolderId,
     pub zone: Zone,
     pub stack: Stack,
@@ -62,9 +63,9 @@ pub struct Settings {
     pub placement_tags: BTreeSet<PlacementTag>,
     pub attributes: Attributes,
     pub total: Resources,
-    /// Interval between comparisons of containers and records.
+    /// Interval between polls, which compare all containers with their records.
     pub poll: Duration,
-    /// Interval between comparisons while the cell evacuates.
+    /// Interval between polls while the cell evacuates.
     pub evacuation_poll: Duration,
     /// Interval between heartbeats.
     pub heartbeat: Duration,
@@ -98,11 +99,11 @@ impl Settings {
             placement_tags: BTreeSet::new(),
             attributes: Attributes::default(),
             total,
-            poll: limits::POLL,
-            evacuation_poll: limits::EVACUATION_POLL,
-            heartbeat: limits::HEARTBEAT,
-            evacuation_timeout: limits::EVACUATION,
-            self_test: limits::SELF_TEST,
+            poll: limits::DEFAULT_POLL_INTERVAL,
+            evacuation_poll: limits::DEFAULT_EVACUATION_POLL_INTERVAL,
+            heartbeat: limits::DEFAULT_HEARTBEAT_INTERVAL,
+            evacuation_timeout: limits::DEFAULT_EVACUATION_TIMEOUT,
+            self_test: limits::DEFAULT_SELF_TEST_INTERVAL,
         }
     }
 }
@@ -112,8 +113,9 @@ impl Settings {
 pub struct Unprepared {
     /// Reason reported to the auctioneer.
     pub reason: String,
-    /// `true` if the cell may be unable to create any container, so that the rep tests it immediately.
-    /// `false` if only this container failed because something it needs is in use.
+    /// `true` if the cell may be unable to create any container. The rep then tests the cell immediately.
+    /// `false` if the reason concerns only this container, for example because a resource that it needs is in
+    /// use.
     pub is_fault: bool,
 }
 
@@ -122,7 +124,8 @@ pub struct Unprepared {
 pub enum Input {
     /// The executor reports that this container changed. The rep inspects it immediately.
     Container(Container),
-    /// The executor lists all containers from INITIALIZING on. Answers [`Effect::ListContainers`].
+    /// Result of [`Effect::ListContainers`]: all containers that the executor has in state INITIALIZING or a
+    /// later state.
     Containers(Vec<Container>),
     /// Result of [`Effect::Prepare`]. Each of its containers gets exactly one result, in any order.
     Prepared(Vec<(InstanceGuid, Result<(), Unprepared>)>),
@@ -132,11 +135,11 @@ pub enum Input {
         requester: u64,
         perform: Perform,
     },
-    /// The BBS orders the stop of instances.
+    /// The BBS orders the rep to stop instances.
     Stop(Stop),
-    /// The BBS orders the cancellation of tasks.
+    /// The BBS orders the rep to cancel tasks.
     Cancel(Stop),
-    /// The BBS orders the evacuation of the cell.
+    /// The BBS orders the rep to evacuate the cell.
     Evacuate {
         /// Identifies the request in [`Effect::AnswerState`].
         requester: u64,
@@ -158,7 +161,7 @@ pub enum Input {
     Reported {
         id: u64,
         /// Answer of the BBS. `None` if it did not answer in time.
-        answer: Option<Result<Reported, Refusal>>,
+        answer: Option<Result<ReportsReply, Refusal>>,
     },
     /// Result of [`Effect::AskRecords`]. Every request gets exactly one result.
     Records {
@@ -166,7 +169,7 @@ pub enum Input {
         /// Answer of the BBS. `None` if it did not answer in time.
         answer: Option<Result<RecordsAnswer, Refusal>>,
     },
-    /// A new BBS or auctioneer was elected, which may not know the state of the cell.
+    /// A new BBS or auctioneer was elected. It may not know the state of the cell.
     Elected,
     /// Result of [`Effect::SelfTest`].
     SelfTested(Result<(), String>),
@@ -184,7 +187,7 @@ pub enum Effect {
     AnswerPerform {
         requester: u64,
         /// Work that the rep refused, or the reason why the whole request was refused.
-        answer: Result<Performed, Refusal>,
+        answer: Result<PerformReply, Refusal>,
     },
     /// Answer the BBS.
     AnswerState {
@@ -247,24 +250,25 @@ enum Phase {
         /// Timeout of the evacuation.
         until: Timestamp,
     },
-    /// Nothing is left, or the evacuation has timed out. The rep updates the records.
+    /// No work is left on the cell, or the evacuation has timed out. The rep updates the last records.
     Closing {
-        /// Timeout of the evacuation, which evacuating records contain.
+        /// Timeout of the evacuation. The rep reports it as the expiry time of its evacuating records.
         until: Timestamp,
-        /// Time at which the rep exits in any case.
+        /// Time at which the rep exits even if records are still outdated.
         end: Timestamp,
     },
     Over,
 }
 
-/// Latest known evacuation state of the cell: from answers while the rep starts, and from orders after that.
+/// Latest known evacuation state of the cell. While the rep starts, it comes from the answers of the BBS.
+/// Later it comes from the orders of the BBS.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ordered {
-    /// Log position of the source of this state.
+struct EvacuationState {
+    /// Log position of the answer or order that this state comes from.
     position: Position,
     /// Evacuation state in the log when the rep started.
     evacuation: Evacuation,
-    /// Message counter at that time.
+    /// Message counter when the order that set this state arrived. 0 if no order arrived.
     at: u64,
 }
 
@@ -273,29 +277,29 @@ struct Ordered {
 pub struct Rep {
     settings: Settings,
     incarnation: Incarnation,
-    ids: Ids,
-    clock: Steady,
+    ids: IdGenerator,
+    clock: MonotonicClock,
     /// Time of the current step, from which waiting times are measured.
     now: Timestamp,
     phase: Phase,
     /// Accepted terms of the leaders.
     auctioneer: Leadership,
     bbs: Leadership,
-    performed: PerformId,
+    last_performed: PerformId,
     /// Highest log position in any answer.
     position: Position,
     /// Latest known evacuation state of the cell.
-    ordered: Ordered,
+    ordered: EvacuationState,
     /// Number of the last message, used to match answers.
     messages: u64,
-    holds: Holds,
+    holds: Allocations,
     preparing: Preparing,
-    flights: Flights,
+    flights: PendingReports,
     reads: Reads,
-    beats: Beats,
+    beats: Heartbeats,
     self_tests: SelfTests,
-    /// Number of times that each row of the tables was applied.
-    rows_met: BTreeMap<Row, u64>,
+    /// Number of times that each row of the reconciliation tables was applied.
+    applied_rows: BTreeMap<Row, u64>,
     /// Effects of the current step.
     effects: Vec<Effect>,
 }
@@ -305,27 +309,27 @@ impl Rep {
     /// leading BBS accepted the rep for its cell. Answers from earlier positions are ignored. The first
     /// [`Rep::alarm`] is due immediately.
     #[must_use]
-    pub fn new(settings: Settings, attached: Position, incarnation: Incarnation, ids: Ids) -> Self {
+    pub fn new(settings: Settings, attached: Position, incarnation: Incarnation, ids: IdGenerator) -> Self {
         Self {
             settings,
             incarnation,
             ids,
-            clock: Steady::default(),
+            clock: MonotonicClock::default(),
             now: Timestamp(0),
             phase: Phase::Starting,
             auctioneer: Leadership::default(),
             bbs: Leadership::default(),
-            performed: PerformId::default(),
+            last_performed: PerformId::default(),
             position: attached,
-            ordered: Ordered { position: attached, ..Ordered::default() },
+            ordered: EvacuationState { position: attached, ..EvacuationState::default() },
             messages: 0,
-            holds: Holds::default(),
+            holds: Allocations::default(),
             preparing: Preparing::default(),
-            flights: Flights::default(),
+            flights: PendingReports::default(),
             reads: Reads::default(),
-            beats: Beats::default(),
+            beats: Heartbeats::default(),
             self_tests: SelfTests::default(),
-            rows_met: BTreeMap::new(),
+            applied_rows: BTreeMap::new(),
             effects: vec![],
         }
     }
@@ -334,9 +338,9 @@ impl Rep {
     fn learn(&mut self, position: Position, terms: Terms) {
         self.position = self.position.max(position);
         if self.auctioneer.learn(terms.auctioneer) {
-            // An auctioneer that was refused because its term was unknown sends work again after the next
-            // heartbeat.
-            self.beats.urge();
+            // An auctioneer may have been refused because the rep did not know its term. It sends its work
+            // again after the next heartbeat.
+            self.beats.request();
         }
         self.bbs.learn(terms.bbs);
     }
@@ -348,33 +352,33 @@ impl Rep {
             return vec![];
         }
         match input {
-            Input::Container(container) => self.changed(container),
-            Input::Containers(containers) => self.listed(containers),
+            Input::Container(container) => self.container_changed(container),
+            Input::Containers(containers) => self.containers_listed(containers),
             Input::Prepared(results) => self.prepared(results),
             Input::Perform { requester, perform } => self.perform(requester, perform),
             Input::Stop(stop) | Input::Cancel(stop) => self.stop(stop),
             Input::Evacuate { requester, order } => self.evacuate(requester, order),
             Input::Uncordon { requester, order } => self.uncordon(requester, order),
             Input::State { requester, order } => self.state(requester, order),
-            Input::Reported { id, answer } => self.reported(id, answer),
-            Input::Records { id, answer } => self.read(id, answer),
-            Input::Elected => self.elected(),
+            Input::Reported { id, answer } => self.reports_answered(id, answer),
+            Input::Records { id, answer } => self.records_answered(id, answer),
+            Input::Elected => self.leader_elected(),
             Input::SelfTested(result) => self.self_tested(result),
             Input::Turn => self.send(),
             Input::Tick => {}
         }
-        self.keep_time();
+        self.run_due();
         std::mem::take(&mut self.effects)
     }
 
-    /// Repeats soon the requests that no leader has answered. Each cell uses another moment within the same
-    /// second, so that a new leader does not receive all of them at once.
-    fn elected(&mut self) {
-        self.beats.urge();
-        let share = u32::from(shard(self.settings.cell_id.as_str(), SHARES));
-        let at = self.now + limits::ELECTED_SPREAD * share / u32::from(SHARES);
-        self.flights.hasten(at);
-        self.reads.hasten(at);
+    /// Schedules an early retry of the requests that no leader has answered. Each cell retries at a different
+    /// time within one second, so that a new leader does not receive the requests of all cells at once.
+    fn leader_elected(&mut self) {
+        self.beats.request();
+        let share = u32::from(shard(self.settings.cell_id.as_str(), REPORT_SLOTS));
+        let at = self.now + limits::ELECTED_SPREAD * share / u32::from(REPORT_SLOTS);
+        self.flights.retry_by(at);
+        self.reads.retry_by(at);
     }
 
     /// Returns the time of the next timed action. `None` if the rep has stopped.
@@ -395,20 +399,20 @@ impl Rep {
             self.holds.next_expiry(),
             self.preparing.next_due(),
             self.self_tests.next_due(),
-            open.then(|| self.next_beat()),
+            open.then(|| self.next_heartbeat()),
             evacuation,
         ]
         .into_iter()
         .flatten()
         .min()
-        .map(|due| self.clock.shown_at(due))
+        .map(|due| self.clock.clock_time_at(due))
     }
 
-    /// Returns the rows of the tables that were applied, with their number of applications. Only rows that
-    /// the document contains are counted.
+    /// Returns how many times each row of the reconciliation tables was applied. Only rows that Diego Dev
+    /// Notes contains are counted.
     #[must_use]
-    pub const fn rows_met(&self) -> &BTreeMap<Row, u64> {
-        &self.rows_met
+    pub const fn applied_rows(&self) -> &BTreeMap<Row, u64> {
+        &self.applied_rows
     }
 
     /// Returns the known terms and log position. The rep obeys no leader of a lower term and ignores answers
@@ -424,35 +428,37 @@ impl Rep {
         self.holds.by_state()
     }
 
-    /// Returns the amount of unfinished work by name. At rest each is zero.
+    /// Returns the number of unfinished items by kind of item. Each number is zero when no work is in
+    /// progress.
     #[must_use]
-    pub fn books(&self) -> BTreeMap<&'static str, usize> {
+    pub fn pending_counts(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
-            ("reports on their way", self.flights.len()),
-            ("reports that wait for a message", self.flights.waiting()),
-            ("records that are asked for", self.reads.len()),
+            ("unsettled reports", self.flights.len()),
+            ("queued reports", self.flights.waiting()),
+            ("pending record reads", self.reads.len()),
             ("reservations", self.holds.reservations()),
-            ("requests of auctioneers without an answer", self.preparing.len()),
+            ("unanswered requests of auctioneers", self.preparing.len()),
         ])
     }
 
-    /// Returns the sizes of internal collections by name. At rest each is bounded by the content of the cell.
+    /// Returns the sizes of internal collections by name. When no work is in progress, the number of
+    /// containers on the cell bounds each size.
     #[must_use]
-    pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
+    pub fn collection_sizes(&self) -> BTreeMap<&'static str, usize> {
         let (holds, keys) = self.holds.counts();
-        BTreeMap::from([("containers", holds), ("pieces of work on the cell", keys)])
+        BTreeMap::from([("containers", holds), ("work items on the cell", keys)])
     }
 
     /// Performs everything that is due. Every step calls it, so a late [`Input::Tick`] delays nothing if
     /// other inputs arrive.
-    fn keep_time(&mut self) {
+    fn run_due(&mut self) {
         self.expire_reservations();
         self.answer_performs();
         self.retry_reports();
         self.poll_when_due();
         self.self_test_when_due();
         self.close_when_done();
-        self.beat_when_due();
+        self.heartbeat_when_due();
     }
 
     /// Sends the collected reports and requests.
@@ -466,7 +472,7 @@ impl Rep {
         self.messages
     }
 
-    fn evacuates(&self) -> bool {
+    fn is_evacuating(&self) -> bool {
         match self.phase {
             Phase::Starting | Phase::Open => false,
             Phase::Evacuating { .. } | Phase::Closing { .. } | Phase::Over => true,

@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 
 use schemas::container::{Container, ContainerState, Recipe, WorkKey};
 use schemas::limits::BATCH;
-use schemas::message::{Leave, Order, Perform, RepOrder, Stop, Work};
+use schemas::message::{Leave, Perform, RepOrder, Stop, Work, WorkDefinition};
 use schemas::names::InstanceGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::refusal::{BadField, Code};
-use schemas::resources::{Constraint, Lack, Resources};
+use schemas::resources::{Constraint, Resources, Shortage};
 use schemas::{Position, Refusal};
 
-use super::holds::{Hold, Rank, Reservation};
+use super::holds::{Allocation, Rank, Reservation};
 use super::judge;
 use super::look::Knowledge;
 use super::preparing::Batch;
-use super::{Effect, Level, Ordered, Phase, Rep, telling};
+use super::{Effect, EvacuationState, Level, Phase, Rep, telling};
 use crate::limits;
 
 impl Rep {
-    /// Accepts work: reserves resources and has the containers prepared. The answer follows once they are.
+    /// Accepts work: reserves resources for it and starts the preparation of its containers. The auctioneer
+    /// gets the answer when the containers are prepared.
     pub(super) fn perform(&mut self, requester: u64, perform: Perform) {
         if let Err(refusal) = self.obey_auctioneer(&perform) {
             self.emit(Effect::AnswerPerform { requester, answer: Err(refusal) });
@@ -32,13 +33,13 @@ impl Rep {
             if self.holds.has_attempt(&work.key, work.attempt) {
                 continue;
             }
-            // A cell that was declared lost and has returned may still run the work. Then no second container
-            // is started.
+            // A cell that was declared lost and has returned may still run the work. In this case no second
+            // container is started.
             if let Some(guid) = self.holds.running(&work.key).filter(|_| self.phase == Phase::Open) {
                 running.push(guid);
                 continue;
             }
-            match self.refuses(&work, free) {
+            match self.refusal_reason(&work, free) {
                 Some(why) => refused.push((place, why)),
                 None => {
                     free = free.minus(work.order.resources());
@@ -54,34 +55,34 @@ impl Rep {
             self.emit(Effect::Prepare(recipes));
         }
         for guid in running {
-            self.says_again(guid);
+            self.repeat_report(guid);
         }
     }
 
     /// Reads the record of a container and repeats its report, even if the report was refused before.
-    fn says_again(&mut self, guid: InstanceGuid) {
+    fn repeat_report(&mut self, guid: InstanceGuid) {
         if let Some(hold) = self.holds.get_mut(guid) {
-            hold.tried = None;
+            hold.reported_case = None;
         }
-        self.reads.want(guid);
+        self.reads.request_record(guid);
     }
 
     fn obey_auctioneer(&mut self, perform: &Perform) -> Result<(), Refusal> {
         let obeyed = self.auctioneer.obey("auctioneer", perform.id.term, self.now);
-        self.ask_who_leads(&obeyed);
+        self.confirm_term(&obeyed);
         obeyed?;
         if perform.work.len() > BATCH {
-            let problem = format!("has {} pieces: at most {BATCH} are taken", perform.work.len());
+            let problem = format!("has {} items: expected at most {BATCH}", perform.work.len());
             return Err(Refusal::invalid(vec![BadField { field: "work".into(), problem }]));
         }
-        // The stored term is higher only if an earlier message named a term without an election.
-        let forged = self.performed.term > perform.id.term;
-        self.performed = if forged { perform.id } else { self.performed.max(perform.id) };
+        // The stored term can be higher only if an earlier message had a term that the log never named.
+        let forged = self.last_performed.term > perform.id.term;
+        self.last_performed = if forged { perform.id } else { self.last_performed.max(perform.id) };
         Ok(())
     }
 
     /// Returns the reason why the rep refuses work. `None` if it accepts the work.
-    fn refuses(&self, work: &Work, free: Resources) -> Option<String> {
+    fn refusal_reason(&self, work: &Work, free: Resources) -> Option<String> {
         match self.phase {
             Phase::Starting => return Some("the cell is starting".into()),
             Phase::Evacuating { .. } | Phase::Closing { .. } | Phase::Over => {
@@ -98,7 +99,7 @@ impl Rep {
         if let Some(mismatch) = constraint.mismatch(&self.settings.offer()) {
             return Some(format!("{NO_COMPATIBLE_CELLS}: {}", mismatch.word()));
         }
-        let lacks: Vec<&str> = free.lacks(work.order.resources()).map(Lack::word).collect();
+        let lacks: Vec<&str> = free.shortages(work.order.resources()).map(Shortage::word).collect();
         (!lacks.is_empty()).then(|| format!("{INSUFFICIENT_RESOURCES}: {}", lacks.join(", ")))
     }
 
@@ -118,55 +119,55 @@ impl Rep {
         let record = judge::judged_record(&work);
         let recipe = judge::recipe(work.clone(), instance_guid, Position(0));
         let reservation = Reservation { work, since: self.now };
-        self.holds.insert(Hold::reserved(container, since, reservation, record));
+        self.holds.insert(Allocation::reserved(container, since, reservation, record));
         recipe
     }
 
     /// Drops reservations that were not claimed in time.
     pub(super) fn expire_reservations(&mut self) {
         for guid in self.holds.expired(self.now) {
-            let waited = limits::RESERVATION.as_secs();
+            let waited = limits::RESERVATION_TIMEOUT.as_secs();
             self.log(Level::Info, format!("reservation {guid} was not claimed within {waited} s: dropped"));
-            self.let_go(guid);
-            // The claim may have reached the log anyway.
+            self.release(guid);
+            // The claim may have reached the log although it got no answer.
             self.reads.poll_soon(self.now);
         }
     }
 
-    /// Stops instances and cancels tasks, if container and epoch match the order.
+    /// Stops instances and cancels tasks, if their container and epoch are those in the order.
     pub(super) fn stop(&mut self, stop: Stop) {
         let obeyed = self.bbs.obey("BBS", stop.term, self.now);
-        self.ask_who_leads(&obeyed);
+        self.confirm_term(&obeyed);
         if let Err(refusal) = obeyed {
             self.log(Level::Info, format!("an order to stop was refused: {refusal}"));
             return;
         }
         for (work, guid) in stop.containers.into_iter().take(BATCH) {
             match self.holds.get_mut(guid).map(|hold| hold.container().work == work) {
-                Some(true) => self.end(guid, &work),
+                Some(true) => self.end_work(guid, &work),
                 // The record names this cell, so a poll corrects it.
                 None => self.reads.poll_soon(self.now),
                 Some(false) => self.log(
                     Level::Warn,
-                    format!("an order to stop names {guid} as {work}, which it is not: not obeyed"),
+                    format!("ignored an order to stop {guid} as {work}: the container runs other work"),
                 ),
             }
         }
     }
 
-    fn end(&mut self, guid: InstanceGuid, work: &WorkKey) {
+    fn end_work(&mut self, guid: InstanceGuid, work: &WorkKey) {
         match work {
             WorkKey::Lrp { .. } => self.stop_container(guid, Knowledge::Remembered),
             WorkKey::Task { .. } => {
                 if let Some(hold) = self.holds.get_mut(guid) {
-                    hold.ending = true;
+                    hold.stop_requested = true;
                 }
             }
         }
         if let Some(hold) = self.holds.get_mut(guid) {
-            hold.tried = None;
+            hold.reported_case = None;
         }
-        self.look(guid, Knowledge::Remembered);
+        self.inspect(guid, Knowledge::Remembered);
     }
 
     /// Starts an evacuation. A repeated order has no effect.
@@ -179,17 +180,17 @@ impl Rep {
         if self.is_newest(order) && self.phase == Phase::Open {
             let until = self.now + self.settings.evacuation_timeout;
             self.phase = Phase::Evacuating { until };
-            let held = telling::count(self.holds.guids().len(), "container");
+            let held = telling::counted(self.holds.guids().len(), "container");
             let limit = self.settings.evacuation_timeout.as_secs();
-            self.log(Level::Info, format!("the evacuation begins: {held} to move away within {limit} s"));
+            self.log(Level::Info, format!("evacuation started: {held} to move away within {limit} s"));
             self.reads.poll_soon(self.now);
-            self.look_at_all();
+            self.inspect_all();
         }
         self.state_answer(requester);
     }
 
-    /// Revokes an evacuation: the rep accepts work again and keeps the work that has not moved. An evacuation
-    /// that is closing continues to its end.
+    /// Revokes an evacuation. The rep accepts work again and keeps the work that has not moved yet. An
+    /// evacuation that is already in its closing phase continues to its end.
     pub(super) fn uncordon(&mut self, requester: u64, order: RepOrder) {
         let obeyed = self.obey_bbs(order);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
@@ -200,18 +201,19 @@ impl Rep {
             && let Phase::Evacuating { .. } = self.phase
         {
             self.phase = Phase::Open;
-            self.log(Level::Info, "the evacuation is taken back: what was not moved stays".into());
+            self.log(Level::Info, "evacuation cancelled: work that has not moved stays".into());
             self.reads.poll_soon(self.now);
-            self.look_at_all();
+            self.inspect_all();
         }
         self.state_answer(requester);
     }
 
-    /// Returns `true` if no earlier order came from a BBS with a higher log position.
+    /// Returns `true` if no earlier order came from a BBS with a higher log position. Stores the position of
+    /// the order in this case.
     fn is_newest(&mut self, order: RepOrder) -> bool {
         let newest = order.position >= self.ordered.position;
         if newest {
-            self.ordered = Ordered { position: order.position, at: self.messages, ..self.ordered };
+            self.ordered = EvacuationState { position: order.position, at: self.messages, ..self.ordered };
         }
         newest
     }
@@ -236,13 +238,13 @@ impl Rep {
 
     fn obey_bbs(&mut self, order: RepOrder) -> Result<(), Refusal> {
         let obeyed = self.bbs.obey("BBS", order.term, self.now);
-        self.ask_who_leads(&obeyed);
+        self.confirm_term(&obeyed);
         obeyed
     }
 
-    /// Polls soon if an order has a term that this rep does not know. The next answer of a BBS shows whether
-    /// that term is valid.
-    fn ask_who_leads(&mut self, obeyed: &Result<(), Refusal>) {
+    /// Schedules an early poll if an order has a term that this rep does not know. The next answer of a BBS
+    /// shows whether the term is valid.
+    fn confirm_term(&mut self, obeyed: &Result<(), Refusal>) {
         if obeyed.as_ref().is_err_and(|refusal| refusal.code == Code::Unavailable) {
             self.reads.poll_soon(self.now);
         }
@@ -255,13 +257,13 @@ impl Rep {
         }
     }
 
-    /// Ends an evacuation when nothing is left or its timeout has passed.
+    /// Ends an evacuation when no containers are left or its timeout has passed.
     pub(super) fn close_when_done(&mut self) {
         match self.phase {
             Phase::Evacuating { until } if self.holds.is_empty() || until <= self.now => {
-                self.phase = Phase::Closing { until, end: self.now + limits::CLOSING };
-                self.reads.want_cell();
-                self.look_at_all();
+                self.phase = Phase::Closing { until, end: self.now + limits::CLOSING_TIMEOUT };
+                self.reads.request_cell();
+                self.inspect_all();
             }
             Phase::Closing { end, .. } => {
                 let quiet = self.holds.is_empty() && self.flights.is_empty() && !self.reads.is_pending();
@@ -273,7 +275,7 @@ impl Rep {
         }
     }
 
-    /// Returns the message that the rep sends when it exits.
+    /// Returns the message that announces the exit of the rep.
     #[must_use]
     pub const fn leave(&self) -> Leave {
         Leave { folder: self.settings.folder, incarnation: self.incarnation }
@@ -281,12 +283,12 @@ impl Rep {
 
     fn exit(&mut self) {
         let left: Vec<InstanceGuid> =
-            self.holds.iter().filter(|(_, hold)| !hold.is_leaving()).map(|(guid, _)| guid).collect();
+            self.holds.iter().filter(|(_, hold)| !hold.is_deleting()).map(|(guid, _)| guid).collect();
         let text = match left.len() {
-            0 => "the evacuation is over: nothing is left".to_owned(),
+            0 => "evacuation finished: no container is left".to_owned(),
             left => {
-                let left = telling::count(left, "container");
-                format!("the evacuation is over: its time was up for {left}, deleted now")
+                let left = telling::counted(left, "container");
+                format!("evacuation timed out: deleting {left}")
             }
         };
         self.log(Level::Info, text);
@@ -298,12 +300,12 @@ impl Rep {
         self.phase = Phase::Over;
     }
 
-    fn look_at_all(&mut self) {
+    fn inspect_all(&mut self) {
         for guid in self.holds.guids() {
             if let Some(hold) = self.holds.get_mut(guid) {
-                hold.tried = None;
+                hold.reported_case = None;
             }
-            self.look(guid, Knowledge::Remembered);
+            self.inspect(guid, Knowledge::Remembered);
         }
     }
 }
@@ -311,8 +313,10 @@ impl Rep {
 /// Returns the constraint of the work. `None` if its key and its definition are of different kinds.
 fn constraint(work: &Work) -> Option<&Constraint> {
     match (&work.key, &work.order) {
-        (WorkKey::Lrp { .. }, Order::Lrp(definition)) => Some(&definition.constraint),
-        (WorkKey::Task { .. }, Order::Task(definition)) => Some(&definition.constraint),
-        (WorkKey::Lrp { .. }, Order::Task(_)) | (WorkKey::Task { .. }, Order::Lrp(_)) => None,
+        (WorkKey::Lrp { .. }, WorkDefinition::Lrp(definition)) => Some(&definition.constraint),
+        (WorkKey::Task { .. }, WorkDefinition::Task(definition)) => Some(&definition.constraint),
+        (WorkKey::Lrp { .. }, WorkDefinition::Task(_)) | (WorkKey::Task { .. }, WorkDefinition::Lrp(_)) => {
+            None
+        }
     }
 }

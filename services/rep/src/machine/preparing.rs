@@ -1,10 +1,11 @@
-//! Preparation of containers: before the rep claims work, it proves that it can create the container. Work whose container
-//! can't be prepared is refused, so that the auctioneer places it on another cell.
+//! Preparation of containers: before the rep claims work, it prepares the container and so proves that it can
+//! create it. Work whose container cannot be prepared is refused, so that the auctioneer places it on another
+//! cell.
 
 use std::collections::BTreeMap;
 
 use schemas::Timestamp;
-use schemas::message::Performed;
+use schemas::message::PerformReply;
 use schemas::names::InstanceGuid;
 
 use super::holds::Rank;
@@ -12,14 +13,15 @@ use super::look::Knowledge;
 use super::{Effect, Level, Rep, Unprepared, telling};
 use crate::limits;
 
-/// An auctioneer's request with containers that are still being prepared.
+/// Request of an auctioneer whose containers are being prepared.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Refused work: its index in the request, and the reason.
+    /// Refused work. Each entry is the index of the work in the request and the reason.
     pub(super) refused: Vec<(u32, String)>,
     /// Containers in preparation, each with the index of its work in the request.
     pub(super) pending: BTreeMap<InstanceGuid, u32>,
-    /// Time by which the answer is sent. Work whose preparation takes longer counts as accepted.
+    /// Time at which the answer is sent at the latest. Work whose preparation takes longer counts as
+    /// accepted.
     pub(super) until: Timestamp,
 }
 
@@ -38,7 +40,7 @@ impl Preparing {
         self.0.len()
     }
 
-    /// Returns the latest time of the next answer.
+    /// Returns the time at which the next answer is sent at the latest.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         self.0.values().map(|batch| batch.until).min()
     }
@@ -52,7 +54,8 @@ impl Preparing {
         }
     }
 
-    /// Takes the requests that can be answered: all of their containers are prepared, or their time is over.
+    /// Takes the requests that can be answered. Either all of their containers are prepared, or their time
+    /// limit has been reached.
     fn take_done(&mut self, now: Timestamp) -> Vec<(u64, Batch)> {
         self.0.extract_if(.., |_, batch| batch.pending.is_empty() || batch.until <= now).collect()
     }
@@ -63,43 +66,44 @@ impl Rep {
     /// refused.
     pub(super) fn prepared(&mut self, results: Vec<(InstanceGuid, Result<(), Unprepared>)>) {
         for (guid, result) in results {
-            let waits = |hold: &&mut super::holds::Hold| hold.rank() == Rank::Reserved && !hold.prepared;
+            let waits =
+                |hold: &&mut super::holds::Allocation| hold.rank() == Rank::Reserved && !hold.prepared;
             let Some(hold) = self.holds.get_mut(guid).filter(waits) else { continue };
             match result {
                 Ok(()) => {
                     hold.prepared = true;
                     self.preparing.settle(guid, None);
-                    self.look(guid, Knowledge::Remembered);
+                    self.inspect(guid, Knowledge::Remembered);
                 }
                 Err(Unprepared { reason, is_fault }) => {
-                    let text = format!("refuses {}: {reason}", telling::named(hold.container()));
+                    let text = format!("refuses {}: {reason}", telling::container_text(hold.container()));
                     self.log(Level::Warn, text);
                     if is_fault {
-                        self.hasten_self_test();
+                        self.self_test_soon();
                     }
                     self.preparing.settle(guid, Some(reason));
-                    self.let_go(guid);
+                    self.release(guid);
                 }
             }
         }
     }
 
-    /// Answers the requests of auctioneers that are settled. If work was refused and the last heartbeat did
-    /// not report the current free resources, a heartbeat follows.
+    /// Answers the requests of auctioneers whose preparations have ended or timed out. If work was refused
+    /// and the last heartbeat did not report the current free resources, the rep also sends a heartbeat.
     pub(super) fn answer_performs(&mut self) {
         for (requester, mut batch) in self.preparing.take_done(self.now) {
             batch.refused.sort_unstable();
             let short = !batch.refused.is_empty();
-            let answer = Ok(Performed { refused: batch.refused });
+            let answer = Ok(PerformReply { refused: batch.refused });
             self.emit(Effect::AnswerPerform { requester, answer });
             if short {
-                self.tell_room();
+                self.report_free_resources();
             }
         }
     }
 
-    /// Returns the time by which an auctioneer gets its answer.
+    /// Returns the time at which a new request must be answered at the latest.
     pub(super) fn answer_until(&self) -> Timestamp {
-        self.now + limits::PREPARATION_ANSWER
+        self.now + limits::PREPARATION_TIMEOUT
     }
 }

@@ -3,13 +3,13 @@
 //! ```text
 //! add ─▶ waiting ── Turn, a place is free ──▶ sent ── answered ─▶ settled
 //!           ▲                                  │
-//!           └── judged again when due ◀── postponed (unanswered, or "not now")
+//!           └── judged again when due ◀── postponed (no answer, or refused as retryable)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schemas::limits::BATCH;
-use schemas::message::{Report, ReportResult, Reported, Reports};
+use schemas::message::{Report, ReportResult, Reports, ReportsReply};
 use schemas::names::InstanceGuid;
 use schemas::placement::Explanation;
 use schemas::refusal::{Class, Code};
@@ -19,17 +19,18 @@ use super::holds::Rank;
 use super::look::Knowledge;
 use super::{Effect, Level, Rep, judge, telling};
 use crate::limits;
-use crate::reconcile::Then;
+use crate::reconcile::ContainerAction;
 
-/// Maximum number of attempts for a report without a container. After that the next poll finds the gap again.
-const GAP_ATTEMPTS: u32 = 5;
+/// Maximum number of attempts for a report on a missing container. After that, the next poll finds the
+/// missing container again.
+const MAX_GAP_ATTEMPTS: u32 = 5;
 
-/// Unsettled report. There is at most one per container.
+/// Report without a final answer. There is at most one per container.
 #[derive(Debug)]
-struct Flight {
+struct PendingReport {
     report: Report,
-    then: Then,
-    /// `true` if the container is missing.
+    then: ContainerAction,
+    /// `true` if the report concerns a record that names a missing container.
     gap: bool,
     failures: u32,
     stage: Stage,
@@ -42,74 +43,75 @@ enum Stage {
     Postponed(Timestamp),
 }
 
-/// Unsettled reports by container.
+/// Reports without a final answer, by container.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
-    of: BTreeMap<InstanceGuid, Flight>,
+pub(super) struct PendingReports {
+    by_guid: BTreeMap<InstanceGuid, PendingReport>,
     waiting: VecDeque<InstanceGuid>,
     /// Times at which postponed reports are judged again.
     postponed: BTreeSet<(Timestamp, InstanceGuid)>,
     sent: BTreeMap<u64, Vec<InstanceGuid>>,
 }
 
-impl Flights {
+impl PendingReports {
     pub(super) fn has(&self, guid: InstanceGuid) -> bool {
-        self.of.contains_key(&guid)
+        self.by_guid.contains_key(&guid)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.by_guid.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.of.len() + self.sent.len()
+        self.by_guid.len() + self.sent.len()
     }
 
-    /// Returns the number of reports that wait for a message.
+    /// Returns the number of reports that wait to be sent.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(super) fn add(&mut self, guid: InstanceGuid, report: Report, then: Then) {
-        self.put(guid, Flight { report, then, gap: false, failures: 0, stage: Stage::Waiting });
+    pub(super) fn add(&mut self, guid: InstanceGuid, report: Report, then: ContainerAction) {
+        self.put(guid, PendingReport { report, then, gap: false, failures: 0, stage: Stage::Waiting });
     }
 
     pub(super) fn add_gap(&mut self, guid: InstanceGuid, report: Report) {
-        let then = Then::Nothing;
-        self.put(guid, Flight { report, then, gap: true, failures: 0, stage: Stage::Waiting });
+        let then = ContainerAction::Nothing;
+        self.put(guid, PendingReport { report, then, gap: true, failures: 0, stage: Stage::Waiting });
     }
 
-    fn put(&mut self, guid: InstanceGuid, flight: Flight) {
+    fn put(&mut self, guid: InstanceGuid, flight: PendingReport) {
         self.remove(guid);
-        self.of.insert(guid, flight);
+        self.by_guid.insert(guid, flight);
         self.waiting.push_back(guid);
     }
 
-    fn put_again(&mut self, guid: InstanceGuid, flight: Flight) {
-        self.put(guid, Flight { stage: Stage::Waiting, ..flight });
+    fn requeue(&mut self, guid: InstanceGuid, flight: PendingReport) {
+        self.put(guid, PendingReport { stage: Stage::Waiting, ..flight });
     }
 
-    /// Cancels a report, unless it was sent: then its answer is needed.
+    /// Cancels a report that was not sent yet. A sent report remains, because its answer is needed.
     pub(super) fn cancel(&mut self, guid: InstanceGuid) {
-        if self.of.get(&guid).is_some_and(|flight| flight.stage != Stage::Sent) {
+        if self.by_guid.get(&guid).is_some_and(|flight| flight.stage != Stage::Sent) {
             self.remove(guid);
             self.waiting.retain(|waiting| *waiting != guid);
         }
     }
 
-    /// Takes the next message: waiting reports in their order, as many as fit and at least one.
+    /// Takes the reports for the next message. These are the first waiting reports: as many as fit into one
+    /// message, and at least one.
     fn next_message(&mut self) -> Option<(Vec<InstanceGuid>, Vec<Report>)> {
-        if self.sent.len() >= limits::REPORTS_IN_FLIGHT {
+        if self.sent.len() >= limits::MAX_REPORTS_IN_FLIGHT {
             return None;
         }
         let (mut guids, mut reports, mut bytes) = (vec![], vec![], 0);
         while let Some(guid) = self.waiting.front() {
-            let Some(flight) = self.of.get_mut(guid) else {
+            let Some(flight) = self.by_guid.get_mut(guid) else {
                 self.waiting.pop_front();
                 continue;
             };
-            bytes += weight(&flight.report);
-            if !guids.is_empty() && (bytes > limits::REPORTS_BYTES || guids.len() >= BATCH) {
+            bytes += max_report_bytes(&flight.report);
+            if !guids.is_empty() && (bytes > limits::MAX_REPORTS_BYTES || guids.len() >= BATCH) {
                 break;
             }
             flight.stage = Stage::Sent;
@@ -120,8 +122,8 @@ impl Flights {
         (!guids.is_empty()).then_some((guids, reports))
     }
 
-    fn remove(&mut self, guid: InstanceGuid) -> Option<Flight> {
-        let flight = self.of.remove(&guid)?;
+    fn remove(&mut self, guid: InstanceGuid) -> Option<PendingReport> {
+        let flight = self.by_guid.remove(&guid)?;
         if let Stage::Postponed(until) = flight.stage {
             self.postponed.remove(&(until, guid));
         }
@@ -134,14 +136,14 @@ impl Flights {
         let until = now + limits::backoff(flight.failures);
         flight.stage = Stage::Postponed(until);
         self.postponed.insert((until, guid));
-        self.of.insert(guid, flight);
+        self.by_guid.insert(guid, flight);
     }
 
-    /// Makes postponed reports due by a time and resets their backoff, because another leader may accept
-    /// them.
-    pub(super) fn hasten(&mut self, by: Timestamp) {
+    /// Makes postponed reports due at `by` at the latest and resets their backoff, because another leader may
+    /// accept them.
+    pub(super) fn retry_by(&mut self, by: Timestamp) {
         self.postponed.clear();
-        for (guid, flight) in &mut self.of {
+        for (guid, flight) in &mut self.by_guid {
             flight.failures = 0;
             if let Stage::Postponed(until) = &mut flight.stage {
                 *until = by.min(*until);
@@ -171,25 +173,25 @@ impl Rep {
     }
 
     /// Handles the BBS's answer to a message of reports.
-    pub(super) fn reported(&mut self, id: u64, answer: Option<Result<Reported, Refusal>>) {
+    pub(super) fn reports_answered(&mut self, id: u64, answer: Option<Result<ReportsReply, Refusal>>) {
         let Some(guids) = self.flights.sent.remove(&id) else { return };
         match answer {
             None => {
                 self.log(
                     Level::Info,
-                    format!("no answer in time to {}", telling::count(guids.len(), "report")),
+                    format!("no answer in time to {}", telling::counted(guids.len(), "report")),
                 );
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
             Some(Err(refusal)) => {
                 self.log(
                     Level::Info,
-                    format!("{} refused: {refusal}", telling::count(guids.len(), "report")),
+                    format!("{} refused: {refusal}", telling::counted(guids.len(), "report")),
                 );
                 self.react_to(refusal.code);
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
-            Some(Ok(Reported { position, terms, results })) => {
+            Some(Ok(ReportsReply { position, terms, results })) => {
                 self.learn(position, terms);
                 let mut results = results.into_iter();
                 for guid in guids {
@@ -206,7 +208,8 @@ impl Rep {
         if let Some(hold) = self.holds.get_mut(guid) {
             hold.learn(&result.record, position);
         }
-        if let Some(refusal) = result.refused.as_ref().filter(|refusal| refusal.code.class() == Class::NotNow)
+        if let Some(refusal) =
+            result.refused.as_ref().filter(|refusal| refusal.code.class() == Class::Retryable)
         {
             self.log_refused(guid, refusal);
             self.react_to(refusal.code);
@@ -217,117 +220,122 @@ impl Rep {
         let stale = result.refused.as_ref().is_some_and(|refusal| refusal.code == Code::StaleRecord);
         if self.holds.get(guid).is_none() {
             if !flight.gap || stale {
-                // The reservation was dropped while its report was unanswered, and the report may have
-                // created a record.
-                self.judge_gap(guid, &result.record);
+                // The reservation was dropped while its report had no answer. The report may still have
+                // changed the record, so correct the record.
+                self.correct_orphaned_record(guid, &result.record);
             }
             return;
         }
         match &result.refused {
             Some(refusal) => {
-                // A changed record is normal if several components decide at the same time. It is judged
-                // again.
+                // It is normal that a record has changed, because several components decide at the same time.
+                // The container is judged again by the new record.
                 if !stale {
                     self.log_refused(guid, refusal);
                 }
-                let is_named = judge::named(&result.record).next().is_some();
+                let is_named = judge::named_containers(&result.record).next().is_some();
                 self.reconsider(guid, (refusal.code, is_named), flight.gap);
             }
             None => match flight.then {
-                Then::Run if !self.may_run(guid) => {}
-                then @ (Then::Run | Then::Delete | Then::Nothing) => self.act(guid, then),
+                ContainerAction::Run if !self.may_run(guid) => {}
+                then @ (ContainerAction::Run | ContainerAction::Delete | ContainerAction::Nothing) => {
+                    self.act(guid, then)
+                }
             },
         }
-        self.look(guid, Knowledge::Remembered);
+        self.inspect(guid, Knowledge::Remembered);
     }
 
     fn log_refused(&mut self, guid: InstanceGuid, refusal: &Refusal) {
         let what = match self.holds.get(guid) {
-            Some(hold) => telling::named(hold.container()),
+            Some(hold) => telling::container_text(hold.container()),
             None => format!("container {guid}"),
         };
         self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));
     }
 
-    /// Handles a refused report. If the guid is in another epoch, the container is obsolete even without a
-    /// record. If the container cannot be started although the record names no other one, its place belongs
-    /// to another cell. If the record has changed, the same report may be valid now.
+    /// Handles a refused report. If the BBS knows the guid in another epoch, the container is obsolete even
+    /// without a record. If the BBS does not let the container start although the record names no other
+    /// container, the place belongs to another cell. If the record has changed, the same report may be valid
+    /// now.
     fn reconsider(&mut self, guid: InstanceGuid, (code, is_named): (Code, bool), gap: bool) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         let elsewhere = code == Code::ActualLrpCannotBeStarted && !is_named;
-        hold.outlived |= (code == Code::StaleEpoch || elsewhere) && !gap;
+        hold.obsolete |= (code == Code::StaleEpoch || elsewhere) && !gap;
         if code == Code::StaleRecord {
-            hold.tried = None;
+            hold.reported_case = None;
         }
     }
 
     /// Sends a heartbeat and reads the records again if the BBS considers this cell lost.
     pub(super) fn react_to(&mut self, code: Code) {
         if code == Code::CellAbsent {
-            self.beats.urge();
+            self.beats.request();
             self.reads.poll_soon(self.now);
         }
     }
 
-    /// Judges the containers of unanswered reports again, because they or their records may have changed. A
-    /// report without a container is repeated.
+    /// Judges the containers of postponed reports again, because the containers or their records may have
+    /// changed. A report on a missing container is sent again.
     pub(super) fn retry_reports(&mut self) {
         for guid in self.flights.due(self.now) {
             let Some(flight) = self.flights.remove(guid) else { continue };
-            match self.holds.get_mut(guid).filter(|hold| !flight.gap && !hold.is_leaving()) {
+            match self.holds.get_mut(guid).filter(|hold| !flight.gap && !hold.is_deleting()) {
                 Some(hold) => {
-                    hold.tried = None;
-                    self.look(guid, Knowledge::Remembered);
+                    hold.reported_case = None;
+                    self.inspect(guid, Knowledge::Remembered);
                     self.follow_up(guid, flight);
                 }
-                // The reservation was dropped, so the claim is not needed. A poll shows whether it reached
-                // the log.
-                None if flight.then == Then::Run => self.reads.poll_soon(self.now),
-                None if flight.failures < GAP_ATTEMPTS => self.flights.put_again(guid, flight),
+                // The reservation was dropped, so its claim is not needed. A poll shows whether the claim
+                // reached the log.
+                None if flight.then == ContainerAction::Run => self.reads.poll_soon(self.now),
+                None if flight.failures < MAX_GAP_ATTEMPTS => self.flights.requeue(guid, flight),
                 None => self.reads.poll_soon(self.now),
             }
         }
     }
 
-    /// Completes the retry of an unanswered report: a new report inherits the number of failures. A claim is
-    /// repeated even if the record already names the reservation, because only its answer runs the
-    /// reservation.
-    fn follow_up(&mut self, guid: InstanceGuid, before: Flight) {
+    /// Completes the retry of a postponed report. If the container has a new report, this report inherits the
+    /// number of failures. A claim is repeated even if the record already names the reservation, because the
+    /// rep runs the container only when it receives the answer to the claim.
+    fn follow_up(&mut self, guid: InstanceGuid, before: PendingReport) {
         let waits = self.holds.get(guid).is_some_and(|hold| hold.rank() == Rank::Reserved);
-        match self.flights.of.get_mut(&guid) {
+        match self.flights.by_guid.get_mut(&guid) {
             Some(again) => again.failures = before.failures,
-            None if waits && before.then == Then::Run => self.flights.put_again(guid, before),
+            None if waits && before.then == ContainerAction::Run => self.flights.requeue(guid, before),
             None => {}
         }
     }
 }
 
-/// Returns an upper bound of a report's size as JSON, in bytes: names of maximum length, and texts after
-/// escaping.
-fn weight(report: &Report) -> usize {
+/// Returns an upper bound of the size of a report as JSON, in bytes. It assumes names of maximum length, and
+/// counts texts as they are after escaping.
+fn max_report_bytes(report: &Report) -> usize {
     const NAMES: usize = 1024;
     let rest = match report {
-        Report::Lrp { report, .. } => report.steps.iter().map(weight_of_step).sum(),
+        Report::Lrp { report, .. } => report.steps.iter().map(max_step_bytes).sum(),
         Report::Task { report, .. } => match &report.step {
-            task::ReportStep::Start { placement, isolation: _ } => weight_of_placement(placement.as_deref()),
-            task::ReportStep::Complete { outcome: task::Outcome::Succeeded { result } } => escaped(result),
-            task::ReportStep::Complete { outcome: task::Outcome::Failed { reason } } => escaped(reason),
+            task::ReportStep::Start { placement, isolation: _ } => max_placement_bytes(placement.as_deref()),
+            task::ReportStep::Complete { outcome: task::Outcome::Succeeded { result } } => {
+                escaped_bytes(result)
+            }
+            task::ReportStep::Complete { outcome: task::Outcome::Failed { reason } } => escaped_bytes(reason),
         },
     };
     NAMES + rest
 }
 
-fn weight_of_step(step: &process::ReportStep) -> usize {
+fn max_step_bytes(step: &process::ReportStep) -> usize {
     const STEP: usize = 256;
     const PORT: usize = 64;
     let rest = match step {
         process::ReportStep::Actual(actual::Command::Claim { placement }) => {
-            weight_of_placement(placement.as_deref())
+            max_placement_bytes(placement.as_deref())
         }
-        process::ReportStep::Actual(actual::Command::Crash { reason, .. }) => escaped(reason),
+        process::ReportStep::Actual(actual::Command::Crash { reason, .. }) => escaped_bytes(reason),
         process::ReportStep::Actual(actual::Command::Start { net, isolation: _ })
         | process::ReportStep::Evacuating(evacuating::Command::Set { net, .. }) => {
-            escaped(&net.address) + net.ports.len() * PORT
+            escaped_bytes(&net.address) + net.ports.len() * PORT
         }
         process::ReportStep::Actual(actual::Command::Remove | actual::Command::Unclaim)
         | process::ReportStep::Evacuating(evacuating::Command::Remove) => 0,
@@ -335,15 +343,15 @@ fn weight_of_step(step: &process::ReportStep) -> usize {
     STEP + rest
 }
 
-/// Explanations are limited where they are created.
-const fn weight_of_placement(placement: Option<&Explanation>) -> usize {
+/// The size of an explanation is limited where it is created.
+const fn max_placement_bytes(placement: Option<&Explanation>) -> usize {
     match placement {
         Some(_) => schemas::limits::EXPLANATION_BYTES,
         None => 0,
     }
 }
 
-fn escaped(text: &str) -> usize {
+fn escaped_bytes(text: &str) -> usize {
     let length = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
         0..0x20 => 6,

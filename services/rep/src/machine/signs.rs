@@ -10,7 +10,7 @@ use crate::limits;
 
 /// State whose change triggers a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct ReportedState {
     free: Resources,
     evacuating: bool,
     unhealthy: Option<String>,
@@ -18,15 +18,15 @@ struct Said {
 
 /// State of the heartbeats.
 #[derive(Debug, Default)]
-pub(super) struct Beats {
+pub(super) struct Heartbeats {
     sequence: u64,
-    last: Option<(Timestamp, Said)>,
+    last: Option<(Timestamp, ReportedState)>,
     urgent: bool,
 }
 
-impl Beats {
-    /// Requests a heartbeat, because a recipient considers the cell lost or does not know it.
-    pub(super) const fn urge(&mut self) {
+impl Heartbeats {
+    /// Requests an early heartbeat, because a recipient considers the cell lost or does not know it.
+    pub(super) const fn request(&mut self) {
         self.urgent = true;
     }
 }
@@ -62,14 +62,18 @@ impl Rep {
         self.settings.total.minus(self.holds.used())
     }
 
-    fn said(&self) -> Said {
-        Said { free: self.free(), evacuating: self.evacuates(), unhealthy: self.self_tests.unhealthy.clone() }
+    fn reported_state(&self) -> ReportedState {
+        ReportedState {
+            free: self.free(),
+            evacuating: self.is_evacuating(),
+            unhealthy: self.self_tests.unhealthy.clone(),
+        }
     }
 
     /// Creates a heartbeat. Its sequence number lets recipients detect an older heartbeat that arrives late.
     pub(super) fn heartbeat(&mut self) -> Heartbeat {
         self.beats.sequence += 1;
-        let Said { free, evacuating, unhealthy } = self.said();
+        let ReportedState { free, evacuating, unhealthy } = self.reported_state();
         Heartbeat {
             cell_id: self.settings.cell_id.clone(),
             presence: Presence {
@@ -85,38 +89,38 @@ impl Rep {
             starting: self.holds.starting(),
             evacuating,
             unhealthy,
-            performed: self.performed,
+            performed: self.last_performed,
             sequence: self.beats.sequence,
-            clock: self.clock.shown_at(self.now),
-            schema: codec::SCHEMA,
+            clock: self.clock.clock_time_at(self.now),
+            schema: codec::SCHEMA_VERSION,
             format: cluster::FORMAT,
         }
     }
 
     /// Sends a heartbeat.
-    pub(super) fn beat(&mut self) {
+    pub(super) fn send_heartbeat(&mut self) {
         let heartbeat = self.heartbeat();
-        self.beats.last = Some((self.now, self.said()));
+        self.beats.last = Some((self.now, self.reported_state()));
         self.beats.urgent = false;
-        self.holds.told();
+        self.holds.mark_reported();
         self.emit(Effect::Heartbeat(heartbeat));
     }
 
-    pub(super) fn beat_when_due(&mut self) {
-        if self.speaks() && self.next_beat() <= self.now {
-            self.beat();
+    pub(super) fn heartbeat_when_due(&mut self) {
+        if self.sends_heartbeats() && self.next_heartbeat() <= self.now {
+            self.send_heartbeat();
         }
     }
 
-    /// Sends a heartbeat if the last one reported other free resources than there are.
-    pub(super) fn tell_room(&mut self) {
+    /// Sends a heartbeat if the current free resources differ from those in the last heartbeat.
+    pub(super) fn report_free_resources(&mut self) {
         let told = self.beats.last.as_ref().is_some_and(|(_, said)| said.free == self.free());
-        if self.speaks() && !told {
-            self.beat();
+        if self.sends_heartbeats() && !told {
+            self.send_heartbeat();
         }
     }
 
-    fn speaks(&self) -> bool {
+    fn sends_heartbeats(&self) -> bool {
         match self.phase {
             Phase::Starting | Phase::Over => false,
             Phase::Open | Phase::Evacuating { .. } | Phase::Closing { .. } => true,
@@ -125,11 +129,11 @@ impl Rep {
 
     /// Returns the time of the next heartbeat: after the regular interval, or soon after a change. Changes in
     /// quick succession are reported together.
-    pub(super) fn next_beat(&self) -> Timestamp {
+    pub(super) fn next_heartbeat(&self) -> Timestamp {
         let Some((at, said)) = &self.beats.last else { return self.now };
-        // Room that was used and freed again is a change as well, because waiting work may need it.
-        let changed = self.beats.urgent || self.holds.freed() || *said != self.said();
-        *at + if changed { limits::COALESCE } else { self.settings.heartbeat }
+        // Resources that were used and freed again count as a change, because waiting work may need them.
+        let changed = self.beats.urgent || self.holds.freed() || *said != self.reported_state();
+        *at + if changed { limits::MIN_HEARTBEAT_INTERVAL } else { self.settings.heartbeat }
     }
 
     /// Starts a self-test when it is due.
@@ -156,25 +160,27 @@ impl Rep {
             Err(why) => {
                 self.log(Level::Warn, format!("the self-test failed: {why}"));
                 self.self_tests.failures = self.self_tests.failures.saturating_add(1);
-                if self.self_tests.failures >= limits::SELF_TEST_FAILURES {
-                    let why = schemas::limits::cut(&why, schemas::limits::REASON_BYTES);
+                if self.self_tests.failures >= limits::MAX_SELF_TEST_FAILURES {
+                    let why = schemas::limits::truncate(&why, schemas::limits::REASON_BYTES);
                     self.self_tests.unhealthy = Some(why);
                     self.self_tests.suspected = false;
                 }
                 let quick = self.self_tests.suspected;
-                let wait = if quick { limits::SELF_TEST_QUICK } else { limits::SELF_TEST_RETRY };
+                let wait =
+                    if quick { limits::SELF_TEST_QUICK_RETRY_DELAY } else { limits::SELF_TEST_RETRY_DELAY };
                 self.self_tests.due = self.now + wait;
             }
         }
     }
 
-    /// Tests the cell immediately after a container could not be created, and again quickly while tests fail.
-    /// Tests keep a minimum distance, however many containers fail.
-    pub(super) fn hasten_self_test(&mut self) {
+    /// Schedules a self-test immediately after a container could not be created. While tests fail, they are
+    /// repeated quickly. The interval between tests never falls below
+    /// [`limits::SELF_TEST_QUICK_RETRY_DELAY`], however many containers fail.
+    pub(super) fn self_test_soon(&mut self) {
         let tests = &mut self.self_tests;
         if tests.unhealthy.is_none() {
             tests.suspected = true;
-            tests.due = tests.due.min(self.now.max(tests.ended + limits::SELF_TEST_QUICK));
+            tests.due = tests.due.min(self.now.max(tests.ended + limits::SELF_TEST_QUICK_RETRY_DELAY));
         }
     }
 }

@@ -5,16 +5,16 @@ use schemas::message::{LrpRecord, LrpState, Record, TaskState};
 use schemas::names::InstanceGuid;
 
 use super::Level;
-use super::holds::{Hold, Rank};
+use super::holds::{Allocation, Rank};
 use crate::reconcile::{Step, Surprise, Verdict};
 
 /// Returns the work and the guid of a container as text.
-pub(super) fn named(container: &Container) -> String {
+pub(super) fn container_text(container: &Container) -> String {
     format!("{} as {}", container.work, container.instance_guid)
 }
 
 /// Returns the state of a container as text.
-pub(super) fn told(state: &ContainerState) -> String {
+pub(super) fn state_text(state: &ContainerState) -> String {
     match state {
         ContainerState::Reserved => "is reserved".to_owned(),
         ContainerState::Initializing | ContainerState::Created => "is starting".to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn told(state: &ContainerState) -> String {
 }
 
 /// Returns `true` if the transition to this state is logged.
-pub(super) const fn worth_a_line(state: &ContainerState) -> bool {
+pub(super) const fn is_logged(state: &ContainerState) -> bool {
     match state {
         ContainerState::Running(_) | ContainerState::Completed(_) => true,
         ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => false,
@@ -39,59 +39,59 @@ pub(super) const fn worth_a_line(state: &ContainerState) -> bool {
 }
 
 /// Returns a number with its noun: "1 container", "2 containers".
-pub(super) fn count(number: usize, one: &str) -> String {
+pub(super) fn counted(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 /// Returns the log message of a case and its level. `None` for expected cases and for conceivable cases
-/// without steps. A container that ended as its record names it is not logged either, because its end was
+/// without steps. `None` also for a container that has ended and that the record names, because its end was
 /// logged before.
-pub(super) fn case(hold: &Hold, verdict: Verdict, me: &Instance) -> Option<(Level, String)> {
+pub(super) fn case_text(hold: &Allocation, verdict: Verdict, me: &Instance) -> Option<(Level, String)> {
     let known = hold.known.as_ref().map(|known| &known.record);
     let level = match verdict.surprise {
         Surprise::Inconceivable => Level::Warn,
-        Surprise::Conceivable if verdict.steps.is_empty() || is_usual_end(hold, known, me) => return None,
+        Surprise::Conceivable if verdict.steps.is_empty() || is_expected_end(hold, known, me) => return None,
         Surprise::Conceivable => Level::Info,
         Surprise::Expected => return None,
     };
-    let record = known.map_or_else(|| "was never read".to_owned(), |record| recorded(record, me));
+    let record = known.map_or_else(|| "was never read".to_owned(), |record| record_text(record, me));
     let text = format!(
         "{} {}, but its record {record}: {}",
-        named(hold.container()),
-        told(&hold.container().state),
-        all(verdict.steps)
+        container_text(hold.container()),
+        state_text(&hold.container().state),
+        steps_text(verdict.steps)
     );
     Some((level, text))
 }
 
 /// Returns `true` if the container has ended and the record names it.
-fn is_usual_end(hold: &Hold, known: Option<&Record>, me: &Instance) -> bool {
+fn is_expected_end(hold: &Allocation, known: Option<&Record>, me: &Instance) -> bool {
     hold.rank() == Rank::Completed
-        && known.is_some_and(|record| super::judge::named(record).any(|by| by == me))
+        && known.is_some_and(|record| super::judge::named_containers(record).any(|by| by == me))
 }
 
 /// Describes a record that names a missing container, and the resulting steps.
-pub(super) fn gap(guid: InstanceGuid, record: &Record, me: &Instance, steps: &[Step]) -> String {
+pub(super) fn orphan_text(guid: InstanceGuid, record: &Record, me: &Instance, steps: &[Step]) -> String {
     let of = match record {
         Record::Absent => "a record that does not exist".to_owned(),
         Record::Lrp(LrpRecord { key, .. }) => key.to_string(),
         Record::Task(task) => format!("task {}", task.task_guid),
     };
     format!(
-        "{of} as {guid}: there is no such container, but its record {}: {}",
-        recorded(record, me),
-        all(steps)
+        "{of} as {guid}: the container does not exist, but its record {}: {}",
+        record_text(record, me),
+        steps_text(steps)
     )
 }
 
-fn all(steps: &[Step]) -> String {
-    steps.iter().map(|step| step.words()).collect::<Vec<_>>().join(", then ")
+fn steps_text(steps: &[Step]) -> String {
+    steps.iter().map(|step| step.label()).collect::<Vec<_>>().join(", then ")
 }
 
 /// Describes a record from the point of view of a container.
-fn recorded(record: &Record, me: &Instance) -> String {
+fn record_text(record: &Record, me: &Instance) -> String {
     let by = |holder: &Instance| {
-        if holder == me { "in it".to_owned() } else { elsewhere(holder) }
+        if holder == me { "in it".to_owned() } else { other_holder_text(holder) }
     };
     match record {
         Record::Absent => "does not exist".to_owned(),
@@ -131,6 +131,6 @@ fn recorded(record: &Record, me: &Instance) -> String {
     }
 }
 
-fn elsewhere(holder: &Instance) -> String {
+fn other_holder_text(holder: &Instance) -> String {
     format!("in {} on cell {}", holder.instance_guid, holder.cell_id)
 }

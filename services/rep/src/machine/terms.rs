@@ -1,28 +1,30 @@
-//! Terms of leaders whose orders the rep obeys. A rep does not follow the log. It learns from answers of the
-//! BBS which terms the log names. A term without a known election is accepted only if it is the next one, and
-//! only for a limited time. A forged order therefore cannot make a rep refuse the real leader.
+//! Terms of the leaders whose orders the rep obeys.
+//!
+//! A rep does not follow the log. It learns from the answers of the BBS which terms the log names. A term
+//! that no answer has named is accepted only if it directly follows the known term, and only for a limited
+//! time. A forged order therefore cannot make a rep refuse the real leader.
 
 use std::time::Duration;
 
 use schemas::{Code, Refusal, Timestamp};
 
-/// Maximum time for which a term is accepted that the log does not name. An answer of the BBS normally names
-/// a new leader sooner.
-const UNCONFIRMED: Duration = Duration::from_secs(15);
+/// Maximum time for which the rep accepts a term that no answer of the BBS has named. Normally an answer
+/// names a new leader sooner.
+const UNCONFIRMED_TERM_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Terms of one role.
+/// Known terms of one role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leadership {
     /// Highest term that an answer of the BBS named.
     elected: u64,
-    /// Time of the first order in the following term.
+    /// Time of the first order in the term after `elected`. `None` if there was none.
     next_since: Option<Timestamp>,
 }
 
 impl Leadership {
     /// Returns the highest accepted term.
     fn highest(&self, now: Timestamp) -> u64 {
-        let believed = self.next_since.is_some_and(|since| now.since(since) < UNCONFIRMED);
+        let believed = self.next_since.is_some_and(|since| now.since(since) < UNCONFIRMED_TERM_TIMEOUT);
         self.elected + u64::from(believed)
     }
 
@@ -31,28 +33,32 @@ impl Leadership {
         self.elected
     }
 
-    /// Accepts or refuses an order of a leader of this term.
+    /// Accepts or refuses an order from a leader of this term.
     ///
     /// # Errors
-    /// `StaleTerm` below the highest accepted term. `Unavailable` for a term that the log must name first.
+    /// `StaleTerm` if the term is lower than the highest accepted term. `Unavailable` if the rep must first
+    /// learn from the BBS that the log names this term.
     pub(super) fn obey(&mut self, role: &str, term: u64, now: Timestamp) -> Result<(), Refusal> {
         if term == self.elected.saturating_add(1) {
             self.next_since.get_or_insert(now);
         }
         let highest = self.highest(now);
         if term < highest {
-            let why = format!("a later {role} spoke already: term {highest}, not {term}");
+            let why = format!("stale term {term} of the {role}: this cell has accepted term {highest}");
             return Err(Refusal::new(Code::StaleTerm, why));
         }
         if term > highest {
-            let why =
-                format!("term {term} of the {role}: this cell knows of an election in term {}", self.elected);
+            let why = format!(
+                "unknown term {term} of the {role}: the last election known to this cell is in term {}",
+                self.elected
+            );
             return Err(Refusal::new(Code::Unavailable, why));
         }
         Ok(())
     }
 
-    /// Updates the highest elected term from an answer of the BBS. Returns `true` if it is new.
+    /// Updates the highest elected term from an answer of the BBS. Returns `true` if the term was not known
+    /// before.
     pub(super) fn learn(&mut self, elected: u64) -> bool {
         let news = elected > self.elected;
         if news {

@@ -12,7 +12,7 @@ pub enum Instance {
     Absent,
     /// UNCLAIMED, with an auction pending.
     Unclaimed,
-    /// UNCLAIMED with a placement error (ε of the document).
+    /// UNCLAIMED with a placement error (ε in Diego Dev Notes).
     Unplaced,
     Claimed(Holder),
     Running(Holder),
@@ -21,7 +21,7 @@ pub enum Instance {
 
 /// State of the evacuating ActualLRP from the point of view of a container. If it exists, it is RUNNING.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Twin {
+pub enum EvacuatingLrp {
     Absent,
     /// RUNNING-α: the record names this container.
     Alpha,
@@ -44,7 +44,7 @@ impl Instance {
 
     /// Returns the name in Diego Dev Notes.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Absent => "no ActualLRP",
             Self::Unclaimed => "UNCLAIMED",
@@ -58,13 +58,13 @@ impl Instance {
     }
 }
 
-impl Twin {
+impl EvacuatingLrp {
     /// Variants in the order of the table.
     pub const ALL: [Self; 3] = [Self::Absent, Self::Alpha, Self::Beta];
 
     /// Returns the name in Diego Dev Notes.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Absent => "no /e",
             Self::Alpha => "/e RUNNING-α",
@@ -99,9 +99,9 @@ impl From<Lrp> for Instance {
 
 /// Returns the verdict on a container of an evacuating cell.
 #[must_use]
-pub fn reconcile(container: Container, instance: Instance, twin: Twin) -> Verdict {
+pub fn reconcile(container: Container, instance: Instance, twin: EvacuatingLrp) -> Verdict {
     match container {
-        Container::Reserved | Container::Initializing | Container::Created => give_up(instance, twin),
+        Container::Reserved | Container::Initializing | Container::Created => abandon(instance, twin),
         Container::Running => running(instance, twin),
         Container::Crashed => crashed(instance, twin),
         Container::Shutdown => shutdown(instance, twin),
@@ -112,16 +112,17 @@ pub fn reconcile(container: Container, instance: Instance, twin: Twin) -> Verdic
 /// Verdict of the section "When the container is in the Running state".
 #[must_use]
 #[rustfmt::skip]
-pub const fn running(instance: Instance, twin: Twin) -> Verdict {
+pub const fn running(instance: Instance, twin: EvacuatingLrp) -> Verdict {
     use Instance as I;
-    use Twin as T;
+    use EvacuatingLrp as T;
     match (instance, twin) {
         (I::Unclaimed,      T::Absent) => inconceivable(&[SetEvacuating]),
         (I::Unplaced,       T::Absent) => inconceivable(&[]),
         (I::Unclaimed,      T::Alpha)  => expected(&[]),
         (I::Unplaced,       T::Alpha)  => conceivable(&[]),
         (I::Unclaimed,      T::Beta)   => conceivable(&[DeleteContainer]),
-        // The document lacks this row. It is treated like the one without ε (docs/model.md, "Evacuation").
+        // Diego Dev Notes lack this row. It is treated like the row without a placement error
+        // (docs/internals/model/cells.md, "Evacuation").
         (I::Unplaced,       T::Beta)   => conceivable(&[DeleteContainer]),
         (I::Claimed(Alpha), T::Absent) => conceivable(&[SetEvacuating, Unclaim]),
         (I::Claimed(Alpha), T::Alpha)  => conceivable(&[Unclaim]),
@@ -145,12 +146,12 @@ pub const fn running(instance: Instance, twin: Twin) -> Verdict {
 }
 
 /// First case of "When the container is not Running": the container is deleted, and another cell runs the
-/// instance. The same applies to a running container when the evacuation times out.
+/// instance. A running container is treated in the same way when the evacuation times out.
 #[must_use]
 #[rustfmt::skip]
-pub const fn give_up(instance: Instance, twin: Twin) -> Verdict {
+pub const fn abandon(instance: Instance, twin: EvacuatingLrp) -> Verdict {
     use Instance as I;
-    use Twin as T;
+    use EvacuatingLrp as T;
     match (instance, twin) {
         (I::Claimed(Alpha) | I::Running(Alpha), T::Alpha)           => expected(&[RemoveEvacuating, Unclaim, DeleteContainer]),
         (I::Claimed(Alpha) | I::Running(Alpha), T::Absent | T::Beta) => expected(&[Unclaim, DeleteContainer]),
@@ -165,9 +166,9 @@ pub const fn give_up(instance: Instance, twin: Twin) -> Verdict {
 /// this container is removed.
 #[must_use]
 #[rustfmt::skip]
-pub const fn crashed(instance: Instance, twin: Twin) -> Verdict {
+pub const fn crashed(instance: Instance, twin: EvacuatingLrp) -> Verdict {
     use Instance as I;
-    use Twin as T;
+    use EvacuatingLrp as T;
     match (instance, twin) {
         (I::Absent | I::Claimed(Alpha) | I::Running(Alpha), T::Alpha)            => conceivable(&[RemoveEvacuating, Crash, DeleteContainer]),
         (I::Absent | I::Claimed(Alpha) | I::Running(Alpha), T::Absent | T::Beta) => conceivable(&[Crash, DeleteContainer]),
@@ -182,9 +183,9 @@ pub const fn crashed(instance: Instance, twin: Twin) -> Verdict {
 /// this container is removed.
 #[must_use]
 #[rustfmt::skip]
-pub const fn shutdown(instance: Instance, twin: Twin) -> Verdict {
+pub const fn shutdown(instance: Instance, twin: EvacuatingLrp) -> Verdict {
     use Instance as I;
-    use Twin as T;
+    use EvacuatingLrp as T;
     match (instance, twin) {
         (I::Claimed(Alpha) | I::Running(Alpha), T::Alpha)            => expected(&[RemoveEvacuating, RemoveLrp, DeleteContainer]),
         (I::Claimed(Alpha) | I::Running(Alpha), T::Absent | T::Beta) => expected(&[RemoveLrp, DeleteContainer]),

@@ -11,7 +11,7 @@ pub enum Container {
     /// Resources are reserved.
     Reserved,
     Initializing,
-    /// Created and not yet healthy.
+    /// The container was created and is not healthy yet.
     Created,
     Running,
     /// COMPLETED without a stop request.
@@ -46,7 +46,7 @@ impl Container {
 
     /// Returns the name in Diego Dev Notes.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Reserved => "RESERVED container",
             Self::Initializing => "INITIALIZING container",
@@ -73,7 +73,7 @@ impl Lrp {
 
     /// Returns the name in Diego Dev Notes.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Absent => "no ActualLRP",
             Self::Unclaimed => "UNCLAIMED",
@@ -86,8 +86,8 @@ impl Lrp {
     }
 }
 
-/// Returns the verdict on a container and its record. Without a container, only records that name it concern
-/// the rep.
+/// Returns the verdict on a container and its record. If the container is missing, only a record that names
+/// it concerns the rep.
 #[must_use]
 #[rustfmt::skip]
 pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {
@@ -144,7 +144,7 @@ pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {
 
         (C::None,         L::Claimed(Alpha)) => conceivable(&[RemoveLrp]),
         (C::None,         L::Running(Alpha)) => conceivable(&[RemoveLrp]),
-        // The table has no other rows without a container. Such records do not concern this cell.
+        // The table has no other rows for a missing container. Such records do not concern this cell.
         (C::None,         L::Absent | L::Unclaimed | L::Claimed(Omega) | L::Running(Omega) | L::Crashed)
                                              => expected(&[]),
     }

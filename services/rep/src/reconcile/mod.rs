@@ -1,5 +1,5 @@
-//! The three tables that reconcile containers and records, one row per line (docs/model.md, "The rep's
-//! tables").
+//! The three tables that reconcile containers and records, one row per line (docs/internals/model/rep.md,
+//! "Rep tables").
 //!
 //! | the file | the table |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | [`task`] | "Harmonizing Tasks with Container State: Rep" |
 //! | [`row`] | enumeration of the rows, for counting |
 //!
-//! A table gives the steps of a case and its degree of surprise. The state machine performs the steps and
-//! decides which records must be read before.
+//! For each case, a table defines the steps and the degree of surprise. The state machine of the rep performs
+//! the steps. It also decides which records must be read before a step.
 
 pub mod evacuation;
 pub mod lrp;
@@ -18,28 +18,28 @@ pub mod task;
 
 pub use row::Row;
 
-/// Container that a record names: this one (α of the document) or any other (ω, β).
+/// Container that a record names: this container (α in Diego Dev Notes) or any other (ω or β).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// This container on this cell.
     Alpha,
-    /// Another cell, another container, or both.
+    /// A container on another cell, or another container on this cell.
     Omega,
 }
 
-/// Degree of surprise of a case, in the terms of Diego Dev Notes. A table's "Inconceivable?" is counted as
-/// inconceivable.
+/// Degree of surprise of a case, in the terms of Diego Dev Notes. Where a table has "Inconceivable?" with a
+/// question mark, the case counts as inconceivable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Surprise {
     /// Regular operation.
     Expected,
-    /// Occurs when messages are lost or late.
+    /// Occurs if messages are lost or late.
     Conceivable,
-    /// Should not occur. Logged as a warning.
+    /// Should not occur. The rep logs a warning.
     Inconceivable,
 }
 
-/// Step of a row.
+/// Step of a table row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// Make the ActualLRP CLAIMED by this container.
@@ -69,14 +69,14 @@ pub enum Step {
 impl Step {
     /// Returns the step as text for operators.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Claim => "claims it",
             Self::Start => "reports it RUNNING",
             Self::Crash => "reports its crash",
             Self::RemoveLrp => "removes the record",
             Self::Unclaim => "makes the record UNCLAIMED",
-            Self::SetEvacuating => "makes it the EVACUATING one",
+            Self::SetEvacuating => "makes the container the EVACUATING one",
             Self::RemoveEvacuating => "removes the EVACUATING record",
             Self::StartTask => "reports the task RUNNING",
             Self::CompleteTask => "reports how the task ended",
@@ -86,10 +86,10 @@ impl Step {
         }
     }
 
-    /// Returns `true` if the step applies to the container. Only the last step of a row does. The BBS
-    /// performs all others.
+    /// Returns `true` if the rep performs the step on the container. Only the last step of a row can be such
+    /// a step. The BBS performs all others.
     #[must_use]
-    pub const fn is_of_container(self) -> bool {
+    pub const fn applies_to_container(self) -> bool {
         match self {
             Self::Run | Self::DeleteContainer => true,
             Self::Claim
@@ -106,9 +106,10 @@ impl Step {
     }
 }
 
-/// Action on the container at the end of a row, after the BBS has accepted the preceding steps.
+/// Action on the container at the end of a row. It is performed after the BBS has accepted the preceding
+/// steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum ContainerAction {
     Nothing,
     Run,
     Delete,
@@ -123,17 +124,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the steps for the BBS, which belong to one decision.
-    pub fn reported(self) -> impl Iterator<Item = Step> {
-        self.steps.iter().copied().filter(|step| !step.is_of_container())
+    /// Returns the steps that the BBS performs. They belong to one decision.
+    pub fn report_steps(self) -> impl Iterator<Item = Step> {
+        self.steps.iter().copied().filter(|step| !step.applies_to_container())
     }
 
     /// Returns the action on the container after the BBS has accepted the steps.
     #[must_use]
-    pub const fn then(self) -> Then {
+    pub const fn container_action(self) -> ContainerAction {
         match self.steps.last() {
-            Some(Step::Run) => Then::Run,
-            Some(Step::DeleteContainer) => Then::Delete,
+            Some(Step::Run) => ContainerAction::Run,
+            Some(Step::DeleteContainer) => ContainerAction::Delete,
             Some(
                 Step::Claim
                 | Step::Start
@@ -146,22 +147,22 @@ impl Verdict {
                 | Step::CompleteTask
                 | Step::FailTask,
             )
-            | None => Then::Nothing,
+            | None => ContainerAction::Nothing,
         }
     }
 }
 
-/// Creates the verdict of a row that the document calls expected.
+/// Creates the verdict of a row that Diego Dev Notes calls expected.
 pub(crate) const fn expected(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Expected, steps }
 }
 
-/// Creates the verdict of a row that the document calls conceivable.
+/// Creates the verdict of a row that Diego Dev Notes calls conceivable.
 pub(crate) const fn conceivable(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Conceivable, steps }
 }
 
-/// Creates the verdict of a row that the document calls inconceivable.
+/// Creates the verdict of a row that Diego Dev Notes calls inconceivable.
 pub(crate) const fn inconceivable(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Inconceivable, steps }
 }

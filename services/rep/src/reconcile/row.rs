@@ -1,41 +1,43 @@
-//! Enumeration of the rows of the three tables.
+//! Enumeration of the rows of the three reconciliation tables.
 
 use std::fmt;
 
-use super::evacuation::{self, Instance, Twin};
+use super::evacuation::{self, EvacuatingLrp, Instance};
 use super::lrp::{self, Lrp};
 use super::task::{self, Task};
 use super::{Holder, Verdict};
 
-/// Row of one of the tables.
+/// Row of one of the reconciliation tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
     /// Container of a process and its ActualLRP.
     Lrp(lrp::Container, Lrp),
     /// Container of a process and both records of its index, while its cell evacuates.
-    Evacuation(lrp::Container, Instance, Twin),
+    Evacuation(lrp::Container, Instance, EvacuatingLrp),
     /// Container of a task and the task.
     Task(task::Container, Task),
 }
 
 impl Row {
-    /// Returns every row that the document contains: a line of a table, or a case of the three sentences on
-    /// containers that do not run on an evacuating cell.
+    /// Returns every row that Diego Dev Notes contain. Such a row is a line of a table, or a case of the
+    /// three sentences on containers of an evacuating cell that are not running.
     pub fn all() -> impl Iterator<Item = Self> {
         let lrps = lrp::Container::ALL.into_iter().flat_map(|one| Lrp::ALL.map(|two| Self::Lrp(one, two)));
-        let both = || Instance::ALL.into_iter().flat_map(|instance| Twin::ALL.map(|twin| (instance, twin)));
+        let both =
+            || Instance::ALL.into_iter().flat_map(|instance| EvacuatingLrp::ALL.map(|twin| (instance, twin)));
         let evacuations = lrp::Container::ALL
             .into_iter()
             .flat_map(move |one| both().map(move |(instance, twin)| Self::Evacuation(one, instance, twin)));
         let tasks =
             task::Container::ALL.into_iter().flat_map(|one| Task::ALL.map(|two| Self::Task(one, two)));
-        lrps.chain(evacuations).chain(tasks).filter(|row| row.is_told())
+        lrps.chain(evacuations).chain(tasks).filter(|row| row.is_documented())
     }
 
-    /// Returns `true` if the document contains this case. Without a container it contains only records that
-    /// name this cell. One row of a running container is missing there (docs/model.md, "The rep's tables").
+    /// Returns `true` if Diego Dev Notes contain this case. For a missing container, they contain only
+    /// records that name this cell. They lack one row of a running container (docs/internals/model/rep.md,
+    /// "Rep tables").
     #[must_use]
-    pub const fn is_told(self) -> bool {
+    pub const fn is_documented(self) -> bool {
         match self {
             Self::Lrp(lrp::Container::None, record) => match record {
                 Lrp::Claimed(Holder::Alpha) | Lrp::Running(Holder::Alpha) => true,
@@ -56,15 +58,16 @@ impl Row {
                 | Task::Resolving(Holder::Omega) => false,
             },
             Self::Evacuation(lrp::Container::None, ..)
-            | Self::Evacuation(lrp::Container::Running, Instance::Unplaced, Twin::Beta) => false,
+            | Self::Evacuation(lrp::Container::Running, Instance::Unplaced, EvacuatingLrp::Beta) => false,
             Self::Lrp(..) | Self::Evacuation(..) | Self::Task(..) => true,
         }
     }
 
-    /// Returns the reason why this row cannot occur in regular operation. `None` if it can. Such a row occurs
-    /// only after a forged message, a lost or changed log entry, or inconsistent reports of the executor.
+    /// Returns the reason why this row cannot occur in regular operation. `None` if the row can occur. A row
+    /// with a reason occurs only after a forged message, a lost or changed log entry, or inconsistent reports
+    /// of the executor.
     #[must_use]
-    pub const fn out_of_reach(self) -> Option<&'static str> {
+    pub const fn unreachable_reason(self) -> Option<&'static str> {
         use lrp::Container as C;
         use task::Container as T;
         match self {
@@ -72,20 +75,23 @@ impl Row {
             | Self::Evacuation(
                 C::Reserved | C::Initializing | C::Created,
                 Instance::Running(Holder::Alpha),
-                Twin::Absent | Twin::Alpha | Twin::Beta,
+                EvacuatingLrp::Absent | EvacuatingLrp::Alpha | EvacuatingLrp::Beta,
             )
-            | Self::Evacuation(C::Reserved | C::Initializing | C::Created, .., Twin::Alpha) => {
-                Some("a record calls a container RUNNING only after it ran, and a container never goes back")
-            }
+            | Self::Evacuation(C::Reserved | C::Initializing | C::Created, .., EvacuatingLrp::Alpha) => Some(
+                "a record is RUNNING in a container only after the container ran, and a container never \
+                     returns to an earlier state",
+            ),
             Self::Evacuation(
                 C::Running | C::Crashed | C::Shutdown,
                 Instance::Claimed(Holder::Alpha),
-                Twin::Alpha,
+                EvacuatingLrp::Alpha,
             ) => Some(
-                "an evacuating record names a container only after it ran, and then it claims nothing more",
+                "an evacuating record names a container only after the container ran, and such a container \
+                 claims nothing",
             ),
             Self::Task(T::Initializing | T::Created | T::Running | T::Completed, Task::Pending) => Some(
-                "a container is made only after its task named it, and a task never waits again in that life",
+                "a container is created only after its task names it, and a task never returns to PENDING \
+                 within an epoch",
             ),
             Self::Task(
                 T::Initializing | T::Created | T::Running | T::Completed,
@@ -93,7 +99,8 @@ impl Row {
                 | Task::Completed(Holder::Omega)
                 | Task::Resolving(Holder::Omega),
             ) => Some(
-                "a container is made only after its task named it, and a task names no other in that life",
+                "a container is created only after its task names it, and a task names no other container \
+                 within an epoch",
             ),
             Self::Lrp(..) | Self::Evacuation(..) | Self::Task(..) => None,
         }
@@ -114,11 +121,11 @@ impl fmt::Display for Row {
     /// Formats the row with the names of Diego Dev Notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lrp(container, record) => write!(f, "{}, {}", container.words(), record.words()),
+            Self::Lrp(container, record) => write!(f, "{}, {}", container.label(), record.label()),
             Self::Evacuation(container, instance, twin) => {
-                write!(f, "evacuating: {}, {}, {}", container.words(), instance.words(), twin.words())
+                write!(f, "evacuating: {}, {}, {}", container.label(), instance.label(), twin.label())
             }
-            Self::Task(container, record) => write!(f, "task: {}, {}", container.words(), record.words()),
+            Self::Task(container, record) => write!(f, "task: {}, {}", container.label(), record.label()),
         }
     }
 }

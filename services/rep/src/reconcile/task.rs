@@ -13,14 +13,14 @@ pub enum Container {
     Initializing,
     Created,
     Running,
-    /// Ended, with any result.
+    /// The container has ended, with any result.
     Completed,
     /// Neither a container nor a reservation exists.
     None,
 }
 
-/// State of a task from the point of view of a container. A completed task that no container ran counts as
-/// one of another container.
+/// State of a task from the point of view of a container. A completed task that no container ran is treated
+/// as if another container had run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Task {
     Absent,
@@ -37,7 +37,7 @@ impl Container {
 
     /// Returns the name in Diego Dev Notes.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Reserved => "RESERVED container",
             Self::Initializing => "INITIALIZING container",
@@ -64,7 +64,7 @@ impl Task {
 
     /// Returns the name in Diego Dev Notes.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Absent => "no Task",
             Self::Pending => "PENDING",
@@ -78,8 +78,8 @@ impl Task {
     }
 }
 
-/// Returns the verdict on a container and its task. Without a container, only tasks that name it concern the
-/// rep.
+/// Returns the verdict on a container and its task. If the container is missing, only a task that names it
+/// concerns the rep.
 #[must_use]
 #[rustfmt::skip]
 pub const fn reconcile(container: Container, task: Task) -> Verdict {
@@ -134,7 +134,7 @@ pub const fn reconcile(container: Container, task: Task) -> Verdict {
         (C::None,         T::Running(Alpha))   => conceivable(&[FailTask]),
         (C::None,         T::Completed(Alpha)) => expected(&[]),
         (C::None,         T::Resolving(Alpha)) => expected(&[]),
-        // The table has no other rows without a container. Such tasks do not concern this cell.
+        // The table has no other rows for a missing container. Such tasks do not concern this cell.
         (C::None,         T::Absent | T::Pending | T::Running(Omega) | T::Completed(Omega) | T::Resolving(Omega))
                                                => expected(&[]),
     }

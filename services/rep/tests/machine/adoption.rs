@@ -17,7 +17,7 @@ use crate::words;
 /// Restarts the rep of this cell. The containers and the BBS stay.
 fn restart(cell: Cell) -> Cell {
     let (bbs, containers, now) = (cell.bbs, cell.containers, cell.now);
-    let mut cell = Cell::asleep(words::settings(), bbs, containers);
+    let mut cell = Cell::unstarted(words::settings(), bbs, containers);
     cell.now = now;
     cell
 }
@@ -29,7 +29,7 @@ fn running_containers_are_adopted_before_first_heartbeat() {
     let mut cell = restart(cell);
     assert!(cell.rep.alarm().unwrap() <= cell.now);
     cell.input(Input::Tick);
-    assert_eq!(cell.told(), "self-test, read");
+    assert_eq!(cell.take_story(), "self-test, read");
     assert_eq!(cell.heartbeats.len(), 1);
     assert_eq!(cell.heartbeats[0].free.memory_mb, 900);
     assert_eq!(cell.heartbeats[0].sequence, 1);
@@ -62,7 +62,7 @@ fn rep_without_records_accepts_no_work_and_sends_no_heartbeat() {
     cell.lose_messages = usize::MAX;
     cell.input(Input::Tick);
     cell.auction(1);
-    cell.pass(Duration::from_secs(60));
+    cell.advance(Duration::from_secs(60));
     assert!(cell.heartbeats.is_empty());
     let refused = &cell.performed[0].as_ref().unwrap().refused;
     assert_eq!(*refused, [(0, "the cell is starting".to_owned())]);
@@ -70,7 +70,7 @@ fn rep_without_records_accepts_no_work_and_sends_no_heartbeat() {
     cell.evacuate();
     assert!(cell.answers[0].is_err());
     cell.lose_messages = 0;
-    cell.pass(Duration::from_secs(16));
+    cell.advance(Duration::from_secs(16));
     assert!(!cell.heartbeats.is_empty());
     cell.auction(2);
     assert_eq!(cell.bbs.state("api", 0), "CLAIMED");
@@ -105,12 +105,12 @@ fn unclaimed_containers_are_judged_by_record() {
     };
     let containers: BTreeMap<InstanceGuid, Container> =
         [of(web, "web", ContainerState::Created), of(api, "api", ContainerState::Created)].into();
-    let mut cell = Cell::asleep(words::settings(), bbs, containers);
+    let mut cell = Cell::unstarted(words::settings(), bbs, containers);
     cell.input(Input::Tick);
     // `web` is claimed, which is inconceivable. `api` is not desired.
-    assert_eq!(cell.told(), "self-test, read, delete, claim");
+    assert_eq!(cell.take_story(), "self-test, read, delete, claim");
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, web);
-    assert_eq!(cell.loud.len(), 1, "{:?}", cell.loud);
+    assert_eq!(cell.warnings.len(), 1, "{:?}", cell.warnings);
     assert!(!cell.containers.contains_key(&api));
 }
 
@@ -130,7 +130,7 @@ fn many_containers_are_read_in_several_requests() {
         let state = ContainerState::Running(words::net(1));
         (guid, words::container(guid, words::lrp_key("web", index, words::at(0)), state))
     });
-    let mut cell = Cell::asleep(settings, bbs, containers.collect());
+    let mut cell = Cell::unstarted(settings, bbs, containers.collect());
     let mut effects = cell.rep.step(cell.now, Input::Tick);
     assert_eq!(effects.remove(0), Effect::ListContainers);
     cell.input(Input::Containers(cell.containers.values().cloned().collect()));
@@ -147,7 +147,7 @@ fn orphaned_records_are_corrected_at_start() {
     cell.containers.remove(&guid);
     let mut cell = restart(cell);
     cell.input(Input::Tick);
-    assert_eq!(cell.told(), "self-test, read, remove");
+    assert_eq!(cell.take_story(), "self-test, read, remove");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
 }
 
@@ -156,13 +156,13 @@ fn each_lifecycle_event_logs_one_line() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     assert_eq!(
-        cell.said,
+        cell.infos,
         [format!("starts web/0 as {guid}"), format!("web/0 as {guid}: runs at 10.0.0.1:1")]
     );
     let mut cell = restart(cell);
     cell.input(Input::Tick);
-    assert_eq!(cell.said, [format!("adopts web/0 as {guid}: runs at 10.0.0.1:1")]);
-    cell.said.clear();
+    assert_eq!(cell.infos, [format!("adopts web/0 as {guid}: runs at 10.0.0.1:1")]);
+    cell.infos.clear();
     let done = cell.containers.get(&guid).cloned().map(|container| Container {
         state: ContainerState::Completed(RunResult::Failed {
             reason: "Exited with status 3".into(),
@@ -171,43 +171,47 @@ fn each_lifecycle_event_logs_one_line() {
         ..container
     });
     cell.input(Input::Container(done.unwrap()));
-    assert_eq!(cell.said, [format!("web/0 as {guid}: failed: Exited with status 3")]);
+    assert_eq!(cell.infos, [format!("web/0 as {guid}: failed: Exited with status 3")]);
 }
 
 #[test]
 fn log_messages_are_readable_sentences() {
-    assert!(!words::are_words("Completed against Some(Running)") && !words::are_words("steps: [Crash]"));
+    assert!(!words::is_readable("Completed against Some(Running)") && !words::is_readable("steps: [Crash]"));
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let task = cell.running_task("count");
-    cell.said.clear();
+    cell.infos.clear();
     // Another cell runs the instance, the container of a task is missing, and the evacuation ends. Each
     // message names the case and the resulting steps.
     let other = words::guid(9);
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     cell.bbs.lost.clear();
-    crate::losses::elsewhere(
+    crate::losses::report_from_other_cell(
         &mut cell,
         9,
         actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
     );
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, other);
-    cell.pass(Duration::from_secs(30));
+    cell.advance(Duration::from_secs(30));
     cell.containers.remove(&task);
-    cell.pass(Duration::from_secs(30));
+    cell.advance(Duration::from_secs(30));
     let gone = format!(
-        "task count as {task}: there is no such container, but its record is RUNNING in it: reports that the task failed"
+        "task count as {task}: the container does not exist, but its record is RUNNING in it: reports that \
+         the task failed"
     );
     let runs = format!("web/0 as {guid} runs at 10.0.0.1:1, but its record is RUNNING in {other} on cell c2");
-    assert_eq!(cell.said, [format!("{runs}: deletes the container"), format!("stops web/0 as {guid}"), gone]);
-    cell.said.clear();
+    assert_eq!(
+        cell.infos,
+        [format!("{runs}: deletes the container"), format!("stops web/0 as {guid}"), gone]
+    );
+    cell.infos.clear();
     cell.evacuate();
     assert_eq!(
-        cell.said,
+        cell.infos,
         [
-            "the evacuation begins: 0 containers to move away within 600 s",
-            "the evacuation is over: nothing is left"
+            "evacuation started: 0 containers to move away within 600 s",
+            "evacuation finished: no container is left"
         ]
     );
 }

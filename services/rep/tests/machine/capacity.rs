@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use schemas::actual::Actual;
 use schemas::container::{ContainerState, WorkKey};
-use schemas::message::{Order, Work};
+use schemas::message::{Work, WorkDefinition};
 use schemas::names::InstanceGuid;
 use schemas::resources::Constraint;
 use schemas::task::Task;
@@ -34,14 +34,14 @@ fn cell_without_free_ports_refuses_work_with_ports() {
     let with = |index, ports: usize| {
         let ports = vec![8080; ports].into();
         let definition = schemas::definition::Definition { ports, memory_mb: 1, ..words::definition() };
-        let order = Order::Lrp(definition.into());
+        let order = WorkDefinition::Lrp(definition.into());
         Work { order, ..words::lrp_work(words::lrp_key("web", index, words::at(0)), words::at(0)) }
     };
     cell.bbs.desire("web", 3, cell.now);
     cell.perform(words::perform(1, vec![with(0, 19), with(1, 2), with(2, 1)]));
     let refused = &cell.performed[0].as_ref().unwrap().refused;
     assert_eq!(*refused, [(1, "insufficient resources: ports".to_owned())]);
-    cell.pass(Duration::from_secs(1));
+    cell.advance(Duration::from_secs(1));
     assert_eq!(cell.heartbeats.last().unwrap().free.ports, 0);
 }
 
@@ -51,7 +51,7 @@ fn incompatible_cell_refuses_work() {
     let with = |constraint: Constraint| {
         let constraint = constraint.into();
         let definition = schemas::definition::Definition { constraint, ..words::definition() };
-        let order = Order::Lrp(definition.into());
+        let order = WorkDefinition::Lrp(definition.into());
         Work { order, ..words::lrp_work(words::lrp_key("web", 0, words::at(0)), words::at(0)) }
     };
     let stack = Constraint { stack: Some("windows".parse().unwrap()), ..Constraint::default() };
@@ -84,17 +84,17 @@ fn resources_are_free_only_after_container_stopped() {
     cell.bbs.task("count", &schemas::task::Command::Cancel, cell.now).unwrap();
     let work = cell.containers[&guid].work.clone();
     cell.input(Input::Cancel(schemas::message::Stop { term: 1, containers: vec![(work, guid)] }));
-    assert_eq!(cell.told(), "read, delete");
-    cell.pass(Duration::from_secs(5));
+    assert_eq!(cell.take_story(), "read, delete");
+    cell.advance(Duration::from_secs(5));
     assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 900);
     cell.containers.clear();
-    cell.pass(Duration::from_secs(2));
+    cell.advance(Duration::from_secs(2));
     assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
 }
 
 /// Random event that a test applies to a cell.
 #[derive(Clone, Debug)]
-enum Deed {
+enum CellEvent {
     Desire(u8, u8),
     Task(u8),
     Remove(u8),
@@ -110,21 +110,21 @@ enum Deed {
     Pass(u16),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn cell_events() -> impl Strategy<Value = Vec<CellEvent>> {
     let deed = prop_oneof![
-        2 => (0..4_u8, 0..8_u8).prop_map(|(name, count)| Deed::Desire(name, count)),
-        2 => (0..6_u8).prop_map(Deed::Task),
-        1 => (0..4_u8).prop_map(Deed::Remove),
-        4 => Just(Deed::Auction),
-        1 => Just(Deed::Again),
-        6 => (any::<u8>(), 0..5_u8).prop_map(|(which, state)| Deed::Container(which, state)),
-        2 => Just(Deed::Bury),
-        1 => any::<u8>().prop_map(Deed::Vanish),
-        1 => (0..3_u8, 0..3_u8).prop_map(|(messages, answers)| Deed::Lose(messages, answers)),
-        1 => (0..3_u8, 0..3_u8).prop_map(|(messages, answers)| Deed::Delay(messages, answers)),
-        2 => Just(Deed::Arrive),
-        1 => Just(Deed::Restart),
-        3 => (0..20_000_u16).prop_map(Deed::Pass),
+        2 => (0..4_u8, 0..8_u8).prop_map(|(name, count)| CellEvent::Desire(name, count)),
+        2 => (0..6_u8).prop_map(CellEvent::Task),
+        1 => (0..4_u8).prop_map(CellEvent::Remove),
+        4 => Just(CellEvent::Auction),
+        1 => Just(CellEvent::Again),
+        6 => (any::<u8>(), 0..5_u8).prop_map(|(which, state)| CellEvent::Container(which, state)),
+        2 => Just(CellEvent::Bury),
+        1 => any::<u8>().prop_map(CellEvent::Vanish),
+        1 => (0..3_u8, 0..3_u8).prop_map(|(messages, answers)| CellEvent::Lose(messages, answers)),
+        1 => (0..3_u8, 0..3_u8).prop_map(|(messages, answers)| CellEvent::Delay(messages, answers)),
+        2 => Just(CellEvent::Arrive),
+        1 => Just(CellEvent::Restart),
+        3 => (0..20_000_u16).prop_map(CellEvent::Pass),
     ];
     proptest::collection::vec(deed, 1..60)
 }
@@ -148,17 +148,17 @@ const fn may_become(from: &ContainerState, to: &ContainerState) -> bool {
     }
 }
 
-fn happen(cell: &mut Cell, deed: &Deed, number: u64) {
+fn apply_event(cell: &mut Cell, deed: &CellEvent, number: u64) {
     // Each epoch needs a unique time.
     cell.now = cell.now.next();
     match deed {
-        Deed::Desire(name, count) => {
+        CellEvent::Desire(name, count) => {
             let name = format!("p{name}");
             if cell.bbs.processes.get(name.as_str()).is_none_or(|process| process.desired.is_none()) {
                 cell.bbs.desire(&name, u32::from(*count), cell.now);
             }
         }
-        Deed::Task(name) => {
+        CellEvent::Task(name) => {
             let name = format!("t{name}");
             match cell.state_of_task(&name) {
                 "-" | "DELETED" => cell.bbs.desire_task(&name, cell.now),
@@ -166,18 +166,18 @@ fn happen(cell: &mut Cell, deed: &Deed, number: u64) {
                 _ => cell.bbs.task(&name, &schemas::task::Command::Cancel, cell.now).unwrap(),
             }
         }
-        Deed::Remove(name) => {
+        CellEvent::Remove(name) => {
             let result = cell.bbs.process(&format!("p{name}"), &schemas::process::Command::Remove, cell.now);
             drop(result);
         }
-        Deed::Auction => cell.auction(number),
-        Deed::Again => {
-            // A late message with work that waits now and work that never existed.
+        CellEvent::Auction => cell.auction(number),
+        CellEvent::Again => {
+            // A late message with work that waits now and with work that never existed.
             let mut work = cell.bbs.work();
             work.push(words::lrp_work(words::lrp_key("ghost", 0, words::at(0)), words::at(0)));
             cell.perform(words::perform(1, work));
         }
-        Deed::Container(which, state) => {
+        CellEvent::Container(which, state) => {
             let Some(guid) = pick(cell, *which) else { return };
             let state = match state {
                 0 => ContainerState::Created,
@@ -186,45 +186,45 @@ fn happen(cell: &mut Cell, deed: &Deed, number: u64) {
                 _ => words::succeeded("done"),
             };
             if may_become(&cell.containers[&guid].state, &state) {
-                cell.becomes(guid, state);
+                cell.set_container_state(guid, state);
             }
         }
-        Deed::Bury => {
-            for guid in std::mem::take(&mut cell.dying) {
+        CellEvent::Bury => {
+            for guid in std::mem::take(&mut cell.deleting) {
                 cell.containers.remove(&guid);
             }
         }
-        Deed::Vanish(which) => {
+        CellEvent::Vanish(which) => {
             let guid = pick(cell, *which);
             guid.and_then(|guid| cell.containers.remove(&guid));
         }
-        Deed::Lose(messages, answers) => {
+        CellEvent::Lose(messages, answers) => {
             cell.lose_messages = usize::from(*messages);
             cell.lose_answers = usize::from(*answers);
         }
-        Deed::Delay(messages, answers) => {
+        CellEvent::Delay(messages, answers) => {
             cell.late_messages = usize::from(*messages);
             cell.slow_answers = usize::from(*answers);
         }
-        Deed::Arrive => cell.arrive(),
-        Deed::Restart => cell.restart(number),
-        Deed::Pass(millis) => cell.pass(Duration::from_millis(u64::from(*millis))),
+        CellEvent::Arrive => cell.deliver_delayed(),
+        CellEvent::Restart => cell.restart(number),
+        CellEvent::Pass(millis) => cell.advance(Duration::from_millis(u64::from(*millis))),
     }
 }
 
 fn check(cell: &Cell) -> Result<(), TestCaseError> {
     let total = words::settings().total;
-    prop_assert!(total.fits(cell.taken()), "{:?} of {total:?}", cell.taken());
+    prop_assert!(total.fits(cell.used_resources()), "{:?} of {total:?}", cell.used_resources());
     for (name, task) in &cell.bbs.tasks {
         let here = |work: &WorkKey| *work == WorkKey::Task { task_guid: name.clone(), epoch: task.epoch };
         let live = cell.containers.values().filter(|one| here(&one.work)).count();
-        prop_assert!(live <= 1, "task {name} has {live} containers in one life");
+        prop_assert!(live <= 1, "task {name} has {live} containers in one epoch");
     }
     Ok(())
 }
 
 /// Returns the containers that the records name: CLAIMED, RUNNING, or evacuating instances.
-fn on_record(cell: &Cell) -> Vec<InstanceGuid> {
+fn recorded_containers(cell: &Cell) -> Vec<InstanceGuid> {
     let lrps = cell.bbs.processes.values().flat_map(|process| process.slots.iter());
     let lrps = lrps.flat_map(|slot| {
         let instance = slot.actual.as_ref().and_then(Actual::holder);
@@ -238,21 +238,21 @@ fn on_record(cell: &Cell) -> Vec<InstanceGuid> {
 }
 
 /// Makes the executor carry out its orders: deletions complete, and containers with a stop order stop.
-fn obey(cell: &mut Cell) {
-    happen(cell, &Deed::Bury, 0);
+fn run_executor_orders(cell: &mut Cell) {
+    apply_event(cell, &CellEvent::Bury, 0);
     let stopping: Vec<InstanceGuid> = cell.stopping.iter().copied().collect();
     for guid in stopping {
         if cell.containers.get(&guid).is_some_and(|one| may_become(&one.state, &words::STOPPED)) {
-            cell.becomes(guid, words::STOPPED);
+            cell.set_container_state(guid, words::STOPPED);
         }
     }
 }
 
-fn live_through(deeds: &[Deed]) -> Result<Cell, TestCaseError> {
+fn run_events(deeds: &[CellEvent]) -> Result<Cell, TestCaseError> {
     let mut cell = Cell::open();
     cell.slow_deletion = true;
     for (deed, number) in deeds.iter().zip(2..) {
-        happen(&mut cell, deed, number);
+        apply_event(&mut cell, deed, number);
         check(&cell)?;
     }
     cell.lose_messages = 0;
@@ -260,7 +260,7 @@ fn live_through(deeds: &[Deed]) -> Result<Cell, TestCaseError> {
     cell.late_messages = 0;
     cell.slow_answers = 0;
     cell.slow_deletion = false;
-    cell.arrive();
+    cell.deliver_delayed();
     Ok(cell)
 }
 
@@ -268,30 +268,30 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn resources_are_never_overcommitted_and_records_converge(deeds in deeds()) {
-        let mut cell = live_through(&deeds)?;
+    fn resources_are_never_overcommitted_and_records_converge(deeds in cell_events()) {
+        let mut cell = run_events(&deeds)?;
         for _ in 0..4 {
-            obey(&mut cell);
-            cell.pass(Duration::from_secs(65));
+            run_executor_orders(&mut cell);
+            cell.advance(Duration::from_secs(65));
             check(&cell)?;
         }
         let there: Vec<InstanceGuid> = cell.containers.keys().copied().collect();
-        prop_assert_eq!(on_record(&cell), there);
+        prop_assert_eq!(recorded_containers(&cell), there);
     }
 
     #[test]
-    fn evacuation_ends_without_containers_or_records(deeds in deeds()) {
-        let mut cell = live_through(&deeds)?;
-        cell.pass(Duration::from_secs(60));
+    fn evacuation_ends_without_containers_or_records(deeds in cell_events()) {
+        let mut cell = run_events(&deeds)?;
+        cell.advance(Duration::from_secs(60));
         cell.evacuate();
         for _ in 0..20 {
-            obey(&mut cell);
-            cell.pass(Duration::from_secs(32));
+            run_executor_orders(&mut cell);
+            cell.advance(Duration::from_secs(32));
             check(&cell)?;
         }
         prop_assert!(cell.exited);
         prop_assert!(cell.containers.is_empty(), "{:?}", cell.containers);
-        prop_assert_eq!(on_record(&cell), []);
+        prop_assert_eq!(recorded_containers(&cell), []);
     }
 }
 
@@ -301,8 +301,8 @@ fn expired_reservation_frees_resources() {
     cell.bbs.desire("web", 2, cell.now);
     cell.lose_messages = usize::MAX;
     cell.auction(1);
-    cell.pass(rep::limits::RESERVATION.saturating_sub(Duration::from_secs(5)));
+    cell.advance(rep::limits::RESERVATION_TIMEOUT.saturating_sub(Duration::from_secs(5)));
     assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 800);
-    cell.pass(Duration::from_secs(10));
+    cell.advance(Duration::from_secs(10));
     assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 1000);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, RunResult};
 use schemas::isolation::Isolation;
-use schemas::message::{Heartbeat, Perform, Performed, RepOrder, Reports, Stop};
-use schemas::names::{Ids, InstanceGuid};
+use schemas::message::{Heartbeat, Perform, PerformReply, RepOrder, Reports, Stop};
+use schemas::names::{IdGenerator, InstanceGuid};
 use schemas::resources::Resources;
 use schemas::{Position, Refusal, Timestamp};
 
@@ -21,43 +21,43 @@ pub(crate) struct Cell {
     pub(crate) rep: Rep,
     pub(crate) bbs: SmallBbs,
     pub(crate) containers: BTreeMap<InstanceGuid, Container>,
-    /// Reason why no container can be prepared. `None` if all can.
+    /// Reason why no container can be prepared. `None` if every container can be prepared.
     pub(crate) unprepared: Option<Unprepared>,
-    /// `true` if preparations complete only on demand of the test.
+    /// `true` if preparations complete only when the test requests it.
     pub(crate) slow_preparation: bool,
     pub(crate) preparing: Vec<InstanceGuid>,
-    /// Containers that were prepared or should have been, and were discarded.
+    /// Containers that were prepared, or whose preparation was requested, and that were then discarded.
     pub(crate) discarded: Vec<InstanceGuid>,
     /// Containers whose deletion is slow. They are listed until the test removes them.
-    pub(crate) dying: Vec<InstanceGuid>,
+    pub(crate) deleting: Vec<InstanceGuid>,
     pub(crate) slow_deletion: bool,
     /// Containers with a stop order, which the test ends.
     pub(crate) stopping: BTreeSet<InstanceGuid>,
-    /// Number of the following messages to the BBS that are lost.
+    /// Number of messages to the BBS that are lost from now on. Later messages arrive.
     pub(crate) lose_messages: usize,
-    /// Number of the following reports that are lost. Other messages arrive.
+    /// Number of reports that are lost from now on. Other messages arrive.
     pub(crate) lose_reports: usize,
     pub(crate) lose_answers: usize,
-    /// Number of the following messages that time out at the sender and arrive later.
+    /// Number of messages that time out at the sender from now on and arrive later.
     pub(crate) late_messages: usize,
-    pub(crate) late: Vec<Reports>,
-    /// Number of the following answers that are delayed.
+    pub(crate) delayed_messages: Vec<Reports>,
+    /// Number of answers that are delayed from now on.
     pub(crate) slow_answers: usize,
     pub(crate) held: Vec<Input>,
     /// Actions of the rep in order, in a few words each.
     pub(crate) story: Vec<String>,
-    pub(crate) performed: Vec<Result<Performed, Refusal>>,
+    pub(crate) performed: Vec<Result<PerformReply, Refusal>>,
     pub(crate) heartbeats: Vec<Heartbeat>,
     pub(crate) answers: Vec<Result<Heartbeat, Refusal>>,
-    pub(crate) loud: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Log messages of level `Info`.
-    pub(crate) said: Vec<String>,
+    pub(crate) infos: Vec<String>,
     pub(crate) exited: bool,
 }
 
 impl Cell {
     /// Creates a cell that has not started.
-    pub(crate) fn asleep(
+    pub(crate) fn unstarted(
         settings: Settings,
         bbs: SmallBbs,
         containers: BTreeMap<InstanceGuid, Container>,
@@ -66,46 +66,46 @@ impl Cell {
         let bbs = SmallBbs { terms, ..bbs };
         Self {
             now: words::at(0),
-            rep: Rep::new(settings, Position(0), words::incarnation(), Ids::new(3)),
+            rep: Rep::new(settings, Position(0), words::incarnation(), IdGenerator::new(3)),
             bbs,
             containers,
             unprepared: None,
             slow_preparation: false,
             preparing: vec![],
             discarded: vec![],
-            dying: vec![],
+            deleting: vec![],
             slow_deletion: false,
             stopping: BTreeSet::new(),
             lose_messages: 0,
             lose_reports: 0,
             lose_answers: 0,
             late_messages: 0,
-            late: vec![],
+            delayed_messages: vec![],
             slow_answers: 0,
             held: vec![],
             story: vec![],
             performed: vec![],
             heartbeats: vec![],
             answers: vec![],
-            loud: vec![],
-            said: vec![],
+            warnings: vec![],
+            infos: vec![],
             exited: false,
         }
     }
 
     /// Creates an empty cell that accepts work.
     pub(crate) fn open() -> Self {
-        let mut cell = Self::asleep(words::settings(), SmallBbs::default(), BTreeMap::new());
+        let mut cell = Self::unstarted(words::settings(), SmallBbs::default(), BTreeMap::new());
         cell.input(Input::Tick);
         cell.input(Input::SelfTested(Ok(())));
         cell.story.clear();
         cell
     }
 
-    /// Replaces the rep by a new one.
+    /// Replaces the rep with a new one.
     pub(crate) fn restart(&mut self, seed: u64) {
         let attached = Position(self.bbs.position);
-        self.rep = Rep::new(words::settings(), attached, words::incarnation(), Ids::new(seed));
+        self.rep = Rep::new(words::settings(), attached, words::incarnation(), IdGenerator::new(seed));
         self.held.clear();
         self.input(Input::Tick);
     }
@@ -129,22 +129,22 @@ impl Cell {
             Effect::AnswerPerform { answer, .. } => self.performed.push(answer),
             Effect::AnswerState { answer, .. } => self.answers.push(answer),
             Effect::Report { id, reports } => {
-                let steps = reports.reports.iter().map(tell);
+                let steps = reports.reports.iter().map(report_text);
                 self.story.extend(steps);
-                if take(&mut self.late_messages) {
-                    self.late.push(reports);
+                if take_one(&mut self.late_messages) {
+                    self.delayed_messages.push(reports);
                     return Some(Input::Reported { id, answer: None });
                 }
-                let lost = take(&mut self.lose_reports) || take(&mut self.lose_messages);
+                let lost = take_one(&mut self.lose_reports) || take_one(&mut self.lose_messages);
                 let answer = (!lost).then(|| Ok(self.bbs.report(&reports, self.now)));
-                let answer = answer.filter(|_| !take(&mut self.lose_answers));
-                return self.hold(Input::Reported { id, answer });
+                let answer = answer.filter(|_| !take_one(&mut self.lose_answers));
+                return self.delay_answer(Input::Reported { id, answer });
             }
             Effect::AskRecords { id, records } => {
                 self.story.push("read".into());
-                let answer = (!take(&mut self.lose_messages)).then(|| Ok(self.bbs.records(&records)));
-                let answer = answer.filter(|_| !take(&mut self.lose_answers));
-                return self.hold(Input::Records { id, answer });
+                let answer = (!take_one(&mut self.lose_messages)).then(|| Ok(self.bbs.records(&records)));
+                let answer = answer.filter(|_| !take_one(&mut self.lose_answers));
+                return self.delay_answer(Input::Records { id, answer });
             }
             Effect::Prepare(recipes) => {
                 self.preparing.extend(recipes.iter().map(|recipe| recipe.instance_guid));
@@ -172,7 +172,7 @@ impl Cell {
                 self.story.push("delete".into());
                 let live = self.containers.get(&guid).is_some_and(|one| !is_completed(&one.state));
                 if live && self.slow_deletion {
-                    self.dying.push(guid);
+                    self.deleting.push(guid);
                 } else {
                     self.containers.remove(&guid);
                 }
@@ -187,10 +187,10 @@ impl Cell {
                 self.exited = true;
             }
             Effect::Log { level, text } => {
-                assert!(words::are_words(&text), "not for operators: {text}");
+                assert!(words::is_readable(&text), "not readable for operators: {text}");
                 match level {
-                    Level::Info => self.said.push(text),
-                    Level::Warn => self.loud.push(text),
+                    Level::Info => self.infos.push(text),
+                    Level::Warn => self.warnings.push(text),
                 }
             }
         }
@@ -203,17 +203,17 @@ impl Cell {
         Input::Prepared(std::mem::take(&mut self.preparing).into_iter().map(outcome).collect())
     }
 
-    fn hold(&mut self, answer: Input) -> Option<Input> {
-        if !take(&mut self.slow_answers) {
+    fn delay_answer(&mut self, answer: Input) -> Option<Input> {
+        if !take_one(&mut self.slow_answers) {
             return Some(answer);
         }
         self.held.push(answer);
         None
     }
 
-    /// Delivers everything that was delayed: first the messages, then the answers in reverse order.
-    pub(crate) fn arrive(&mut self) {
-        for reports in std::mem::take(&mut self.late) {
+    /// Delivers all delayed messages, and then all delayed answers in reverse order.
+    pub(crate) fn deliver_delayed(&mut self) {
+        for reports in std::mem::take(&mut self.delayed_messages) {
             self.bbs.report(&reports, self.now);
         }
         while let Some(answer) = self.held.pop() {
@@ -222,12 +222,12 @@ impl Cell {
     }
 
     /// Advances the time from alarm to alarm.
-    pub(crate) fn pass(&mut self, length: Duration) {
+    pub(crate) fn advance(&mut self, length: Duration) {
         let end = self.now + length;
         let mut alarms = 0;
         while let Some(alarm) = self.rep.alarm().filter(|alarm| *alarm <= end) {
             alarms += 1;
-            assert!(alarms < 10_000, "the rep wakes up without end");
+            assert!(alarms < 10_000, "the rep sets alarms without end");
             self.now = self.now.max(alarm);
             self.input(Input::Tick);
         }
@@ -235,7 +235,7 @@ impl Cell {
     }
 
     /// Takes the recorded actions.
-    pub(crate) fn told(&mut self) -> String {
+    pub(crate) fn take_story(&mut self) -> String {
         std::mem::take(&mut self.story).join(", ")
     }
 
@@ -250,7 +250,7 @@ impl Cell {
     }
 
     /// Reports a new state of a container from the executor.
-    pub(crate) fn becomes(&mut self, guid: InstanceGuid, state: ContainerState) {
+    pub(crate) fn set_container_state(&mut self, guid: InstanceGuid, state: ContainerState) {
         let container = self.containers.get_mut(&guid).unwrap();
         container.state = state;
         let container = container.clone();
@@ -263,7 +263,7 @@ impl Cell {
         *self.containers.keys().next().unwrap()
     }
 
-    /// Returns an order in this term from a BBS with the full log.
+    /// Returns an order with this term from a BBS that has read the full log.
     pub(crate) fn order(&self, term: u64) -> RepOrder {
         RepOrder { term, position: Position(self.bbs.position) }
     }
@@ -284,8 +284,8 @@ impl Cell {
 
     /// Returns the resources of the executor's containers. Containers that have ended and are being deleted
     /// do not count.
-    pub(crate) fn taken(&self) -> Resources {
-        let dead = |one: &Container| is_completed(&one.state) && self.dying.contains(&one.instance_guid);
+    pub(crate) fn used_resources(&self) -> Resources {
+        let dead = |one: &Container| is_completed(&one.state) && self.deleting.contains(&one.instance_guid);
         self.containers
             .values()
             .filter(|one| !dead(one))
@@ -297,8 +297,8 @@ impl Cell {
         self.bbs.desire(name, 1, self.now);
         self.auction(1);
         let guid = self.bbs.holder(name, 0).unwrap().instance_guid;
-        self.becomes(guid, ContainerState::Created);
-        self.becomes(guid, ContainerState::Running(words::net(1)));
+        self.set_container_state(guid, ContainerState::Created);
+        self.set_container_state(guid, ContainerState::Running(words::net(1)));
         assert_eq!(self.bbs.state(name, 0), "RUNNING");
         self.story.clear();
         guid
@@ -309,13 +309,13 @@ impl Cell {
         self.bbs.desire_task(name, self.now);
         self.auction(1);
         let guid = self.bbs.tasks[name].holder().unwrap().instance_guid;
-        self.becomes(guid, ContainerState::Running(words::net(2)));
+        self.set_container_state(guid, ContainerState::Running(words::net(2)));
         self.story.clear();
         guid
     }
 }
 
-fn take(counter: &mut usize) -> bool {
+fn take_one(counter: &mut usize) -> bool {
     let some = *counter > 0;
     *counter = counter.saturating_sub(1);
     some
@@ -331,7 +331,7 @@ fn is_completed(state: &ContainerState) -> bool {
 }
 
 /// Describes a report in a few words.
-fn tell(report: &schemas::message::Report) -> String {
+fn report_text(report: &schemas::message::Report) -> String {
     use schemas::message::Report;
     use schemas::process::ReportStep::{Actual, Evacuating};
     use schemas::{actual, evacuating, task};

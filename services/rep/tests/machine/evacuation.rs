@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::words::{self, STOPPED};
 
 /// Makes another cell run `web/0`.
-fn replaced(cell: &mut Cell) {
+fn start_replacement(cell: &mut Cell) {
     let steps = vec![
         process::ReportStep::Actual(actual::Command::Start {
             net: words::net(9),
@@ -45,7 +45,7 @@ fn replaced(cell: &mut Cell) {
 fn empty_cell_exits_after_one_read() {
     let mut cell = Cell::open();
     cell.evacuate();
-    assert_eq!(cell.told(), "read, exit");
+    assert_eq!(cell.take_story(), "read, exit");
     assert!(cell.answers[0].as_ref().unwrap().evacuating);
     assert_eq!(cell.rep.alarm(), None);
     assert_eq!(cell.rep.step(cell.now, Input::Tick), []);
@@ -56,52 +56,53 @@ fn running_instance_stays_routable_until_replacement_runs() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.evacuate();
-    assert_eq!(cell.told(), "set /e+unclaim");
+    assert_eq!(cell.take_story(), "set /e+unclaim");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
-    assert_eq!(cell.bbs.twin("web", 0).unwrap().instance_guid, guid);
+    assert_eq!(cell.bbs.evacuating_instance("web", 0).unwrap().instance_guid, guid);
     let expires_at =
         cell.bbs.processes["web"].slots.iter().next().unwrap().evacuating.as_ref().unwrap().expires_at;
     assert_eq!(expires_at, cell.now + Duration::from_secs(600));
-    cell.pass(Duration::from_secs(25));
-    assert!(cell.told().split(", ").all(|word| word == "read"));
+    cell.advance(Duration::from_secs(25));
+    assert!(cell.take_story().split(", ").all(|word| word == "read"));
     assert!(cell.containers.contains_key(&guid));
-    replaced(&mut cell);
-    cell.pass(Duration::from_secs(10));
+    start_replacement(&mut cell);
+    cell.advance(Duration::from_secs(10));
     // The replacement removed the evacuating record when it started.
-    assert_eq!(cell.told(), "read, delete, read, exit");
+    assert_eq!(cell.take_story(), "read, delete, read, exit");
     assert!(cell.exited);
     assert!(cell.containers.is_empty());
 }
 
-/// If another definition replaces the evacuated instance, its container stays until the new instance runs.
+/// If another definition replaces the evacuated instance, the container of the evacuated instance stays until
+/// the new instance runs.
 #[test]
 fn running_instance_stays_routable_until_other_definition_runs() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.evacuate();
-    cell.told();
+    cell.take_story();
     let [old, new] = ["web", "v2"].map(|definition| fixtures::place(0, definition));
     let by = Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") };
     let decide = |cell: &mut Cell, events: &[actual::Event]| {
         let events: Vec<_> = events.iter().cloned().map(Event::Actual).collect();
         let process = cell.bbs.processes.get_mut("web").unwrap();
         let decision = schemas::names::DecisionId(uuid::Uuid::from_u64_pair(8, process.version));
-        let stamp = Stamp::beginning(decision, cell.now);
+        let stamp = Stamp::root(decision, cell.now);
         process::evolve(process, &events, &stamp);
     };
-    let removed = actual::Event::Removed { places: old.into(), cause: actual::Ended::Replaced };
+    let removed = actual::Event::Removed { places: old.into(), cause: actual::StopReason::Replaced };
     let claimed = actual::Event::Claimed { place: new.clone(), by: by.clone(), placement: None };
     decide(&mut cell, &[removed, actual::Event::Created { places: new.clone().into() }, claimed]);
-    cell.pass(Duration::from_secs(25));
-    assert!(cell.told().split(", ").all(|word| word == "read"), "{:?}", cell.story);
-    assert!(cell.containers.contains_key(&guid) && cell.bbs.twin("web", 0).is_some());
+    cell.advance(Duration::from_secs(25));
+    assert!(cell.take_story().split(", ").all(|word| word == "read"), "{:?}", cell.story);
+    assert!(cell.containers.contains_key(&guid) && cell.bbs.evacuating_instance("web", 0).is_some());
     decide(
         &mut cell,
         &[actual::Event::Started { place: new, by, net: words::net(9), isolation: Isolation::NONE }],
     );
-    cell.pass(Duration::from_secs(20));
-    assert_eq!(cell.told(), "read, remove /e, delete, read, exit");
-    assert!(cell.exited && cell.containers.is_empty() && cell.bbs.twin("web", 0).is_none());
+    cell.advance(Duration::from_secs(20));
+    assert_eq!(cell.take_story(), "read, remove /e, delete, read, exit");
+    assert!(cell.exited && cell.containers.is_empty() && cell.bbs.evacuating_instance("web", 0).is_none());
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn evacuating_cell_refuses_work() {
     cell.perform(words::perform(2, work.collect()));
     let refused = &cell.performed.last().unwrap().as_ref().unwrap().refused;
     assert_eq!(*refused, [(0, "the cell is evacuating".to_owned())]);
-    cell.pass(Duration::from_millis(200));
+    cell.advance(Duration::from_millis(200));
     assert!(cell.heartbeats.last().unwrap().evacuating);
 }
 
@@ -131,10 +132,10 @@ fn rep_restarted_during_evacuation_keeps_timeout_and_refuses_work() {
             // The order did not reach the previous rep.
             cell.bbs.evacuation = Evacuation::Wanted;
         }
-        cell.pass(Duration::from_secs(100));
+        cell.advance(Duration::from_secs(100));
         cell.heartbeats.clear();
         cell.restart(7);
-        assert!(cell.heartbeats.first().unwrap().evacuating, "its first word is that it takes no work");
+        assert!(cell.heartbeats.first().unwrap().evacuating, "the first heartbeat reports the evacuation");
         cell.bbs.desire("api", 1, cell.now);
         let work = cell.bbs.work().into_iter().filter(|work| work.key == words::lrp_key("api", 0, cell.now));
         cell.perform(words::perform(2, work.collect()));
@@ -144,15 +145,19 @@ fn rep_restarted_during_evacuation_keeps_timeout_and_refuses_work() {
             cell.bbs.processes["web"].slots.iter().next().unwrap().evacuating.as_ref().unwrap().expires_at;
         let first = if began { start } else { cell.now };
         assert_eq!(expires_at, first + Duration::from_secs(600));
-        cell.pass(Duration::from_secs(501));
+        cell.advance(Duration::from_secs(501));
         assert_eq!(cell.exited, began);
     }
 }
 
 #[test]
 fn starting_rep_reads_records_no_older_than_its_registration() {
-    let mut rep =
-        rep::Rep::new(words::settings(), Position(7), words::incarnation(), schemas::names::Ids::new(1));
+    let mut rep = rep::Rep::new(
+        words::settings(),
+        Position(7),
+        words::incarnation(),
+        schemas::names::IdGenerator::new(1),
+    );
     rep.step(words::at(0), Input::Tick);
     rep.step(words::at(0), Input::Containers(vec![]));
     let asked = rep.step(words::at(0), Input::Turn);
@@ -171,16 +176,16 @@ fn outdated_order_changes_nothing() {
     cell.input(Input::Uncordon { requester: 1, order: at(60) });
     assert!(!evacuates(&cell));
     cell.input(Input::Evacuate { requester: 1, order: at(50) });
-    assert!(!evacuates(&cell), "an old order to evacuate");
+    assert!(!evacuates(&cell), "an outdated order to evacuate is ignored");
     cell.input(Input::Evacuate { requester: 1, order: at(70) });
     cell.input(Input::Uncordon { requester: 1, order: at(60) });
-    assert!(evacuates(&cell), "an old order to take work again");
-    // A position that the log has not reached reveals a forged order. It outranks other orders only for a
-    // short time.
+    assert!(evacuates(&cell), "an outdated order to uncordon is ignored");
+    // A position that the log has not reached shows that an order is forged. The forged order outranks other
+    // orders only for a short time.
     cell.input(Input::Evacuate { requester: 1, order: at(u64::MAX) });
     cell.input(Input::Uncordon { requester: 1, order: at(90) });
     assert!(evacuates(&cell));
-    cell.pass(Duration::from_secs(11));
+    cell.advance(Duration::from_secs(11));
     let known = cell.bbs.position;
     cell.input(Input::Uncordon { requester: 1, order: at(known) });
     assert!(!evacuates(&cell));
@@ -192,13 +197,13 @@ fn evacuation_unclaims_container_that_is_not_running() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    cell.becomes(guid, ContainerState::Created);
+    cell.set_container_state(guid, ContainerState::Created);
     cell.story.clear();
     cell.evacuate();
-    assert_eq!(cell.told(), "read, unclaim, delete");
+    assert_eq!(cell.take_story(), "read, unclaim, delete");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
-    cell.pass(Duration::from_secs(2));
-    assert_eq!(cell.told(), "read, exit");
+    cell.advance(Duration::from_secs(2));
+    assert_eq!(cell.take_story(), "read, exit");
 }
 
 #[test]
@@ -212,11 +217,11 @@ fn evacuation_unclaims_reservation_with_unanswered_claim() {
     let answer = cell.bbs.report(reports, cell.now);
     cell.evacuate();
     cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
-    let told = cell.told();
+    let told = cell.take_story();
     assert!(told.contains("unclaim"), "{told}");
     assert!(!told.contains("run"), "{told}");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
-    cell.pass(Duration::from_secs(2));
+    cell.advance(Duration::from_secs(2));
     assert!(cell.exited);
 }
 
@@ -227,9 +232,9 @@ fn container_end_removes_evacuating_record() {
         let guid = cell.running("web");
         cell.evacuate();
         cell.story.clear();
-        cell.becomes(guid, state);
-        assert_eq!(cell.told(), told);
-        assert_eq!(cell.bbs.twin("web", 0), None);
+        cell.set_container_state(guid, state);
+        assert_eq!(cell.take_story(), told);
+        assert_eq!(cell.bbs.evacuating_instance("web", 0), None);
         assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     }
 }
@@ -239,11 +244,11 @@ fn evacuation_waits_for_running_task() {
     let mut cell = Cell::open();
     let guid = cell.running_task("count");
     cell.evacuate();
-    cell.pass(Duration::from_secs(300));
-    assert!(cell.told().split(", ").all(|word| word == "read"));
-    cell.becomes(guid, words::succeeded("42"));
-    assert_eq!(cell.told(), "succeeded(42), delete");
-    cell.pass(Duration::from_secs(2));
+    cell.advance(Duration::from_secs(300));
+    assert!(cell.take_story().split(", ").all(|word| word == "read"));
+    cell.set_container_state(guid, words::succeeded("42"));
+    assert_eq!(cell.take_story(), "succeeded(42), delete");
+    cell.advance(Duration::from_secs(2));
     assert!(cell.exited);
 }
 
@@ -253,17 +258,17 @@ fn evacuation_timeout_fails_tasks_and_deletes_containers() {
     let web = cell.running("web");
     cell.running_task("count");
     cell.evacuate();
-    cell.pass(Duration::from_secs(599));
-    assert_eq!(cell.bbs.twin("web", 0).unwrap().instance_guid, web);
+    cell.advance(Duration::from_secs(599));
+    assert_eq!(cell.bbs.evacuating_instance("web", 0).unwrap().instance_guid, web);
     cell.story.clear();
-    cell.pass(Duration::from_secs(5));
+    cell.advance(Duration::from_secs(5));
     assert!(cell.exited);
     assert!(cell.containers.is_empty());
-    assert_eq!(cell.bbs.twin("web", 0), None);
+    assert_eq!(cell.bbs.evacuating_instance("web", 0), None);
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     let outcome = &cell.bbs.tasks["count"].completed().unwrap().outcome;
     assert_eq!(*outcome, Outcome::Failed { reason: EVACUATION_TIMED_OUT.into() });
-    let told = cell.told();
+    let told = cell.take_story();
     assert!(told.ends_with("exit"), "{told}");
 }
 
@@ -273,7 +278,7 @@ fn evacuating_cell_without_bbs_exits_after_timeout() {
     cell.running("web");
     cell.lose_messages = usize::MAX;
     cell.evacuate();
-    cell.pass(Duration::from_secs(631));
+    cell.advance(Duration::from_secs(631));
     assert!(cell.exited);
     assert!(cell.containers.is_empty());
 }
@@ -283,17 +288,17 @@ fn restarted_rep_removes_evacuating_records_of_missing_containers() {
     let mut cell = Cell::open();
     cell.running("web");
     cell.evacuate();
-    replaced_claim(&mut cell);
+    claim_replacement(&mut cell);
     let bbs = cell.bbs;
-    let mut cell = Cell::asleep(words::settings(), bbs, std::collections::BTreeMap::new());
+    let mut cell = Cell::unstarted(words::settings(), bbs, std::collections::BTreeMap::new());
     cell.now = words::at(60_000);
     cell.input(Input::Tick);
-    assert_eq!(cell.bbs.twin("web", 0), None);
+    assert_eq!(cell.bbs.evacuating_instance("web", 0), None);
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
 }
 
 /// Makes another cell claim `web/0`.
-fn replaced_claim(cell: &mut Cell) {
+fn claim_replacement(cell: &mut Cell) {
     let report = process::Report {
         domain: words::domain(),
         place: fixtures::place(0, "web"),

@@ -4,8 +4,8 @@ use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{ContainerState, Instance};
 use schemas::isolation::Isolation;
-use schemas::message::{LrpRecord, Performed, Record, Report, ReportResult, Reported, Reports};
-use schemas::names::{Ids, InstanceGuid};
+use schemas::message::{LrpRecord, PerformReply, Record, Report, ReportResult, Reports, ReportsReply};
+use schemas::names::{IdGenerator, InstanceGuid};
 use schemas::query::RecordsAnswer;
 use schemas::{Position, Timestamp, actual, process};
 
@@ -17,14 +17,14 @@ use crate::cell::Cell;
 use crate::small_bbs::SmallBbs;
 use crate::words::{self, at, perform};
 
-/// Processes an input and returns the effects without heartbeats and logs, which other tests cover.
+/// Processes an input. Returns the effects except heartbeats and log messages, which other tests cover.
 fn step(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
     let mut effects = words::step_prepared(rep, now, input);
     effects.retain(|effect| !matches!(effect, Effect::Heartbeat(_) | Effect::Log { .. }));
     effects
 }
 
-fn nothing_on_record() -> RecordsAnswer {
+fn empty_records() -> RecordsAnswer {
     RecordsAnswer {
         position: Position(0),
         terms: Terms::default(),
@@ -34,14 +34,14 @@ fn nothing_on_record() -> RecordsAnswer {
 }
 
 fn started() -> Rep {
-    let mut rep = Rep::new(words::settings(), Position(0), words::incarnation(), Ids::new(1));
+    let mut rep = Rep::new(words::settings(), Position(0), words::incarnation(), IdGenerator::new(1));
     let asked = step(&mut rep, at(0), Input::Tick);
     assert_eq!(asked, [Effect::ListContainers, Effect::SelfTest]);
     assert_eq!(step(&mut rep, at(0), Input::Containers(vec![])), []);
     let asked = step(&mut rep, at(0), Input::Turn);
     let [Effect::AskRecords { id, records }] = asked.as_slice() else { panic!("{asked:?}") };
     assert!(records.work.is_empty());
-    let answer = nothing_on_record();
+    let answer = empty_records();
     assert_eq!(step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) }), []);
     rep
 }
@@ -71,7 +71,7 @@ fn accepted_work_is_claimed_run_and_started() {
 
     // The auctioneer gets its answer before any other effect.
     let input = Input::Perform { requester: 4, perform: perform(1, work) };
-    let answer = Ok(Performed { refused: vec![] });
+    let answer = Ok(PerformReply { refused: vec![] });
     assert_eq!(step(&mut rep, at(1), input), [Effect::AnswerPerform { requester: 4, answer }]);
 
     // No read is necessary first, because the auctioneer sent the record.
@@ -111,8 +111,8 @@ fn accepted_work_is_claimed_run_and_started() {
 fn applied_rows_are_counted() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
-    cell.becomes(guid, words::failed("oom"));
-    let met: Vec<String> = cell.rep.rows_met().keys().map(Row::to_string).collect();
+    cell.set_container_state(guid, words::failed("oom"));
+    let met: Vec<String> = cell.rep.applied_rows().keys().map(Row::to_string).collect();
     let expected = [
         "RESERVED container, UNCLAIMED",
         "INITIALIZING container, CLAIMED α",
@@ -123,7 +123,7 @@ fn applied_rows_are_counted() {
     ];
     assert_eq!(met, expected);
     let row = Row::Lrp(Container::Reserved, Lrp::Unclaimed);
-    assert_eq!(cell.rep.rows_met().get(&row), Some(&1), "a row that is met is counted once");
+    assert_eq!(cell.rep.applied_rows().get(&row), Some(&1), "an applied row is counted once");
 }
 
 #[test]
@@ -131,23 +131,23 @@ fn task_is_started_run_and_completed() {
     let mut cell = Cell::open();
     cell.bbs.desire_task("count", cell.now);
     cell.auction(1);
-    assert_eq!(cell.told(), "start task, run");
+    assert_eq!(cell.take_story(), "start task, run");
     let guid = cell.only();
-    cell.becomes(guid, ContainerState::Created);
-    cell.becomes(guid, ContainerState::Running(words::net(1)));
-    assert_eq!(cell.told(), "");
-    cell.becomes(guid, words::succeeded("42"));
-    assert_eq!(cell.told(), "succeeded(42), delete");
+    cell.set_container_state(guid, ContainerState::Created);
+    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    assert_eq!(cell.take_story(), "");
+    cell.set_container_state(guid, words::succeeded("42"));
+    assert_eq!(cell.take_story(), "succeeded(42), delete");
     assert_eq!(cell.state_of_task("count"), "COMPLETED");
-    assert!(cell.loud.is_empty(), "{:?}", cell.loud);
+    assert!(cell.warnings.is_empty(), "{:?}", cell.warnings);
 }
 
 #[test]
 fn crash_is_reported_with_reason_before_deletion() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
-    cell.becomes(guid, words::failed("exited with status 3"));
-    assert_eq!(cell.told(), "crash(exited with status 3), delete");
+    cell.set_container_state(guid, words::failed("exited with status 3"));
+    assert_eq!(cell.take_story(), "crash(exited with status 3), delete");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
 }
 
@@ -155,8 +155,8 @@ fn crash_is_reported_with_reason_before_deletion() {
 fn instance_that_exits_successfully_counts_as_crashed() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
-    cell.becomes(guid, words::succeeded(""));
-    assert_eq!(cell.told(), "crash(exited), delete");
+    cell.set_container_state(guid, words::succeeded(""));
+    assert_eq!(cell.take_story(), "crash(exited), delete");
 }
 
 #[test]
@@ -171,12 +171,12 @@ fn message_contains_at_most_500_reports() {
             },
             ..words::settings()
         };
-        let mut rep = Rep::new(settings, Position(0), words::incarnation(), Ids::new(1));
+        let mut rep = Rep::new(settings, Position(0), words::incarnation(), IdGenerator::new(1));
         step(&mut rep, at(0), Input::Tick);
         step(&mut rep, at(0), Input::Containers(vec![]));
         let asked = step(&mut rep, at(0), Input::Turn);
         let [Effect::AskRecords { id, .. }] = asked.as_slice() else { panic!("{asked:?}") };
-        let answer = nothing_on_record();
+        let answer = empty_records();
         step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) });
         rep
     };
@@ -202,7 +202,7 @@ fn repeated_messages_are_handled_once() {
     let mut rep = started();
     let work = bbs.work();
     let perform = || Input::Perform { requester: 1, perform: perform(1, work.clone()) };
-    let taken = [Effect::AnswerPerform { requester: 1, answer: Ok(Performed { refused: vec![] }) }];
+    let taken = [Effect::AnswerPerform { requester: 1, answer: Ok(PerformReply { refused: vec![] }) }];
     assert_eq!(step(&mut rep, at(1), perform()), taken);
     assert_eq!(step(&mut rep, at(1), perform()), taken);
 
@@ -275,7 +275,7 @@ fn incomplete_answer_counts_as_no_answer() {
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer =
-        Reported { position: Position(1), terms: Terms::default(), results: Vec::<ReportResult>::new() };
+        ReportsReply { position: Position(1), terms: Terms::default(), results: Vec::<ReportResult>::new() };
     assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
     assert_eq!(step(&mut rep, at(1_100), Input::Tick), []);
     let sent = step(&mut rep, at(1_100), Input::Turn);

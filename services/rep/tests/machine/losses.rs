@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::container::{ContainerState, Instance};
 use schemas::isolation::Isolation;
-use schemas::message::{Performed, Report, Reports};
+use schemas::message::{PerformReply, Report, Reports};
 use schemas::refusal::{Code, Refusal};
 use schemas::{actual, process};
 
@@ -17,7 +17,7 @@ use crate::words;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Makes another cell report on `web/0`.
-pub(crate) fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
+pub(crate) fn report_from_other_cell(cell: &mut Cell, container: u64, step: actual::Command) {
     let report = process::Report {
         domain: words::domain(),
         place: fixtures::place(0, "web"),
@@ -40,22 +40,22 @@ fn lost_claim_is_repeated_after_one_second() {
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_messages = 2;
     cell.auction(1);
-    assert_eq!(cell.told(), "claim");
+    assert_eq!(cell.take_story(), "claim");
     let books = [
-        ("records that are asked for", 0),
-        ("reports on their way", 1),
-        ("reports that wait for a message", 0),
-        ("requests of auctioneers without an answer", 0),
+        ("pending record reads", 0),
+        ("unsettled reports", 1),
+        ("queued reports", 0),
+        ("unanswered requests of auctioneers", 0),
         ("reservations", 1),
     ];
-    assert_eq!(cell.rep.books(), books.into());
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "claim");
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "");
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "claim, run");
-    assert!(cell.rep.books().values().all(|left| *left == 0), "{:?}", cell.rep.books());
+    assert_eq!(cell.rep.pending_counts(), books.into());
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "claim");
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "");
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "claim, run");
+    assert!(cell.rep.pending_counts().values().all(|left| *left == 0), "{:?}", cell.rep.pending_counts());
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn claim_with_lost_answer_is_repeated_and_runs_once() {
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_answers = 1;
     cell.auction(1);
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "claim, claim, run");
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "claim, claim, run");
     assert_eq!(cell.containers.len(), 1);
 }
 
@@ -75,14 +75,14 @@ fn report_on_changed_record_is_judged_again() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    cell.becomes(guid, ContainerState::Created);
-    cell.told();
-    cell.pass(SECOND);
+    cell.set_container_state(guid, ContainerState::Created);
+    cell.take_story();
+    cell.advance(SECOND);
     cell.bbs.process("web", &process::Command::Retire { index: 0, definition_id: None }, cell.now).unwrap();
-    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
     // The first report is refused and returns the current record. The rep stops the container and reports
     // again.
-    assert_eq!(cell.told(), "start+remove /e, stop, start+remove /e");
+    assert_eq!(cell.take_story(), "start+remove /e, stop, start+remove /e");
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
 }
 
@@ -95,15 +95,15 @@ fn task_with_recorded_start_runs_after_repeated_answer() {
     // The report is refused for now and returns the record: RUNNING in this container, which has not been run
     // yet.
     cell.bbs.lost.insert(words::cell_id("c1"));
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "start task, start task, read");
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "start task, start task, read");
     assert_eq!(cell.state_of_task("count"), "RUNNING");
     let row = Row::Task(task::Container::Reserved, task::Task::Running(Holder::Alpha));
-    assert!(!cell.rep.rows_met().contains_key(&row));
+    assert!(!cell.rep.applied_rows().contains_key(&row));
     cell.bbs.lost.clear();
-    cell.pass(2 * SECOND);
-    assert!(cell.rep.rows_met().contains_key(&row), "which says to do nothing");
-    assert!(cell.told().ends_with("start task, run"), "{:?}", cell.story);
+    cell.advance(2 * SECOND);
+    assert!(cell.rep.applied_rows().contains_key(&row), "a row without steps");
+    assert!(cell.take_story().ends_with("start task, run"), "{:?}", cell.story);
 }
 
 #[test]
@@ -113,12 +113,12 @@ fn claim_of_dropped_reservation_is_not_repeated() {
     cell.slow_answers = 1;
     cell.lose_messages = 1;
     cell.auction(1);
-    assert_eq!(cell.told(), "claim");
+    assert_eq!(cell.take_story(), "claim");
     // The reservation expires before the missing answer is detected.
-    cell.pass(Duration::from_secs(61));
-    cell.arrive();
-    cell.pass(Duration::from_secs(10));
-    assert!(!cell.told().contains("claim"));
+    cell.advance(Duration::from_secs(61));
+    cell.deliver_delayed();
+    cell.advance(Duration::from_secs(10));
+    assert!(!cell.take_story().contains("claim"));
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
 }
 
@@ -127,15 +127,15 @@ fn completed_container_is_kept_until_bbs_answers() {
     let mut cell = Cell::open();
     let guid = cell.running_task("count");
     cell.lose_messages = usize::MAX;
-    cell.becomes(guid, words::succeeded("42"));
-    cell.pass(Duration::from_secs(90));
+    cell.set_container_state(guid, words::succeeded("42"));
+    cell.advance(Duration::from_secs(90));
     assert_eq!(cell.containers.len(), 1);
     assert_eq!(cell.state_of_task("count"), "RUNNING");
     cell.lose_messages = 0;
-    cell.pass(Duration::from_secs(16));
+    cell.advance(Duration::from_secs(16));
     assert_eq!(cell.containers.len(), 0);
     assert_eq!(cell.state_of_task("count"), "COMPLETED");
-    let told = cell.told();
+    let told = cell.take_story();
     assert!(told.contains("succeeded(42), delete"), "{told}");
 }
 
@@ -144,12 +144,12 @@ fn crash_with_lost_answer_counts_once() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.lose_answers = 1;
-    cell.becomes(guid, words::failed("broken"));
-    assert_eq!(cell.told(), "crash(broken)");
-    cell.pass(SECOND);
+    cell.set_container_state(guid, words::failed("broken"));
+    assert_eq!(cell.take_story(), "crash(broken)");
+    cell.advance(SECOND);
     // The second report is refused because the record names no container. The table then deletes the
     // container.
-    assert_eq!(cell.told(), "crash(broken), delete");
+    assert_eq!(cell.take_story(), "crash(broken), delete");
     assert_eq!(cell.bbs.processes["web"].actual(&fixtures::place(0, "web")).unwrap().crash_count, 1);
 }
 
@@ -163,11 +163,11 @@ fn report_refused_by_standby_bbs_is_repeated() {
     cell.rep.step(cell.now, says);
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [Effect::Report { id, .. }] = sent.as_slice() else { panic!("{sent:?}") };
-    let refusal = Refusal::new(Code::Unavailable, "it is starting");
+    let refusal = Refusal::new(Code::Unavailable, "the BBS is starting");
     cell.input(Input::Reported { id: *id, answer: Some(Err(refusal)) });
-    assert_eq!(cell.told(), "");
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "crash(broken), delete");
+    assert_eq!(cell.take_story(), "");
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "crash(broken), delete");
 }
 
 #[test]
@@ -176,16 +176,20 @@ fn running_container_is_deleted_only_after_reading_its_record() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The cell is declared lost, another cell takes over, and only then the container is RUNNING.
+    // The cell is declared lost, and another cell takes over. The container is RUNNING only after that.
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9), isolation: Isolation::NONE });
+    report_from_other_cell(
+        &mut cell,
+        9,
+        actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
+    );
     cell.bbs.lost.clear();
     cell.story.clear();
-    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
     // The start is refused, and the returned record requires the deletion of the container. The record is
     // read again before that.
-    assert_eq!(cell.told(), "start+remove /e, read, delete");
+    assert_eq!(cell.take_story(), "start+remove /e, read, delete");
     assert!(cell.containers.is_empty());
     assert_eq!(cell.bbs.holder("web", 0).unwrap().cell_id, words::cell_id("c2"));
 }
@@ -198,7 +202,11 @@ fn running_container_stays_if_record_cannot_be_read() {
     let guid = cell.only();
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9), isolation: Isolation::NONE });
+    report_from_other_cell(
+        &mut cell,
+        9,
+        actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
+    );
     cell.bbs.lost.clear();
     cell.story.clear();
     let mut running = cell.containers[&guid].clone();
@@ -210,10 +218,14 @@ fn running_container_stays_if_record_cannot_be_read() {
     // In the meantime the other container crashes permanently, so the record in the refusal is outdated.
     cell.lose_messages = 1;
     cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
-    assert_eq!(cell.told(), "read");
-    elsewhere(&mut cell, 9, actual::Command::Crash { reason: "broken".into(), exit_status: None });
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "read, start");
+    assert_eq!(cell.take_story(), "read");
+    report_from_other_cell(
+        &mut cell,
+        9,
+        actual::Command::Crash { reason: "broken".into(), exit_status: None },
+    );
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "read, start");
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
 }
 
@@ -222,8 +234,8 @@ fn running_container_without_record_creates_one() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.bbs.processes.clear();
-    cell.pass(Duration::from_secs(30));
-    assert_eq!(cell.told(), "read, start");
+    cell.advance(Duration::from_secs(30));
+    assert_eq!(cell.take_story(), "read, start");
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert!(cell.containers.contains_key(&guid));
 }
@@ -235,8 +247,8 @@ fn vanished_container_is_removed_from_record() {
     let task = cell.running_task("count");
     cell.containers.remove(&guid);
     cell.containers.remove(&task);
-    cell.pass(Duration::from_secs(30));
-    let told = cell.told();
+    cell.advance(Duration::from_secs(30));
+    let told = cell.take_story();
     assert!(told.contains("remove") && told.contains("failed(task container does not exist)"), "{told}");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     assert_eq!(cell.state_of_task("count"), "COMPLETED");
@@ -249,16 +261,16 @@ fn report_on_vanished_container_is_repeated_until_next_poll() {
         let guid = cell.running("web");
         cell.containers.remove(&guid);
         cell.lose_reports = lost;
-        cell.pass(Duration::from_secs(30));
+        cell.advance(Duration::from_secs(30));
         cell
     };
     let mut cell = vanished(1);
-    assert_eq!((cell.told().as_str(), cell.bbs.state("web", 0)), ("remove, read", "RUNNING"));
-    cell.pass(SECOND);
-    assert_eq!((cell.told().as_str(), cell.bbs.state("web", 0)), ("remove", "UNCLAIMED"));
+    assert_eq!((cell.take_story().as_str(), cell.bbs.state("web", 0)), ("remove, read", "RUNNING"));
+    cell.advance(SECOND);
+    assert_eq!((cell.take_story().as_str(), cell.bbs.state("web", 0)), ("remove", "UNCLAIMED"));
     let mut cell = vanished(usize::MAX);
-    cell.pass(Duration::from_secs(120));
-    let story = cell.told();
+    cell.advance(Duration::from_secs(120));
+    let story = cell.take_story();
     let said = story.split("read").map(|round| round.matches("remove").count()).max();
     assert_eq!(said, Some(5), "{story}");
 }
@@ -272,10 +284,10 @@ fn list_requested_before_start_does_not_end_container() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     cell.input(Input::Containers(vec![]));
-    assert_eq!(cell.told(), "claim, run, read");
+    assert_eq!(cell.take_story(), "claim, run, read");
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
     let guid = cell.only();
-    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
 }
 
@@ -288,14 +300,14 @@ fn second_list_waits_for_first() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    // The executor is slow. Its answer shows the state from before the container ran.
-    cell.pass(Duration::from_secs(60));
+    // The executor is slow. Its answer shows the state before the container ran.
+    cell.advance(Duration::from_secs(60));
     assert!(!ask(&mut cell));
     cell.input(Input::Containers(vec![]));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
-    // The next list counts.
+    // Only the next list shows the current state.
     cell.containers.clear();
-    cell.pass(Duration::from_secs(31));
+    cell.advance(Duration::from_secs(31));
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
 }
 
@@ -306,11 +318,11 @@ fn cell_declared_lost_sends_heartbeat_and_polls() {
     let before = cell.heartbeats.len();
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    cell.pass(Duration::from_secs(30));
+    cell.advance(Duration::from_secs(30));
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     assert!(cell.heartbeats.len() > before + 6, "the refusal asks for another heartbeat");
     cell.bbs.lost.clear();
-    cell.pass(Duration::from_secs(20));
+    cell.advance(Duration::from_secs(20));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
 }
@@ -319,15 +331,15 @@ fn cell_declared_lost_sends_heartbeat_and_polls() {
 fn work_running_on_returned_cell_is_reported_without_new_container() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
-    cell.pass(SECOND);
+    cell.advance(SECOND);
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     cell.bbs.lost.clear();
     cell.auction(2);
-    assert_eq!(*cell.performed.last().unwrap(), Ok(Performed { refused: vec![] }));
-    cell.pass(SECOND);
-    assert_eq!((cell.told().as_str(), cell.only()), ("read, start", guid));
+    assert_eq!(*cell.performed.last().unwrap(), Ok(PerformReply { refused: vec![] }));
+    cell.advance(SECOND);
+    assert_eq!((cell.take_story().as_str(), cell.only()), ("read, start", guid));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
 }
 
@@ -340,15 +352,15 @@ fn container_of_earlier_epoch_is_deleted_before_its_record() {
     cell.bbs.process("web", &process::Command::Remove, later).unwrap();
     cell.bbs.desire("web", 1, later);
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
-    cell.pass(Duration::from_secs(30));
-    assert_eq!(cell.told(), "read, stop, delete");
+    cell.advance(Duration::from_secs(30));
+    assert_eq!(cell.take_story(), "read, stop, delete");
     // The record stays while processes of the container are running.
-    cell.pass(Duration::from_secs(5));
+    cell.advance(Duration::from_secs(5));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
-    assert_eq!(cell.told(), "");
+    assert_eq!(cell.take_story(), "");
     cell.containers.clear();
-    cell.pass(SECOND);
-    assert_eq!(cell.told(), "remove");
+    cell.advance(SECOND);
+    assert_eq!(cell.take_story(), "remove");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
 }
 
@@ -366,11 +378,11 @@ fn container_of_earlier_epoch_is_deleted_without_record() {
     cell.bbs.lost.clear();
     assert_eq!(cell.bbs.state("web", 0), "-");
     cell.story.clear();
-    cell.becomes(guid, ContainerState::Running(words::net(1)));
-    assert_eq!(cell.told(), "start+remove /e, read, delete");
+    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    assert_eq!(cell.take_story(), "start+remove /e, read, delete");
     assert_eq!(cell.bbs.state("web", 0), "-");
     let refused = format!("the report about web/0 as {guid} was refused: StaleEpoch");
-    assert!(cell.said.iter().any(|line| line.starts_with(&refused)), "{:?}", cell.said);
+    assert!(cell.infos.iter().any(|line| line.starts_with(&refused)), "{:?}", cell.infos);
 }
 
 #[test]
@@ -382,15 +394,15 @@ fn container_is_deleted_if_index_belongs_to_another_cell() {
     cell.bbs.lost.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     cell.bbs.lost.clear();
-    cell.bbs.elsewhere.insert(0);
+    cell.bbs.foreign_indices.insert(0);
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     cell.story.clear();
-    cell.pass(Duration::from_secs(40));
-    assert!(cell.told().ends_with("delete"), "{:?}", cell.story);
+    cell.advance(Duration::from_secs(40));
+    assert!(cell.take_story().ends_with("delete"), "{:?}", cell.story);
     assert!(cell.containers.is_empty());
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     let refused = format!("the report about web/0 as {guid} was refused: ActualLRPCannotBeStarted");
-    assert!(cell.said.iter().any(|line| line.starts_with(&refused)), "{:?}", cell.said);
+    assert!(cell.infos.iter().any(|line| line.starts_with(&refused)), "{:?}", cell.infos);
 }
 
 #[test]
@@ -399,9 +411,9 @@ fn unclaimed_reservation_is_dropped_after_one_minute() {
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_messages = usize::MAX;
     cell.auction(1);
-    cell.pass(Duration::from_secs(59));
+    cell.advance(Duration::from_secs(59));
     assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 900);
-    cell.pass(Duration::from_secs(2));
+    cell.advance(Duration::from_secs(2));
     assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
 }
 
@@ -412,9 +424,9 @@ fn claim_recorded_after_dropped_reservation_is_reverted() {
     cell.lose_answers = usize::MAX;
     cell.auction(1);
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
-    cell.pass(Duration::from_secs(61));
+    cell.advance(Duration::from_secs(61));
     cell.lose_answers = 0;
-    cell.pass(Duration::from_secs(30));
+    cell.advance(Duration::from_secs(30));
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     assert!(cell.containers.is_empty());
 }
@@ -426,17 +438,17 @@ fn postponed_reports_are_sent_within_one_second_of_election() {
     let job = cell.running_task("job");
     // No BBS leads for a minute.
     cell.lose_reports = usize::MAX;
-    cell.becomes(guid, words::failed("broken"));
-    cell.becomes(job, words::succeeded("42"));
-    cell.pass(SECOND * 60);
+    cell.set_container_state(guid, words::failed("broken"));
+    cell.set_container_state(job, words::succeeded("42"));
+    cell.advance(SECOND * 60);
     cell.lose_reports = 0;
     cell.story.clear();
     cell.input(Input::Elected);
-    assert_eq!(cell.told(), "", "each cell has its moment");
-    cell.pass(SECOND);
-    let told = cell.told();
+    assert_eq!(cell.take_story(), "", "each cell waits for its slot");
+    cell.advance(SECOND);
+    let told = cell.take_story();
     assert!(told.contains("crash(broken)") && told.contains("succeeded(42)"), "{told}");
-    assert!(cell.rep.books().values().all(|count| *count == 0), "{:?}", cell.rep.books());
+    assert!(cell.rep.pending_counts().values().all(|count| *count == 0), "{:?}", cell.rep.pending_counts());
 }
 
 #[test]
@@ -444,18 +456,18 @@ fn report_unanswered_at_election_is_repeated_after_one_second() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.lose_reports = usize::MAX;
-    cell.becomes(guid, words::failed("broken"));
-    cell.pass(SECOND * 20);
+    cell.set_container_state(guid, words::failed("broken"));
+    cell.advance(SECOND * 20);
     // The next answer is delayed, and the election happens before it arrives.
     cell.slow_answers = usize::MAX;
     while !cell.held.iter().any(|held| matches!(held, Input::Reported { .. })) {
-        cell.pass(SECOND);
+        cell.advance(SECOND);
     }
     cell.input(Input::Elected);
     cell.slow_answers = 0;
     cell.lose_reports = 0;
     cell.story.clear();
-    cell.arrive();
-    cell.pass(SECOND);
-    assert!(cell.told().contains("crash(broken)"));
+    cell.deliver_delayed();
+    cell.advance(SECOND);
+    assert!(cell.take_story().contains("crash(broken)"));
 }

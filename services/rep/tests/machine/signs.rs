@@ -16,11 +16,11 @@ use crate::words;
 fn heartbeats_follow_interval_and_changes() {
     let mut cell = Cell::open();
     cell.heartbeats.clear();
-    cell.pass(Duration::from_secs(20));
+    cell.advance(Duration::from_secs(20));
     assert_eq!(cell.heartbeats.len(), 4);
     assert!(cell.heartbeats.is_sorted_by(|one, two| one.sequence < two.sequence));
     cell.heartbeats.clear();
-    cell.pass(Duration::from_secs(1));
+    cell.advance(Duration::from_secs(1));
     cell.bbs.desire("web", 5, cell.now);
     cell.auction(3);
     // The last heartbeat was sent a second ago, so the change is reported immediately.
@@ -31,10 +31,10 @@ fn heartbeats_follow_interval_and_changes() {
     assert_eq!(heartbeat.performed, PerformId { term: 1, number: 3 });
     // Further changes within 200 ms are reported together.
     for guid in cell.containers.keys().copied().collect::<Vec<_>>() {
-        cell.becomes(guid, words::failed("broken"));
+        cell.set_container_state(guid, words::failed("broken"));
     }
     assert_eq!(cell.heartbeats.len(), 1);
-    cell.pass(Duration::from_millis(200));
+    cell.advance(Duration::from_millis(200));
     assert_eq!(cell.heartbeats.len(), 2);
     assert_eq!(cell.heartbeats[1].free, words::settings().total);
 }
@@ -48,9 +48,9 @@ fn room_freed_between_heartbeats_triggers_heartbeat() {
     assert_eq!(cell.containers.len(), 8);
     // Changes within 200 ms are reported together.
     for guid in cell.containers.keys().copied().collect::<Vec<_>>() {
-        cell.becomes(guid, words::failed("broken"));
+        cell.set_container_state(guid, words::failed("broken"));
     }
-    cell.pass(Duration::from_millis(200));
+    cell.advance(Duration::from_millis(200));
     assert_eq!(cell.heartbeats.len(), 1);
     assert_eq!(cell.heartbeats[0].free, words::settings().total);
 }
@@ -58,14 +58,14 @@ fn room_freed_between_heartbeats_triggers_heartbeat() {
 #[test]
 fn election_triggers_heartbeat() {
     let mut cell = Cell::open();
-    cell.pass(Duration::from_secs(1));
+    cell.advance(Duration::from_secs(1));
     cell.heartbeats.clear();
     cell.input(Input::Elected);
     assert_eq!(cell.heartbeats.len(), 1);
     cell.input(Input::Elected);
     cell.input(Input::Elected);
-    assert_eq!(cell.heartbeats.len(), 1, "several at once are told together");
-    cell.pass(Duration::from_millis(200));
+    assert_eq!(cell.heartbeats.len(), 1, "changes in quick succession are reported together");
+    cell.advance(Duration::from_millis(200));
     assert_eq!(cell.heartbeats.len(), 2);
 }
 
@@ -77,11 +77,11 @@ fn clock_jumps_do_not_interrupt_heartbeats() {
         cell.heartbeats.clear();
         let step = Duration::from_secs(seconds.unsigned_abs());
         cell.now = if seconds < 0 { cell.now - step } else { cell.now + step };
-        // A process that slept until the alarm finds another time on the clock.
+        // A process that slept until the alarm sees a different time on the clock.
         cell.input(Input::Turn);
-        cell.pass(Duration::from_secs(31));
+        cell.advance(Duration::from_secs(31));
         assert!((6..=8).contains(&cell.heartbeats.len()), "{seconds} s: {}", cell.heartbeats.len());
-        assert!(cell.told().contains("read"), "polls go on, too");
+        assert!(cell.take_story().contains("read"), "polls continue, too");
     }
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
 }
@@ -89,13 +89,13 @@ fn clock_jumps_do_not_interrupt_heartbeats() {
 #[test]
 fn cell_is_unhealthy_from_third_failed_self_test_until_success() {
     let mut cell = Cell::open();
-    cell.pass(Duration::from_secs(600));
+    cell.advance(Duration::from_secs(600));
     for failures in 1..=3 {
         assert!(cell.story.contains(&"self-test".to_owned()), "before failure {failures}");
         cell.story.clear();
         assert_eq!(cell.heartbeats.last().unwrap().unhealthy, None);
         cell.input(Input::SelfTested(Err("no disk".into())));
-        cell.pass(Duration::from_secs(30));
+        cell.advance(Duration::from_secs(30));
     }
     assert_eq!(cell.heartbeats.last().unwrap().unhealthy.as_deref(), Some("no disk"));
     cell.bbs.desire("web", 1, cell.now);
@@ -103,7 +103,7 @@ fn cell_is_unhealthy_from_third_failed_self_test_until_success() {
     let refused = &cell.performed[0].as_ref().unwrap().refused;
     assert_eq!(*refused, [(0, "the cell is unhealthy: no disk".to_owned())]);
     cell.input(Input::SelfTested(Ok(())));
-    cell.pass(Duration::from_millis(200));
+    cell.advance(Duration::from_millis(200));
     assert_eq!(cell.heartbeats.last().unwrap().unhealthy, None);
     cell.auction(2);
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
@@ -114,7 +114,7 @@ fn auctioneer_of_lower_term_is_refused() {
     let mut cell = Cell::open();
     let perform = |term| Perform { id: PerformId { term, number: 1 }, work: vec![] };
     cell.bbs.terms.auctioneer = 2;
-    cell.pass(Duration::from_secs(31));
+    cell.advance(Duration::from_secs(31));
     for term in [2, 1, 2, 3, 2] {
         cell.perform(perform(term));
     }
@@ -129,7 +129,7 @@ fn forged_term_does_not_block_real_leader() {
     for forged in [u64::MAX, 1 << 63, 7, 6] {
         let mut cell = Cell::open();
         cell.bbs.terms = Terms { bbs: 5, auctioneer: 5 };
-        cell.pass(Duration::from_secs(31));
+        cell.advance(Duration::from_secs(31));
         let ask = |cell: &mut Cell, term| {
             cell.perform(perform(term, 1));
             let order = cell.order(term);
@@ -140,18 +140,18 @@ fn forged_term_does_not_block_real_leader() {
         cell.perform(perform(forged, 9));
         let order = cell.order(forged);
         cell.input(Input::State { requester: 1, order });
-        assert!(cell.answers.pop().unwrap().is_ok(), "whoever asks how the cell is gets to know it");
+        assert!(cell.answers.pop().unwrap().is_ok(), "a state request is answered in any term");
         let refused = cell.performed.pop().unwrap().err().map(|refusal| refusal.code);
         assert_eq!(refused, (forged > 6).then_some(Code::Unavailable), "{forged}");
         if forged == 6 {
-            // A new leader may have been elected just now, so the term is accepted for some seconds.
+            // A new leader may have been elected in this moment, so the term is accepted for some seconds.
             let codes = ask(&mut cell, 5).map(|answer| answer.unwrap_err().code);
             assert_eq!(codes, [Code::StaleTerm; 2]);
-            cell.pass(Duration::from_secs(15));
+            cell.advance(Duration::from_secs(15));
         }
         cell.perform(perform(5, 1));
         assert!(cell.performed.pop().unwrap().is_ok(), "{forged}");
-        cell.pass(Duration::from_secs(6));
+        cell.advance(Duration::from_secs(6));
         assert_eq!(cell.heartbeats.last().unwrap().performed, PerformId { term: 5, number: 1 });
         // The forged term is not accepted again before the log names it.
         cell.perform(perform(forged, 10));
@@ -167,9 +167,9 @@ fn leader_of_skipped_term_is_obeyed_after_bbs_answer() {
     cell.bbs.terms = Terms { bbs: 3, auctioneer: 4 };
     cell.perform(perform(4));
     assert_eq!(cell.performed.pop().unwrap().unwrap_err().code, Code::Unavailable);
-    cell.pass(Duration::from_secs(1));
+    cell.advance(Duration::from_secs(1));
     cell.perform(perform(4));
-    assert!(cell.performed.pop().unwrap().is_ok(), "it asked");
+    assert!(cell.performed.pop().unwrap().is_ok(), "the rep has read the terms from the BBS");
     cell.perform(perform(3));
     assert_eq!(cell.performed.pop().unwrap().unwrap_err().code, Code::StaleTerm);
 }
@@ -192,7 +192,7 @@ fn running_containers_do_not_count_as_starting() {
     cell.bbs.desire("web", 3, cell.now);
     cell.auction(1);
     let guid = *cell.containers.keys().next().unwrap();
-    cell.becomes(guid, ContainerState::Running(words::net(1)));
-    cell.pass(Duration::from_secs(6));
+    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.advance(Duration::from_secs(6));
     assert_eq!(cell.heartbeats.last().unwrap().starting, 2);
 }

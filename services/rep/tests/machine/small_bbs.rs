@@ -10,7 +10,7 @@ use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::entry::{Event, Stamp};
 use schemas::message::{
-    LrpRecord, LrpState, Record, Report, ReportResult, Reported, Reports, TaskRecord, TaskState, Work,
+    LrpRecord, LrpState, Record, Report, ReportResult, Reports, ReportsReply, TaskRecord, TaskState, Work,
 };
 use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::policy::Policies;
@@ -32,8 +32,8 @@ pub(crate) struct SmallBbs {
     pub(crate) evacuation: Evacuation,
     /// Cells that are declared lost.
     pub(crate) lost: BTreeSet<CellId>,
-    /// Indices that belong to other cells, like those of a global process.
-    pub(crate) elsewhere: BTreeSet<u32>,
+    /// Indices that belong to other cells, as they do for a global process.
+    pub(crate) foreign_indices: BTreeSet<u32>,
 }
 
 impl SmallBbs {
@@ -68,15 +68,20 @@ impl SmallBbs {
         let guid = words::process_guid(name);
         if let process::Command::Report(report) = command
             && matches!(report.steps.first(), Some(ReportStep::Actual(actual::Command::Start { .. })))
-            && self.elsewhere.contains(&report.place.index)
+            && self.foreign_indices.contains(&report.place.index)
         {
             let why = format!("index {} belongs to another cell", report.place.index);
             return Err(Refusal::new(Code::ActualLrpCannotBeStarted, why));
         }
         let lost = &self.lost;
         let present = |cell: &CellId| !lost.contains(cell);
-        let context =
-            process::Context { now, fresh: true, present: &present, known: &|_| true, numbered: &|_| {} };
+        let context = process::Context {
+            now,
+            is_fresh: true,
+            present: &present,
+            known: &|_| true,
+            for_each_cell: &|_| {},
+        };
         let events = process::decide(self.processes.get(&guid), command, context)?;
         let stamp = self.stamp(&events, now);
         let epoch = match command {
@@ -122,11 +127,11 @@ impl SmallBbs {
     fn stamp(&mut self, events: &[Event], at: Timestamp) -> Stamp {
         self.position += u64::from(!events.is_empty());
         let decision = DecisionId(uuid::Uuid::from_u64_pair(9, self.position));
-        Stamp::beginning(decision, at)
+        Stamp::root(decision, at)
     }
 
-    /// Records the reports of this rep or of another cell.
-    pub(crate) fn report(&mut self, reports: &Reports, now: Timestamp) -> Reported {
+    /// Decides on the reports of this rep or of another cell, and records the result.
+    pub(crate) fn report(&mut self, reports: &Reports, now: Timestamp) -> ReportsReply {
         let one = |report: &Report| match report {
             Report::Lrp { process_guid, report } => {
                 let command = process::Command::Report(report.clone());
@@ -140,14 +145,15 @@ impl SmallBbs {
             }
         };
         let results = reports.reports.iter().map(one).collect();
-        Reported { position: Position(self.position), terms: self.terms, results }
+        ReportsReply { position: Position(self.position), terms: self.terms, results }
     }
 
     pub(crate) fn lrp(&self, guid: &ProcessGuid, place: &Place) -> Record {
         let Some(process) = self.processes.get(guid) else { return Record::Absent };
         let slot = process.slot(place);
         let own = slot.and_then(|slot| slot.actual.as_ref());
-        // Like the BBS: an instance that only evacuates is judged against the one that replaces it.
+        // As in the real BBS, an instance that is only evacuating is judged against the instance that
+        // replaces it.
         let evacuates = slot.is_some_and(|slot| slot.evacuating.is_some());
         let mut others = process.actuals_at(place.index).filter(|_| evacuates).map(|(_, lrp)| lrp);
         let actual = own.or_else(|| others.next());
@@ -184,7 +190,10 @@ impl SmallBbs {
     }
 
     pub(crate) fn records(&self, records: &Records) -> RecordsAnswer {
-        assert!(records.at_least.is_none_or(|at| at.0 <= self.position), "{records:?} asks for the future");
+        assert!(
+            records.at_least.is_none_or(|at| at.0 <= self.position),
+            "{records:?} requires a position beyond the end of the log"
+        );
         let lrps = self.processes.values().flat_map(|process| {
             process.slots.iter().map(move |slot| (self.lrp(&process.guid, &slot.place), process, &slot.place))
         });
@@ -201,14 +210,16 @@ impl SmallBbs {
             })
         };
         let lrps = lrps
-            .filter(|(record, process, place)| names(record, &records.cell_id) || wanted_lrp(process, place))
+            .filter(|(record, process, place)| {
+                names_cell(record, &records.cell_id) || wanted_lrp(process, place)
+            })
             .map(|(record, ..)| record);
         let tasks = self
             .tasks
             .keys()
             .map(|guid| (guid, self.task_record(guid)))
             .filter(|(guid, record)| {
-                *record != Record::Absent && (names(record, &records.cell_id) || wanted_task(guid))
+                *record != Record::Absent && (names_cell(record, &records.cell_id) || wanted_task(guid))
             })
             .map(|(_, record)| record);
         RecordsAnswer {
@@ -247,12 +258,12 @@ impl SmallBbs {
             .map_or("-", |actual| actual.state_name())
     }
 
-    pub(crate) fn twin(&self, name: &str, index: u32) -> Option<Instance> {
+    pub(crate) fn evacuating_instance(&self, name: &str, index: u32) -> Option<Instance> {
         Some(self.processes.get(name)?.slot(&fixtures::place(index, name))?.evacuating.as_ref()?.by.clone())
     }
 }
 
-fn names(record: &Record, cell_id: &CellId) -> bool {
+fn names_cell(record: &Record, cell_id: &CellId) -> bool {
     let here = |by: &Instance| by.cell_id == *cell_id;
     match record {
         Record::Absent => false,

@@ -19,9 +19,9 @@ fn instance_is_stopped_gracefully_and_then_removed() {
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     cell.stop(guid);
     cell.stop(guid);
-    assert_eq!(cell.told(), "stop");
-    cell.becomes(guid, STOPPED);
-    assert_eq!(cell.told(), "remove, delete");
+    assert_eq!(cell.take_story(), "stop");
+    cell.set_container_state(guid, STOPPED);
+    assert_eq!(cell.take_story(), "remove, delete");
     assert_eq!(cell.bbs.state("web", 0), "-");
 }
 
@@ -30,10 +30,10 @@ fn lost_stop_order_is_repaired_by_next_poll() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
-    cell.pass(Duration::from_secs(30));
-    assert_eq!(cell.told(), "read, stop");
-    cell.becomes(guid, STOPPED);
-    assert_eq!(cell.told(), "remove, delete");
+    cell.advance(Duration::from_secs(30));
+    assert_eq!(cell.take_story(), "read, stop");
+    cell.set_container_state(guid, STOPPED);
+    assert_eq!(cell.take_story(), "remove, delete");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn reservation_with_stop_order_never_runs() {
     let key = words::lrp_key("web", 0, words::at(0));
     cell.input(Input::Stop(Stop { term: 1, containers: vec![(key, guid)] }));
     cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
-    assert_eq!(cell.told(), "remove");
+    assert_eq!(cell.take_story(), "remove");
     assert!(cell.containers.is_empty());
     assert_eq!(cell.bbs.state("web", 0), "-");
 }
@@ -62,11 +62,11 @@ fn claim_answered_with_stop_never_runs() {
     cell.bbs.desire("web", 1, cell.now);
     cell.lose_answers = 1;
     cell.auction(1);
-    assert_eq!(cell.told(), "claim");
+    assert_eq!(cell.take_story(), "claim");
     // The order to stop is lost. The answer to the repeated claim is the first message that contains it.
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
-    cell.pass(Duration::from_secs(1));
-    assert_eq!(cell.told(), "claim, remove");
+    cell.advance(Duration::from_secs(1));
+    assert_eq!(cell.take_story(), "claim, remove");
     assert!(cell.containers.is_empty());
     assert_eq!(cell.bbs.state("web", 0), "-");
 }
@@ -78,7 +78,7 @@ fn order_for_other_epoch_or_from_earlier_leader_is_ignored() {
     let other = words::lrp_key("web", 0, words::at(5));
     cell.input(Input::Stop(Stop { term: 2, containers: vec![(other, guid)] }));
     cell.stop(guid);
-    assert_eq!(cell.told(), "");
+    assert_eq!(cell.take_story(), "");
     cell.evacuate();
     let refused = cell.answers.last().unwrap().as_ref().unwrap_err();
     assert_eq!(refused.code, Code::StaleTerm);
@@ -91,7 +91,7 @@ fn cancelled_task_is_read_and_deleted() {
     cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
     let work = cell.containers[&guid].work.clone();
     cell.input(Input::Cancel(Stop { term: 1, containers: vec![(work, guid)] }));
-    assert_eq!(cell.told(), "read, delete");
+    assert_eq!(cell.take_story(), "read, delete");
     assert!(cell.containers.is_empty());
     assert_eq!(cell.state_of_task("count"), "COMPLETED");
 }
@@ -101,8 +101,8 @@ fn lost_cancellation_is_repaired_by_next_poll() {
     let mut cell = Cell::open();
     cell.running_task("count");
     cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
-    cell.pass(Duration::from_secs(30));
-    assert_eq!(cell.told(), "read, delete");
+    cell.advance(Duration::from_secs(30));
+    assert_eq!(cell.take_story(), "read, delete");
 }
 
 /// The gap described in Diego Dev Notes, "Cancelling Tasks": a task is cancelled, resolved and desired again
@@ -117,20 +117,20 @@ fn reused_guid_keeps_epochs_apart() {
     cell.bbs.desire_task("count", later);
     cell.now = later;
     cell.auction(2);
-    assert_eq!(cell.told(), "start task, run");
+    assert_eq!(cell.take_story(), "start task, run");
     let new = *cell.containers.keys().find(|guid| **guid != old).unwrap();
     assert_eq!(cell.bbs.tasks["count"].holder().unwrap().instance_guid, new);
     // A late duplicate of the first epoch's cancellation does not affect the second epoch.
     let work = cell.containers[&old].work.clone();
     cell.input(Input::Cancel(Stop { term: 1, containers: vec![(work, new)] }));
-    assert_eq!(cell.told(), "");
+    assert_eq!(cell.take_story(), "");
     // The result of the old container is not an outcome of the new task.
-    cell.becomes(old, words::succeeded("old"));
-    assert_eq!(cell.told(), "succeeded(old), delete");
+    cell.set_container_state(old, words::succeeded("old"));
+    assert_eq!(cell.take_story(), "succeeded(old), delete");
     assert_eq!(cell.state_of_task("count"), "RUNNING");
-    cell.becomes(new, ContainerState::Running(words::net(1)));
-    cell.becomes(new, words::succeeded("new"));
-    assert_eq!(cell.told(), "succeeded(new), delete");
+    cell.set_container_state(new, ContainerState::Running(words::net(1)));
+    cell.set_container_state(new, words::succeeded("new"));
+    assert_eq!(cell.take_story(), "succeeded(new), delete");
     assert_eq!(cell.state_of_task("count"), "COMPLETED");
 }
 
@@ -141,8 +141,8 @@ fn container_of_earlier_epoch_is_deleted_by_poll() {
     cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
     cell.bbs.task("count", &task::Command::Resolve, cell.now).unwrap();
     cell.bbs.desire_task("count", cell.now + Duration::from_secs(1));
-    cell.pass(Duration::from_secs(30));
-    assert_eq!(cell.told(), "read, delete");
+    cell.advance(Duration::from_secs(30));
+    assert_eq!(cell.take_story(), "read, delete");
     assert!(!cell.containers.contains_key(&old));
     assert_eq!(cell.state_of_task("count"), "PENDING");
 }

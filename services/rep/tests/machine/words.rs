@@ -6,7 +6,7 @@ use schemas::Timestamp;
 use schemas::container::{Container, ContainerState, Epoch, RunResult, WorkKey};
 use schemas::definition::{Definition, TaskDefinition};
 use schemas::isolation::Isolation;
-use schemas::message::{Order, Perform, PerformId, Work};
+use schemas::message::{Perform, PerformId, Work, WorkDefinition};
 use schemas::names::{Domain, Incarnation, InstanceGuid, Stack};
 use schemas::resources::Resources;
 
@@ -78,12 +78,12 @@ pub(crate) fn task_key(task: &str, epoch: Timestamp) -> WorkKey {
 }
 
 pub(crate) fn lrp_work(key: WorkKey, attempt: Timestamp) -> Work {
-    let order = Order::Lrp(Arc::new(definition()));
+    let order = WorkDefinition::Lrp(Arc::new(definition()));
     Work { key, attempt, domain: domain(), order, placement: None }
 }
 
 pub(crate) fn task_work(key: WorkKey, attempt: Timestamp) -> Work {
-    let order = Order::Task(Arc::new(task_definition()));
+    let order = WorkDefinition::Task(Arc::new(task_definition()));
     Work { key, attempt, domain: domain(), order, placement: None }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn perform(number: u64, work: Vec<Work>) -> Perform {
 }
 
 pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState) -> Container {
-    let resources = Resources::of_container(100, 100, 0);
+    let resources = Resources::for_container(100, 100, 0);
     Container {
         instance_guid: guid,
         work,
@@ -115,7 +115,7 @@ pub(crate) fn succeeded(result: &str) -> ContainerState {
 pub(crate) const STOPPED: ContainerState = ContainerState::Completed(RunResult::Stopped);
 
 /// Returns `true` if a text is readable for operators: it contains no values in debug format.
-pub(crate) fn are_words(text: &str) -> bool {
+pub(crate) fn is_readable(text: &str) -> bool {
     let marks = ['{', '}', '[', ']'];
     let call = |word: &str| word.split_once('(').is_some_and(|(name, _)| !name.is_empty());
     !text.contains(marks) && !text.split_whitespace().any(|word| word == "None" || call(word))

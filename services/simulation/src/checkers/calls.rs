@@ -7,7 +7,7 @@ use schemas::Timestamp;
 use schemas::container::Epoch;
 use schemas::names::TaskGuid;
 use schemas::subject::Position;
-use schemas::task::{Called, Outcome};
+use schemas::task::{CallbackResult, Outcome};
 
 use super::due::Thing;
 use crate::nodes::Life;
@@ -50,7 +50,7 @@ pub(super) struct Calls {
     /// Owners that answered so that they are not called again.
     known: BTreeSet<Key>,
     /// What owners answered.
-    said: BTreeMap<Key, Vec<Called>>,
+    said: BTreeMap<Key, Vec<CallbackResult>>,
     /// The calls of whoever leads.
     rows: BTreeMap<(Life, TaskGuid, Epoch), Row>,
     leading: BTreeSet<Life>,
@@ -58,13 +58,13 @@ pub(super) struct Calls {
     deleted: BTreeMap<Key, Position>,
 }
 
-/// Whether an answer ends the calls (docs/model.md, "Completion callbacks"): they are repeated on network errors, 408,
+/// Whether an answer ends the calls (docs/internals/model/tasks.md, "Completion callbacks"): they are repeated on network errors, 408,
 /// 429 and 5xx, and never after any other answer or where nobody may be called.
-const fn ends(called: &Called) -> bool {
+const fn ends(called: &CallbackResult) -> bool {
     match called {
-        Called::Answered(408 | 429) | Called::Failed(_) => false,
-        Called::Refused(_) => true,
-        Called::Answered(status) => *status < 500 || *status > 599,
+        CallbackResult::Answered(408 | 429) | CallbackResult::Failed(_) => false,
+        CallbackResult::Refused(_) => true,
+        CallbackResult::Answered(status) => *status < 500 || *status > 599,
     }
 }
 
@@ -124,7 +124,7 @@ impl Calls {
     }
 
     /// What an owner answers, whoever hears of it. Tells whether that ends the calls.
-    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &Called) -> bool {
+    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &CallbackResult) -> bool {
         let ends = ends(called);
         if ends {
             self.known.insert((task.clone(), epoch));
@@ -134,7 +134,7 @@ impl Calls {
     }
 
     /// Whether an owner ever answered so.
-    pub(super) fn came_of(&self, task: &TaskGuid, epoch: Epoch, called: &Called) -> bool {
+    pub(super) fn came_of(&self, task: &TaskGuid, epoch: Epoch, called: &CallbackResult) -> bool {
         self.said.get(&(task.clone(), epoch)).is_some_and(|said| said.contains(called))
     }
 
@@ -148,7 +148,7 @@ impl Calls {
         &mut self,
         life: Life,
         (task, epoch): (&TaskGuid, Epoch),
-        called: &Called,
+        called: &CallbackResult,
         now: Timestamp,
     ) {
         if let Some(row) =
@@ -156,7 +156,7 @@ impl Calls {
         {
             row.back = Some(now);
             row.ended |= ends(called);
-            row.well |= matches!(called, Called::Answered(200..=299));
+            row.well |= matches!(called, CallbackResult::Answered(200..=299));
             row.failed += 1;
         }
     }

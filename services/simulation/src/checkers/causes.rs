@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::actual::{self, Ended, Unclaimed};
+use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::WorkKey;
 use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::evacuating::{self, Gone};
+use schemas::evacuating::{self, RemovalReason};
 use schemas::names::{
     CellId, DecisionId, DefinitionId, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
@@ -89,7 +89,7 @@ impl Process {
             Some(cells) => cells.get(&place.index).is_some_and(|cell| !cell.cordoned),
         };
         let unwanted = self.wanted.filter(|(wanted, _)| !may_start(*wanted)).map(|(_, decision)| decision);
-        let first = Place::new(place.index, DefinitionId::least());
+        let first = Place::new(place.index, DefinitionId::min_value());
         let others = || self.places.range(first..).take_while(|(known, _)| known.index == place.index);
         let newest = || others().map(|(_, known)| known).max_by_key(|known| known.changed_at);
         let known = self.places.get(place).or_else(newest);
@@ -335,7 +335,7 @@ impl Causes {
     /// Takes down which work a decision makes.
     fn makes(&mut self, event: &Event, decision: &Decision) {
         match (event, &decision.aggregate) {
-            (Event::Actual(event), Aggregate::Process { guid, epoch, .. }) if event.makes_work() => {
+            (Event::Actual(event), Aggregate::Process { guid, epoch, .. }) if event.creates_work() => {
                 for place in event.places().iter() {
                     let key = ActualLrpKey::new(guid.clone(), place);
                     self.made.entry(WorkKey::Lrp { key, epoch: *epoch }).or_default().insert(decision.id);
@@ -555,11 +555,13 @@ impl Records {
 fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a CellId> {
     match event {
         Event::Actual(
-            actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }
-            | actual::Event::Removed { cause: Ended::CellLost, .. },
+            actual::Event::Unclaimed { cause: UnclaimReason::CellLost | UnclaimReason::Evacuation, .. }
+            | actual::Event::Removed { cause: StopReason::CellLost, .. },
         ) => known?.holder.as_ref(),
         Event::Evacuating(evacuating::Event::Set { by, .. }) => Some(&by.cell_id),
-        Event::Evacuating(evacuating::Event::Removed { cause: Gone::CellLost, .. }) => known?.twin.as_ref(),
+        Event::Evacuating(evacuating::Event::Removed { cause: RemovalReason::CellLost, .. }) => {
+            known?.twin.as_ref()
+        }
         Event::Actual(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -643,10 +645,10 @@ fn is_of_rollout(event: &Event) -> bool {
 }
 
 /// Whether what takes the place of a twin comes of the same: it is lost, or its time is over.
-const fn is_replaced(gone: Gone) -> bool {
+const fn is_replaced(gone: RemovalReason) -> bool {
     match gone {
-        Gone::CellLost | Gone::Expired => true,
-        Gone::Replaced | Gone::Removed => false,
+        RemovalReason::CellLost | RemovalReason::Expired => true,
+        RemovalReason::Replaced | RemovalReason::Removed => false,
     }
 }
 

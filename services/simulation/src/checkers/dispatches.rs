@@ -6,7 +6,7 @@ use schemas::action::{Secret, Variable};
 use schemas::container::Epoch;
 use schemas::definition::{DesiredParameterised, Overflow, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::{DispatchKey, ParameterisedGuid, RequestId, TaskGuid};
 use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::spec::{self, ClientCommand};
@@ -55,7 +55,7 @@ fn template_of(task: &TaskGuid) -> Option<ParameterisedGuid> {
     ParameterisedGuid::new(stem).ok()
 }
 
-/// What a task is given, by docs/model.md: it finds all of it in its environment.
+/// What a task is given, by docs/internals/model/parameterised-tasks.md: it finds all of it in its environment.
 fn given(guid: &ParameterisedGuid, dispatch: &Dispatch) -> BTreeMap<String, String> {
     let plain = |secret: &Secret| secret.plain().unwrap_or_default().to_owned();
     let mut all = BTreeMap::from([("MUSTER_PARAMETERISED_GUID".to_owned(), guid.to_string())]);
@@ -184,7 +184,7 @@ impl Dispatches {
     }
 
     /// A client is told that it is dispatched.
-    pub(super) fn told(&self, request: &RequestId, command: &ClientCommand, done: Done) -> Option<Broken> {
+    pub(super) fn told(&self, request: &RequestId, command: &ClientCommand, done: Ack) -> Option<Broken> {
         let ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch } = command else {
             return None;
         };
@@ -349,7 +349,7 @@ impl Checkers {
 
     /// The parameterised tasks that somebody desires still.
     pub(crate) fn dispatching(&self) -> Vec<ParameterisedGuid> {
-        let desired = self.world.parameterised_from(None).filter(|known| !known.is_gone());
+        let desired = self.world.parameterised_from(None).filter(|known| !known.is_removed());
         desired.map(|known| known.guid.clone()).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::evaluation::{Begin, Canceled, Duty, Event, Trigger, Wait};
+use schemas::evaluation::{CancelReason, Duty, Event, InitialStatus, Trigger, Wait};
 use schemas::names::EvaluationId;
 use schemas::placement::Eligibility;
 use schemas::{Timestamp, actual, entry, evaluation, task};
@@ -88,7 +88,7 @@ impl Evaluations {
         decision: &schemas::Decision,
         (name, notes): (&str, &mut Notes),
     ) {
-        if let Event::Created { begin: Begin::Blocked { eligibility, .. }, .. }
+        if let Event::Created { begin: InitialStatus::Blocked { eligibility, .. }, .. }
         | Event::Blocked { eligibility, .. } = event
         {
             notes.must(P::ExplanationTrue, eligibility.as_deref() == tried(decision), || {
@@ -115,7 +115,7 @@ impl Evaluations {
     fn create(
         &mut self,
         id: EvaluationId,
-        (trigger, begin, previous): (Trigger, &Begin, Option<EvaluationId>),
+        (trigger, begin, previous): (Trigger, &InitialStatus, Option<EvaluationId>),
         decision: &schemas::Decision,
         (name, notes): (&str, &mut Notes),
     ) {
@@ -129,40 +129,47 @@ impl Evaluations {
             events(decision).any(fails)
         };
         let right = match (trigger, begin) {
-            (Trigger::Queued, Begin::Blocked { .. }) => parent.is_some(),
-            (Trigger::Attempts, Begin::Blocked { .. }) => {
+            (Trigger::Queued, InitialStatus::Blocked { .. }) => parent.is_some(),
+            (Trigger::Attempts, InitialStatus::Blocked { .. }) => {
                 let still_open = parent.is_some_and(|one| matches!(one.standing, Standing::Placing(_)));
                 previous.is_some_and(failed) || still_open
             }
-            (Trigger::FollowUp, Begin::Delayed { until }) => {
+            (Trigger::FollowUp, InitialStatus::Delayed { until }) => {
                 let waits = |one: &One| 60 * 2_u64.pow(one.follow_ups.min(6));
                 let wait = parent.map(|one| std::time::Duration::from_secs(waits(one).min(3_600)));
                 previous.is_some_and(failed) && wait.is_some_and(|wait| *until == decision.at + wait)
             }
-            (Trigger::Crash, Begin::Delayed { .. }) => previous.is_none(),
-            (Trigger::Remove | Trigger::Scale | Trigger::Preemption, Begin::Complete { .. }) => {
+            (Trigger::Crash, InitialStatus::Delayed { .. }) => previous.is_none(),
+            (Trigger::Remove | Trigger::Scale | Trigger::Preemption, InitialStatus::Complete { .. }) => {
                 previous.is_none()
             }
-            (Trigger::RollingUpdate, Begin::Pending) => {
+            (Trigger::RollingUpdate, InitialStatus::Pending) => {
                 previous.is_none() || parent.is_some_and(|one| one.trigger == Trigger::RollingUpdate)
             }
             (Trigger::Queued | Trigger::Attempts | Trigger::FollowUp, _) => false,
-            (_, Begin::Pending) => previous.is_none(),
-            (_, Begin::Delayed { .. } | Begin::Blocked { .. } | Begin::Complete { .. }) => false,
+            (_, InitialStatus::Pending) => previous.is_none(),
+            (
+                _,
+                InitialStatus::Delayed { .. }
+                | InitialStatus::Blocked { .. }
+                | InitialStatus::Complete { .. },
+            ) => false,
         };
         notes.must(P::ParentAndChild, right, || format!("{name}: {trigger:?} {begin:?} after {previous:?}"));
         let follow_ups = parent.map_or(0, |one| one.follow_ups) + u32::from(trigger == Trigger::FollowUp);
         let standing = match begin {
-            Begin::Pending => Standing::Placing(None),
-            Begin::Delayed { until } if trigger == Trigger::FollowUp => Standing::Placing(Some(*until)),
-            Begin::Delayed { until } => Standing::Restarting(*until),
-            Begin::Blocked { reason, .. } => Standing::Blocked(reason.clone()),
-            Begin::Complete { .. } => Standing::Ended("complete"),
+            InitialStatus::Pending => Standing::Placing(None),
+            InitialStatus::Delayed { until } if trigger == Trigger::FollowUp => {
+                Standing::Placing(Some(*until))
+            }
+            InitialStatus::Delayed { until } => Standing::Restarting(*until),
+            InitialStatus::Blocked { reason, .. } => Standing::Blocked(reason.clone()),
+            InitialStatus::Complete { .. } => Standing::Ended("complete"),
         };
         match begin {
-            Begin::Blocked { .. } => notes.saw(Situation::EvaluationBlocked),
-            Begin::Delayed { .. } => notes.saw(Situation::RestartDelayed),
-            Begin::Pending | Begin::Complete { .. } => {}
+            InitialStatus::Blocked { .. } => notes.saw(Situation::EvaluationBlocked),
+            InitialStatus::Delayed { .. } => notes.saw(Situation::RestartDelayed),
+            InitialStatus::Pending | InitialStatus::Complete { .. } => {}
         }
         let one = One { standing, trigger, placed: 0, queued: 0, delivery: 1, follow_ups };
         self.all.insert(id, one);
@@ -207,7 +214,7 @@ impl One {
         match event {
             Event::Created { .. } => false,
             Event::Joined { .. } => placing,
-            Event::Waits { until, .. } => {
+            Event::DelayChanged { until, .. } => {
                 self.standing = Standing::Restarting(*until);
                 restarting
             }
@@ -241,7 +248,7 @@ impl One {
                 let others = events(decision).any(|event| {
                     matches!(event, Event::Created { .. } | Event::Joined { .. } | Event::Retried { .. })
                 });
-                *why == Canceled::NothingLeft || others
+                *why == CancelReason::NothingLeft || others
             }
             Event::Retried { blocked: waits, .. } => {
                 let over = self.standing == Standing::Ended("failed");
@@ -267,7 +274,7 @@ impl One {
             (Event::Retried { .. }, _) => notes.saw(Situation::EvaluationRetried),
             (
                 Event::Created { .. }
-                | Event::Waits { .. }
+                | Event::DelayChanged { .. }
                 | Event::Blocked { .. }
                 | Event::Completed { .. }
                 | Event::Failed { .. }

@@ -18,7 +18,7 @@ use crate::promises::{Broken, Promise};
 
 /// A rep hears for so long of a container that is gone: it was paused, is told late, or looks only every 30 s.
 const LATELY: Duration = Duration::from_secs(90);
-/// A reservation is dropped after 60 s (docs/model.md, "Containers") by a clock that may stand still for 30 s, of a rep that
+/// A reservation is dropped after 60 s (docs/internals/model/containers.md, "Containers") by a clock that may stand still for 30 s, of a rep that
 /// may be paused for as long.
 const RESERVED: Duration = Duration::from_secs(130);
 /// A rep that says nothing for longer was stopped, or wasn't there.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use schemas::entry::{Aggregate, Event};
-use schemas::message::Done;
+use schemas::message::Ack;
 use schemas::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
@@ -98,12 +98,7 @@ impl Heard {
     }
 
     /// A client is told that it is done.
-    pub(super) fn done(
-        &mut self,
-        request: &RequestId,
-        command: &ClientCommand,
-        done: Done,
-    ) -> Option<Broken> {
+    pub(super) fn done(&mut self, request: &RequestId, command: &ClientCommand, done: Ack) -> Option<Broken> {
         let known = self.known.get(request).copied().unwrap_or_default();
         let acknowledged = self.acknowledged.entry(thing(command)).or_default();
         *acknowledged = done.position.max(*acknowledged);
@@ -156,7 +151,7 @@ pub(super) fn thing(command: &ClientCommand) -> Thing {
         ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
             Thing::Periodic(desired.periodic_guid.clone())
         }
-        ClientCommand::PeriodicAsk { periodic_guid, .. } => Thing::Periodic(periodic_guid.clone()),
+        ClientCommand::PeriodicAction { periodic_guid, .. } => Thing::Periodic(periodic_guid.clone()),
         ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
             Thing::Parameterised(desired.parameterised_guid.clone())
         }
@@ -183,7 +178,7 @@ fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
         | ClientCommand::TaskCancel { .. }
         | ClientCommand::TaskResolve { .. }
         | ClientCommand::PeriodicUpdate(_)
-        | ClientCommand::PeriodicAsk { .. }
+        | ClientCommand::PeriodicAction { .. }
         | ClientCommand::ParameterisedUpdate(_)
         | ClientCommand::ParameterisedDispatch { .. }
         | ClientCommand::ParameterisedRemove { .. } => (code == Code::ResourceNotFound).then_some(false),

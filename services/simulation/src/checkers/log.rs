@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use projections::REMEMBERED;
+use projections::RETENTION;
 use schemas::cluster::{self, Role};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::limits::REMEMBERED_REQUESTS;
@@ -136,7 +136,7 @@ impl Log {
             ClientCommand::LrpDesire(_)
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::PeriodicAction { .. }
             | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::ParameterisedUpdate(_)
             | ClientCommand::ParameterisedDispatch { .. }
@@ -160,7 +160,7 @@ impl Log {
             ClientCommand::LrpDesire(_)
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::PeriodicAction { .. }
             | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::ParameterisedUpdate(_)
             | ClientCommand::ParameterisedDispatch { .. }
@@ -275,7 +275,7 @@ impl Log {
         let (last, at) = self.versions.insert(aggregate.clone(), (version, decision.at)).unwrap_or_default();
         // A task that was deleted so long ago may be forgotten, and then its versions begin anew.
         let is_task = matches!(decision.aggregate, Aggregate::Task { .. });
-        let anew = is_task && version == 1 && decision.at.since(at) + slack >= REMEMBERED;
+        let anew = is_task && version == 1 && decision.at.since(at) + slack >= RETENTION;
         let right = if by_one { version == last + 1 || anew } else { version > last };
         notes.must(P::VersionsCount, right, || format!("{aggregate} goes from version {last} to {version}"));
         if let Some(request) = &decision.request_id {
@@ -462,7 +462,7 @@ impl Log {
                     self.ends.entry(subject).or_default();
                 }
             }
-            cluster::Event::FormatRaised { .. } | cluster::Event::PositionSetAside { .. } => {}
+            cluster::Event::FormatRaised { .. } | cluster::Event::EntryQuarantined { .. } => {}
         }
     }
 

@@ -7,14 +7,14 @@ pub(super) mod rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::actual::{self, Ended, Unclaimed};
+use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::{Epoch, Instance, WorkKey};
-use schemas::crash::{Declined, Restart};
+use schemas::crash::{NoRestartReason, Restart};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::desired::GlobalCell;
 use schemas::entry::{Aggregate, Event};
-use schemas::evacuating::{self, Gone};
-use schemas::evaluation::{Begin, Trigger};
+use schemas::evacuating::{self, RemovalReason};
+use schemas::evaluation::{InitialStatus, Trigger};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::policy::Policies;
 use schemas::resources::Constraint;
@@ -169,7 +169,7 @@ impl Lrp {
     }
 
     /// Why a CRASHED instance does not run again.
-    const fn declined(&self) -> Option<Declined> {
+    const fn declined(&self) -> Option<NoRestartReason> {
         match self.state {
             State::Crashed(Restart::Never(why)) => Some(why),
             State::Crashed(Restart::AtOnce | Restart::At(_))
@@ -238,7 +238,7 @@ impl Process {
 
     /// The instances at an index, each with its place.
     fn at(&self, index: u32) -> impl Iterator<Item = (&Place, &Lrp)> {
-        let first = Place::new(index, DefinitionId::least());
+        let first = Place::new(index, DefinitionId::min_value());
         self.lrps.range(first..).take_while(move |(place, _)| place.index == index)
     }
 
@@ -589,10 +589,10 @@ impl Process {
     ) {
         self.evaluations.take(event, scene.decision, (guid.as_str(), notes));
         let made = match event {
-            evaluation::Event::Created { begin: Begin::Pending, trigger, .. }
+            evaluation::Event::Created { begin: InitialStatus::Pending, trigger, .. }
             | evaluation::Event::Joined { trigger, .. } => Some(*trigger),
             evaluation::Event::Created { .. }
-            | evaluation::Event::Waits { .. }
+            | evaluation::Event::DelayChanged { .. }
             | evaluation::Event::Due { .. }
             | evaluation::Event::Redelivered { .. }
             | evaluation::Event::Blocked { .. }
@@ -610,11 +610,11 @@ impl Process {
         let reason = self.evaluations.blocked_for();
         let known = |lrp: &Lrp| matches!(&lrp.state, State::Unclaimed { error: Some(error) } if Some(error.as_str()) == reason);
         let says_why = match event {
-            evaluation::Event::Created { begin: Begin::Blocked { .. }, .. }
+            evaluation::Event::Created { begin: InitialStatus::Blocked { .. }, .. }
             | evaluation::Event::Blocked { .. } => true,
             evaluation::Event::Created { .. }
             | evaluation::Event::Joined { .. }
-            | evaluation::Event::Waits { .. }
+            | evaluation::Event::DelayChanged { .. }
             | evaluation::Event::Due { .. }
             | evaluation::Event::Redelivered { .. }
             | evaluation::Event::Completed { .. }
@@ -667,18 +667,18 @@ impl Process {
                     return notes.broken(P::EvacuatingKept, how);
                 };
                 let legal = match cause {
-                    Gone::CellLost => is_lost(&twin.by, scene),
-                    Gone::Expired => {
+                    RemovalReason::CellLost => is_lost(&twin.by, scene),
+                    RemovalReason::Expired => {
                         notes.saw(Situation::TwinExpired);
                         twin.expires_at <= scene.decision.at
                     }
-                    Gone::Replaced => {
+                    RemovalReason::Replaced => {
                         notes.saw(Situation::TwinReplaced);
                         // Who runs at the index takes its place, and so does who evacuates it as something else.
                         let runs = self.at(place.index).any(|(_, lrp)| lrp.is_running());
                         runs || self.twins.keys().any(|other| other.index == place.index)
                     }
-                    Gone::Removed => {
+                    RemovalReason::Removed => {
                         let over = scene.evacuations.is_up(&twin.by.cell_id, twin.expires_at, scene);
                         let gone = !scene.truth.is_live(twin.by.instance_guid);
                         let runs = self.successors(place).into_iter().any(Lrp::is_running);
@@ -709,7 +709,7 @@ impl Process {
             }
             if let actual::Event::Removed { cause, .. } = event {
                 let stopped = before.as_ref().is_some_and(|lrp| lrp.preempted && lrp.stopping);
-                self.preempted |= stopped && *cause != Ended::CellLost;
+                self.preempted |= stopped && *cause != StopReason::CellLost;
             }
             // Whoever takes over what is to stop is to stop as well.
             let stopping = after.as_ref().filter(|lrp| lrp.stopping).and_then(Lrp::holder);
@@ -792,7 +792,7 @@ impl Process {
     fn takes_down(&mut self, place: &Place, before: Option<&Lrp>, event: &actual::Event, scene: &Scene<'_>) {
         let ended = match event {
             actual::Event::Crashed { by, .. } => Some(by),
-            actual::Event::Removed { cause: Ended::Stopped | Ended::Crashed, .. } => {
+            actual::Event::Removed { cause: StopReason::Stopped | StopReason::Crashed, .. } => {
                 before.and_then(Lrp::holder).filter(|by| speaks(by, scene))
             }
             actual::Event::Started { by, .. } => {
@@ -840,7 +840,7 @@ fn words_of_place(place: &Place) -> String {
 
 /// What an instance is called in what is broken.
 fn name_of(guid: &ProcessGuid, place: &Place) -> String {
-    ActualLrpKey::new(guid.clone(), place.clone()).in_full()
+    ActualLrpKey::new(guid.clone(), place.clone()).with_definition()
 }
 
 /// The same words of the services' own fold.
@@ -879,31 +879,31 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
         Event::Desired(desired::Event::Desired(_)) => vec![Trigger::Desire],
         Event::Desired(desired::Event::Updated(_)) => vec![Trigger::Scale],
         Event::Actual(actual::Event::Unclaimed { cause, .. }) => vec![match cause {
-            Unclaimed::Crash => Trigger::Crash,
-            Unclaimed::Restart => Trigger::Restart,
-            Unclaimed::CellLost => Trigger::CellLost,
-            Unclaimed::Evacuation => Trigger::Evacuation,
+            UnclaimReason::Crash => Trigger::Crash,
+            UnclaimReason::Restart => Trigger::Restart,
+            UnclaimReason::CellLost => Trigger::CellLost,
+            UnclaimReason::Evacuation => Trigger::Evacuation,
         }],
         Event::Actual(actual::Event::Removed { cause, .. }) => match cause {
-            Ended::CellLost => vec![Trigger::CellLost],
+            StopReason::CellLost => vec![Trigger::CellLost],
             // It would have been unclaimed if it started again as what it was.
-            Ended::Replaced | Ended::RolloutFailed => vec![
+            StopReason::Replaced | StopReason::RolloutFailed => vec![
                 Trigger::Crash,
                 Trigger::Restart,
                 Trigger::CellLost,
                 Trigger::Evacuation,
                 Trigger::Convergence,
             ],
-            Ended::Removed
-            | Ended::Scale
-            | Ended::CellUnfit
-            | Ended::Retired
-            | Ended::Superseded
-            | Ended::Undesired
-            | Ended::Preempted
-            | Ended::Stopped
-            | Ended::Crashed => vec![stop],
-            Ended::Evacuated => vec![stop, Trigger::Evacuation],
+            StopReason::Removed
+            | StopReason::Scale
+            | StopReason::CellUnfit
+            | StopReason::Retired
+            | StopReason::Superseded
+            | StopReason::Undesired
+            | StopReason::Preempted
+            | StopReason::Stopped
+            | StopReason::Crashed => vec![stop],
+            StopReason::Evacuated => vec![stop, Trigger::Evacuation],
         },
         Event::Desired(desired::Event::CellsChanged { .. }) => vec![Trigger::CellsChanged],
         Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => {
@@ -911,16 +911,17 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
         }
         Event::Evacuating(_) => vec![Trigger::Evacuation, Trigger::Stop],
         Event::Actual(actual::Event::StopRequested {
-            cause: Ended::Replaced | Ended::RolloutFailed, ..
+            cause: StopReason::Replaced | StopReason::RolloutFailed,
+            ..
         }) => {
             let rolls = if global { Trigger::RollingUpdate } else { Trigger::Rollout };
             vec![Trigger::Convergence, rolls, Trigger::Stop]
         }
-        Event::Actual(actual::Event::StopRequested { cause: Ended::Preempted, .. }) => {
+        Event::Actual(actual::Event::StopRequested { cause: StopReason::Preempted, .. }) => {
             vec![Trigger::Preemption]
         }
         // Where a rollout starts first, its target may have waited for this.
-        Event::Actual(actual::Event::StopRequested { cause: Ended::Retired, .. }) => vec![Trigger::Stop],
+        Event::Actual(actual::Event::StopRequested { cause: StopReason::Retired, .. }) => vec![Trigger::Stop],
         Event::Desired(
             desired::Event::Removed {}
             | desired::Event::DefinitionAdded { .. }

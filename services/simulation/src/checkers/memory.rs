@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::nodes::Node;
 use crate::promises::Promise as P;
 
-/// docs/clients.md, Limits: requests that a process, task or domain remembers; ended evaluations that a process or task keeps.
+/// docs/reference/limits.md: requests that a process, task or domain remembers; ended evaluations that a process or task keeps.
 const REQUESTS: usize = 32;
 pub(super) const EVALUATIONS: usize = 8;
 
@@ -43,20 +43,18 @@ impl Checkers {
     /// How much a node may remember under a name, as the log and the cells are now.
     fn may_remember(&self, what: &str, leads: bool, containers: usize) -> usize {
         match what {
-            "subjects whose end it knows" => self.log.subjects(),
+            "subjects with a known end" => self.log.subjects(),
             // A heartbeat of any cell may come again, whatever became of it.
-            "cells that it watches"
-            | "cells of which it knows something"
-            | "cells that the log doesn't name yet" => self.shape.cells,
-            "calls that it owes" if leads => self.world.callbacks().count(),
-            "pieces of work" | "timers of work" | "pieces of work for which room is being made" if leads => {
+            "watched cells" | "known cells" | "cells not in the log yet" => self.shape.cells,
+            "outstanding callbacks" if leads => self.world.callbacks().count(),
+            "work items" | "timers of work items" | "work items awaiting room" if leads => {
                 self.world.work().count()
             }
-            "evaluations that it has" if leads => self.open_evaluations(Evaluation::duty),
-            "evaluations that the auctioneer has" if leads => {
+            "leased evaluations" if leads => self.open_evaluations(Evaluation::duty),
+            "evaluations leased by the auctioneer" if leads => {
                 self.open_evaluations(|one| one.duty().filter(|duty| *duty == Duty::Place))
             }
-            "containers" | "pieces of work on the cell" => containers,
+            "containers" | "work items on the cell" => containers,
             // What it withholds is under way.
             _ => 0,
         }

@@ -73,14 +73,14 @@ use projections::{WorkRef, World};
 use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, Epoch, Recipe, WorkKey};
 use schemas::entry::{Aggregate, Event};
-use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed, Stop};
+use schemas::message::{Ack, Heartbeat, Outcomes, Perform, PerformReply, Stop};
 use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::query::{InstancePresence, InstanceRow, Page};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
-use schemas::task::Called;
+use schemas::task::CallbackResult;
 use schemas::{Decision, Entry, Refusal, Timestamp, cell, message};
-use scripted::{Happened, Scripted};
+use scripted::{ActionEvent, Scripted};
 
 use self::auction::Auctions;
 use self::calls::CallBody;
@@ -310,7 +310,7 @@ impl Checkers {
             ClientCommand::PeriodicUpdate(desired) => {
                 self.world.periodic(&desired.periodic_guid).map(|known| known.version)
             }
-            ClientCommand::PeriodicAsk { periodic_guid, .. } => {
+            ClientCommand::PeriodicAction { periodic_guid, .. } => {
                 self.world.periodic(periodic_guid).map(|known| known.version)
             }
             ClientCommand::ParameterisedUpdate(desired) => {
@@ -345,7 +345,7 @@ impl Checkers {
         &mut self,
         request: &RequestId,
         command: &ClientCommand,
-        answer: &Result<Done, Refusal>,
+        answer: &Result<Ack, Refusal>,
         end: Position,
     ) -> Option<Broken> {
         match answer {
@@ -605,7 +605,7 @@ impl Checkers {
 
     /// An action started or ended on a cell.
     #[must_use]
-    pub fn happened(&mut self, happened: &Happened, cell: usize, containers: &Scripted) -> Vec<Broken> {
+    pub fn happened(&mut self, happened: &ActionEvent, cell: usize, containers: &Scripted) -> Vec<Broken> {
         let mut notes = Notes::default();
         let total = self.shape.cell(cell).total;
         self.truth.happened(happened, cell, containers, total, &mut notes);
@@ -768,7 +768,7 @@ impl Checkers {
         &mut self,
         (rep, now): (Life, Timestamp),
         requester: u64,
-        answer: &Result<Performed, Refusal>,
+        answer: &Result<PerformReply, Refusal>,
     ) -> Vec<Broken> {
         if let Node::Rep(cell) = rep.0 {
             self.fullness.refused(cell, requester, &self.placing.refuses(requester, answer));
@@ -791,7 +791,7 @@ impl Checkers {
         &mut self,
         life: Life,
         of: (&CellId, u64),
-        answer: Option<&Result<Performed, Refusal>>,
+        answer: Option<&Result<PerformReply, Refusal>>,
         now: Timestamp,
     ) {
         self.auctions.performed(life, of, answer, now);
@@ -921,7 +921,7 @@ impl Checkers {
     }
 
     /// What the owner of a task answers. Tells whether that ends the calls.
-    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &Called) -> bool {
+    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &CallbackResult) -> bool {
         self.calls.owner_answers(task, epoch, called)
     }
 
@@ -930,7 +930,7 @@ impl Checkers {
         &mut self,
         life: Life,
         of: (&TaskGuid, Epoch),
-        called: &Called,
+        called: &CallbackResult,
         now: Timestamp,
     ) {
         self.calls.came_back(life, of, called, now);

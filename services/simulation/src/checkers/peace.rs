@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use projections::reader::{self, Read};
+use projections::reader::{self, ReadMessage};
 use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
 use schemas::actual::State;
@@ -178,14 +178,16 @@ impl Checkers {
                 let comes_and_goes = is_crashing(&self.world, &key)
                     && count <= 1
                     && now.since(since) <= SETTLING + slack + starts_within(&self.world, &key);
-                if !(right || comes_and_goes) || !process.wants(&slot.place) || slot.evacuating.is_some() {
-                    let how = format!("{} is left as {slot:?} with {count} containers", key.in_full());
+                if !(right || comes_and_goes) || !process.is_desired(&slot.place) || slot.evacuating.is_some()
+                {
+                    let how =
+                        format!("{} is left as {slot:?} with {count} containers", key.with_definition());
                     broken.push(Broken { promise: P::DesiredIsActual, how });
                 }
             }
         }
         for (key, count) in running {
-            let how = format!("{count} containers of {} run and have no record", key.in_full());
+            let how = format!("{count} containers of {} run and have no record", key.with_definition());
             broken.push(Broken { promise: P::NothingLeaks, how });
         }
         broken.extend(self.misplaced_globals(cells));
@@ -233,7 +235,7 @@ impl Checkers {
             let key = ActualLrpKey::new(process.guid.clone(), Place::new(0, active.clone()));
             let works = !is_crashing(&self.world, &key) && !hangs(&self.world, &key);
             let mut there = process.slots.iter().filter_map(|slot| slot.actual.as_ref());
-            let waits = there.any(schemas::actual::Actual::is_unplaced);
+            let waits = there.any(schemas::actual::Actual::has_placement_error);
             // What starts too slowly for its policy's deadline is tried again, ever later.
             let late = !rollout.stalled.is_empty() && !rollouts::is_mended(active);
             // Somebody paused it and nobody resumed it.
@@ -526,7 +528,7 @@ pub(super) fn demands<'a>(
     match work {
         WorkRef::Lrp(key) => {
             let process = world.process(&key.process_guid)?;
-            let lrp = process.actual(&key.place).filter(|_| process.wants(&key.place))?;
+            let lrp = process.actual(&key.place).filter(|_| process.is_desired(&key.place))?;
             let error = match &lrp.state {
                 State::Unclaimed { placement_error } => placement_error.as_deref(),
                 State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
@@ -552,8 +554,8 @@ fn entries(journal: &SimJournal) -> Result<Vec<(Position, Entry)>, Broken> {
     let stored = all.filter_map(|position| Some((position, journal.get(position)?)));
     let entries = stored.map(|(position, stored)| {
         match reader.read(position, &stored.subject.to_string(), &stored.bytes) {
-            Ok(Read::Entry(entry)) => Ok((position, entry)),
-            Ok(Read::SetAside(_)) => Ok((position, reader::nothing())),
+            Ok(ReadMessage::Entry(entry)) => Ok((position, entry)),
+            Ok(ReadMessage::Quarantined(_)) => Ok((position, reader::nothing())),
             Err(why) => {
                 Err(Broken { promise: P::OnePicture, how: format!("{position} can't be read: {why}") })
             }
@@ -569,7 +571,7 @@ fn same_world(entries: &[(Position, Entry)], checked: &World, worlds: &[&World])
     for (nth, (position, entry)) in entries.iter().enumerate() {
         folded.fold(*position, entry);
         if nth == entries.len() / 2 {
-            match World::restore(&folded.snapshot(), None) {
+            match World::from_bytes(&folded.snapshot(), None) {
                 Ok(restored) => folded = restored,
                 Err(error) => return vec![broken(format!("a snapshot can't be read: {error}"))],
             }

@@ -18,7 +18,7 @@ use super::{Checkers, Notes};
 use crate::coverage::Situation;
 use crate::promises::Promise as P;
 
-/// docs/model.md, "Periodic tasks": what is launched so long after it was due is a catch-up.
+/// docs/internals/model/periodic-tasks.md, "Periodic tasks": what is launched so long after it was due is a catch-up.
 const LATE: Duration = Duration::from_secs(60);
 
 /// What is true of all of them, by the log.
@@ -75,7 +75,7 @@ impl Periodics {
     }
 
     fn task(&mut self, guid: &TaskGuid, decision: &Decision, entry: &Entry, notes: &mut Notes) {
-        let Some(periodic) = guid.periodic() else { return };
+        let Some(periodic) = guid.launching_periodic() else { return };
         for event in &decision.events {
             let Event::Task(event) = event else { continue };
             match event {
@@ -111,7 +111,7 @@ impl Periodics {
     }
 
     fn runs(&self, guid: &PeriodicGuid) -> bool {
-        self.live.iter().any(|task| task.periodic().as_ref() == Some(guid))
+        self.live.iter().any(|task| task.launching_periodic().as_ref() == Some(guid))
     }
 
     fn judge(
@@ -352,7 +352,7 @@ impl Checkers {
 
     /// The periodic tasks that somebody desires still.
     pub(crate) fn launching(&self) -> Vec<PeriodicGuid> {
-        let desired = self.world.periodics_from(None).filter(|known| !known.is_gone());
+        let desired = self.world.periodics_from(None).filter(|known| !known.is_removed());
         desired.map(|known| known.guid.clone()).collect()
     }
 }

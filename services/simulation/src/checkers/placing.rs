@@ -8,7 +8,7 @@ use std::time::Duration;
 use projections::{WorkRef, World};
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
-use schemas::message::{Heartbeat, Outcomes, Perform, Performed, PlacementOutcome, Work};
+use schemas::message::{Heartbeat, Outcomes, Perform, PerformReply, PlacementOutcome, Work};
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::rank::Priority;
@@ -236,7 +236,7 @@ impl Placing {
     }
 
     /// The work that a rep refuses of what it was given: all of it with an error.
-    pub(super) fn refuses(&self, requester: u64, answer: &Result<Performed, Refusal>) -> Vec<Work> {
+    pub(super) fn refuses(&self, requester: u64, answer: &Result<PerformReply, Refusal>) -> Vec<Work> {
         let Some(Given { perform, .. }) = self.given.get(&requester) else { return vec![] };
         let refused = |at: usize| match answer {
             Ok(performed) => performed.refused.iter().any(|(place, _)| u32::try_from(at) == Ok(*place)),
@@ -251,7 +251,7 @@ impl Placing {
         &mut self,
         rep: Life,
         requester: u64,
-        answer: &Result<Performed, Refusal>,
+        answer: &Result<PerformReply, Refusal>,
         now: Timestamp,
     ) -> Vec<Broken> {
         let Some((given, performed)) = self.given.remove(&requester).zip(answer.as_ref().ok()) else {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use projections::World;
-use schemas::actual::{self, Ended};
+use schemas::actual::{self, StopReason};
 use schemas::cell;
 use schemas::container::{Instance, WorkKey};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::evaluation::{self, Begin, Trigger};
+use schemas::evaluation::{self, InitialStatus, Trigger};
 use schemas::message::Outcomes;
 use schemas::names::InstanceGuid;
 use schemas::preemption::{Eviction, Preemptor};
@@ -163,7 +163,7 @@ fn stopped(decision: &Decision, world: &World) -> Vec<(Instance, String, Priorit
 }
 
 fn stopped_by(event: &Event, aggregate: &Aggregate, world: &World) -> Vec<(Instance, String, Priority)> {
-    if let Event::Actual(actual::Event::StopRequested { places, cause: Ended::Preempted }) = event
+    if let Event::Actual(actual::Event::StopRequested { places, cause: StopReason::Preempted }) = event
         && let Aggregate::Process { guid, .. } = aggregate
     {
         let process = world.process(guid);
@@ -191,7 +191,9 @@ fn says_so(event: &Event) -> bool {
     if let Event::Evaluation(
         // What takes its place at once, as a rollout may have it, is to be placed.
         evaluation::Event::Created {
-            trigger, begin: Begin::Complete { stopped: 1 } | Begin::Pending, ..
+            trigger,
+            begin: InitialStatus::Complete { stopped: 1 } | InitialStatus::Pending,
+            ..
         }
         | evaluation::Event::Joined { trigger, .. },
     ) = event

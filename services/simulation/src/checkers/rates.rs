@@ -1,7 +1,7 @@
 //! Hot loops: nothing is sent, asked or ordered more often than its period or its backoff allows.
 //!
 //! For each kind there is a bound on how often one life of a service says the same thing of the same thing within a while.
-//! The bounds follow from docs/model.md, "Timers", with room for what is told at once and then again, and for clocks that
+//! The bounds follow from docs/internals/model/timers-and-clocks.md, "Timers", with room for what is told at once and then again, and for clocks that
 //! jump. A loop without a wait is far beyond all of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,7 +59,7 @@ impl Kind {
             // Every 300 ms or so while nobody answers.
             Self::Campaign => 30,
             // Every 5 s, and 200 ms after a change; where much starts and ends, something changes all the time. Each heartbeat
-            // about room has a cell offered work again that waits, also if it refused that: while the log takes no entries,
+            // about room has a cell offered work again that waits, also if it refused that: while the log accepts no entries,
             // nothing else limits this.
             Self::Heartbeat | Self::Records | Self::List | Self::Perform => 60,
             // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
@@ -124,16 +124,16 @@ fn of_bbs(effect: &bbs::Effect) -> Vec<(Kind, String)> {
         E::Uncordon(cell, _) => order("uncordon", cell),
         E::Dismiss(cell, _) => order("dismiss", cell),
         E::Enter(cell, _) => order("enter", cell),
-        E::Beat(_) => vec![(Kind::Beat, String::new())],
+        E::LeaderHeartbeat(_) => vec![(Kind::Beat, String::new())],
         E::Call { task, .. } => vec![(Kind::Callback, task.to_string())],
         // Each answers a question, or is said of what happened.
-        E::Answer { .. }
-        | E::Show { .. }
-        | E::Feed { .. }
+        E::Reply { .. }
+        | E::AnswerQuery { .. }
+        | E::Publish { .. }
         | E::Leading(_)
-        | E::Listening(_)
+        | E::Subscribed(_)
         | E::Warn(_)
-        | E::SetAside(_)
+        | E::Quarantined(_)
         | E::Halt(_) => vec![],
     }
 }
@@ -170,13 +170,13 @@ fn of_auctioneer(effect: &auctioneer::Effect) -> Vec<(Kind, String)> {
 
 fn named(work: &WorkKey) -> String {
     match work {
-        WorkKey::Lrp { key, .. } => key.in_full(),
+        WorkKey::Lrp { key, .. } => key.with_definition(),
         WorkKey::Task { .. } => work.to_string(),
     }
 }
 
 fn instance(guid: &ProcessGuid, place: &Place) -> String {
-    ActualLrpKey::new(guid.clone(), place.clone()).in_full()
+    ActualLrpKey::new(guid.clone(), place.clone()).with_definition()
 }
 
 fn of_rep(effect: &rep::Effect) -> Vec<(Kind, String)> {

@@ -1,16 +1,16 @@
-//! The rows of the table by which a rollout goes from state to state (docs/testing.md, "Rows of the rollout's table"): which
+//! The rows of the table by which a rollout goes from state to state (docs/internals/simulation.md, "Rollout transitions"): which
 //! of them a run met, read off the log and what was so before each event. It judges nothing.
 
 use std::collections::BTreeMap;
 
 use projections::World;
-use schemas::actual::{self, Actual, Unclaimed};
+use schemas::actual::{self, Actual, UnclaimReason};
 use schemas::desired::{self, Desired};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::ProcessGuid;
 use schemas::policy::FailureAction;
 use schemas::process::{self, Process};
-use schemas::rollout::{self, Kind, Pause, Phase, Rollout};
+use schemas::rollout::{self, Kind, PauseReason, Phase, Rollout};
 use schemas::{Decision, Entry, Place};
 
 use super::Notes;
@@ -42,7 +42,7 @@ struct Before<'a> {
 
 fn of_event(process: &Process, event: &Event, decision: &Decision) -> Option<S> {
     let desired = process.desired.as_deref()?;
-    let rolling = process.rollout.as_deref().and_then(Rollout::under_way);
+    let rolling = process.rollout.as_deref().and_then(Rollout::active);
     let before = Before { process, desired, rolling };
     match event {
         Event::Rollout(event) => before.rollout(event, decision),
@@ -69,7 +69,7 @@ impl Before<'_> {
         let back = rolling.kind == Kind::Rollback;
         match event {
             rollout::Event::Begun { indices } => {
-                let at_once = u64::from(rolling.policy.indices_at_once(self.desired.instances));
+                let at_once = u64::from(rolling.policy.max_parallel_indices(self.desired.instances));
                 let retried = indices.iter().any(|index| rolling.stalled.contains_key(&index));
                 let unknown = self.desired.healthy_definition_id.is_none() && indices.len() > at_once;
                 retried.then_some(S::RowTriedAgain).or(unknown.then_some(S::RowNothingToProtect))
@@ -83,12 +83,12 @@ impl Before<'_> {
                 let crashed = rolling.failed.contains(index);
                 let serves = self
                     .there(*index)
-                    .any(|(place, lrp)| place.definition_id != rolling.target && lrp.runs_on());
+                    .any(|(place, lrp)| place.definition_id != rolling.target && lrp.keeps_running());
                 (!crashed).then_some(S::RowTooLate).or(serves.then_some(S::RowGivenUpBeside))
             }
-            rollout::Event::Paused { cause: Pause::Asked, .. } => Some(S::RowAskedToPause),
-            rollout::Event::Paused { cause: Pause::Failures, .. } if back => Some(S::RowRollbackPaused),
-            rollout::Event::Paused { cause: Pause::Failures, .. } => Some(S::RowFailuresPause),
+            rollout::Event::Paused { cause: PauseReason::Asked, .. } => Some(S::RowAskedToPause),
+            rollout::Event::Paused { cause: PauseReason::Failures, .. } if back => Some(S::RowRollbackPaused),
+            rollout::Event::Paused { cause: PauseReason::Failures, .. } => Some(S::RowFailuresPause),
             rollout::Event::Resumed {} if back => Some(S::RowRollbackGoesOn),
             rollout::Event::Resumed {} => Some(S::RowResumed),
             // Notes of it are taken where rollouts are judged.
@@ -99,7 +99,7 @@ impl Before<'_> {
             | rollout::Event::FellBack { .. }
             | rollout::Event::Replaced { .. }
             | rollout::Event::Failed { .. }
-            | rollout::Event::Paused { cause: Pause::Canary, .. } => None,
+            | rollout::Event::Paused { cause: PauseReason::Canary, .. } => None,
         }
     }
 
@@ -148,8 +148,8 @@ impl Before<'_> {
                 let starts = places.iter().any(|place| rolling.starts(&place));
                 (starts && !proven).then_some(S::RowUnknownUnplaced)
             }
-            actual::Event::Unclaimed { places, cause: Unclaimed::Crash | Unclaimed::Restart } => {
-                let other = places.iter().any(|place| rolling.in_replacement(place.index).is_none());
+            actual::Event::Unclaimed { places, cause: UnclaimReason::Crash | UnclaimReason::Restart } => {
+                let other = places.iter().any(|place| rolling.replacement_step(place.index).is_none());
                 let known = other && known == Some(&places.definition_id);
                 known.then_some(if proven { S::RowOtherIsTarget } else { S::RowOtherRestarts })
             }
@@ -161,7 +161,9 @@ impl Before<'_> {
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
             | actual::Event::Entered { .. }
-            | actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }
+            | actual::Event::Unclaimed {
+                cause: UnclaimReason::CellLost | UnclaimReason::Evacuation, ..
+            }
             | actual::Event::StopRequested { .. }
             | actual::Event::Removed { .. } => None,
         }

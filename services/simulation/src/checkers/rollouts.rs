@@ -1,4 +1,4 @@
-//! A rollout as the log tells it: folded anew from what each of its events means (docs/model.md, "Rollouts").
+//! A rollout as the log tells it: folded anew from what each of its events means (docs/internals/model/definitions-and-rollouts.md, "Rollouts").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use schemas::{Place, Timestamp};
 /// and nothing else, and time changes nothing.
 pub(super) fn hangs(process: &Process) -> bool {
     let Some(desired) = process.desired.as_deref() else { return false };
-    let rolling = process.rollout.as_deref().and_then(Rollout::under_way);
+    let rolling = process.rollout.as_deref().and_then(Rollout::active);
     let Some(rolling) = rolling.filter(|rolling| rolling.phase == Phase::Rolling) else { return false };
     let there = |index: u32| {
         let slots = process.slots.iter().filter(move |slot| slot.place.index == index);
@@ -22,14 +22,16 @@ pub(super) fn hangs(process: &Process) -> bool {
     };
     let is_left = |index: &u32| {
         let replaced =
-            |(place, lrp): (&Place, &Actual)| rolling.target == place.definition_id && lrp.runs_on();
+            |(place, lrp): (&Place, &Actual)| rolling.target == place.definition_id && lrp.keeps_running();
         !there(*index).all(replaced) || there(*index).next().is_none()
     };
     let is_down = |index: u32| {
-        let kept_down = |(place, lrp): (&Place, &Actual)| lrp.declined().is_some() && !rolling.starts(place);
+        let kept_down =
+            |(place, lrp): (&Place, &Actual)| lrp.no_restart_reason().is_some() && !rolling.starts(place);
         there(index).next().is_some() && there(index).all(kept_down)
     };
-    let mut left = desired.indices().filter(|index| desired.rolls(*index)).filter(is_left).peekable();
+    let mut left =
+        desired.indices().filter(|index| desired.is_rolling_index(*index)).filter(is_left).peekable();
     left.peek().is_some() && left.all(is_down) && process.rollout_due().is_none()
 }
 

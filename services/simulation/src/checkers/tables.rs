@@ -1,5 +1,5 @@
 //! The tables of a database, as a projector keeps them: at every position they show what a World shows that was folded up
-//! to there from the start, and they keep what such a World forgets later (docs/analytics.md, "The past").
+//! to there from the start, and they keep what such a World forgets later (docs/reference/sql-tables.md, "History").
 //!
 //! The log is folded into batches, as large as the backlog may be, and each is written to a database in memory, which
 //! knows no rule, as SQL knows none. The projector is killed between two batches, and begins again. Then

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemas::container::{Epoch, Instance, RunResult, WorkKey};
 use schemas::definition::{DesiredTask, Placement};
 use schemas::entry::{Actor, Event};
-use schemas::evaluation::{Begin, Trigger};
+use schemas::evaluation::{InitialStatus, Trigger};
 use schemas::names::{InstanceGuid, TaskGuid};
 use schemas::placement::Explanation;
 use schemas::resources::Constraint;
@@ -375,9 +375,12 @@ impl Task {
             task::Event::CallbackTried { attempt, called } => {
                 self.attempts = *attempt;
                 match called {
-                    task::Called::Answered(200..=299) => self.delivered = true,
-                    task::Called::Answered(408 | 429 | 500..=599) | task::Called::Failed(_) => {}
-                    task::Called::Answered(_) | task::Called::Refused(_) => self.refused = true,
+                    task::CallbackResult::Answered(200..=299) => self.delivered = true,
+                    task::CallbackResult::Answered(408 | 429 | 500..=599)
+                    | task::CallbackResult::Failed(_) => {}
+                    task::CallbackResult::Answered(_) | task::CallbackResult::Refused(_) => {
+                        self.refused = true
+                    }
                 }
                 return;
             }
@@ -426,12 +429,12 @@ impl Task {
             Some(Outcome::Succeeded { .. }) | None => None,
         };
         let right = match event {
-            evaluation::Event::Created { trigger, begin: Begin::Pending, .. } => {
-                let launched = guid.periodic().is_some();
+            evaluation::Event::Created { trigger, begin: InitialStatus::Pending, .. } => {
+                let launched = guid.launching_periodic().is_some();
                 let by = if launched { Trigger::Periodic } else { Trigger::Desire };
                 *trigger == by && says(|event| matches!(event, task::Event::Desired(_)))
             }
-            evaluation::Event::Created { begin: Begin::Blocked { reason, .. }, .. }
+            evaluation::Event::Created { begin: InitialStatus::Blocked { reason, .. }, .. }
             | evaluation::Event::Blocked { reason, .. } => error == Some(reason),
             // Reps refused it too often, nobody answered, or its own end says why.
             evaluation::Event::Failed { reason, .. } => {
@@ -445,7 +448,7 @@ impl Task {
             | evaluation::Event::Canceled { .. }
             | evaluation::Event::Retried { .. } => true,
             evaluation::Event::Joined { .. }
-            | evaluation::Event::Waits { .. }
+            | evaluation::Event::DelayChanged { .. }
             | evaluation::Event::Due { .. } => false,
         };
         notes.must(P::TellsTheTruth, right, || format!("task {guid} is {:?}: {event:?}", self.state));

@@ -7,7 +7,7 @@ use schemas::container::{Container, ContainerState, NetInfo, RunResult, WorkKey}
 use schemas::names::InstanceGuid;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Timestamp};
-use scripted::{Happened, Scripted, What};
+use scripted::{ActionEvent, ActionEventKind, Scripted};
 
 use super::Notes;
 use crate::coverage::Situation;
@@ -44,15 +44,15 @@ impl Truth {
     /// in; a cell never holds more than it has.
     pub(super) fn happened(
         &mut self,
-        happened: &Happened,
+        happened: &ActionEvent,
         cell: usize,
         containers: &Scripted,
         total: Resources,
         notes: &mut Notes,
     ) {
-        let Happened { instance_guid, work, at, what } = happened;
+        let ActionEvent { instance_guid, work, at, what } = happened;
         match what {
-            What::Started => {
+            ActionEventKind::Started => {
                 notes.must(P::ClaimedBeforeRun, self.claims.get(instance_guid) == Some(work), || {
                     format!("{work} started as {instance_guid}, which the log did not let in for that")
                 });
@@ -67,7 +67,7 @@ impl Truth {
                     notes.saw(Situation::Crowd);
                 }
             }
-            What::Ended(result) => {
+            ActionEventKind::Ended(result) => {
                 self.ended.insert(*instance_guid, result.clone());
                 self.live.remove(instance_guid);
                 self.count(work, *at, false);

@@ -14,7 +14,7 @@ mod tasks;
 use std::time::Duration;
 
 use rep::reconcile::Row;
-use rep::reconcile::evacuation::{Instance, Twin};
+use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::{Holder, lrp, task};
 use schemas::names::ProcessGuid;
 
@@ -48,10 +48,11 @@ pub fn towards(row: Row, attempt: u64) -> Option<Plan> {
     let mut scene = Scene::new(attempt);
     match row {
         Row::Lrp(lrp::Container::Reserved, lrp::Lrp::Claimed(Holder::Alpha))
-        | Row::Evacuation(lrp::Container::Reserved, Instance::Unplaced, Twin::Absent)
+        | Row::Evacuation(lrp::Container::Reserved, Instance::Unplaced, EvacuatingLrp::Absent)
         | Row::Task(task::Container::Reserved, task::Task::Running(Holder::Alpha)) => return None,
         Row::Lrp(container, record) => {
-            let case = Case { container, instance: record.into(), twin: Twin::Absent, evacuates: false };
+            let case =
+                Case { container, instance: record.into(), twin: EvacuatingLrp::Absent, evacuates: false };
             scene.process(case);
         }
         Row::Evacuation(container, instance, twin) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rep::reconcile::Holder::{Alpha, Omega};
-use rep::reconcile::evacuation::{Instance, Twin};
+use rep::reconcile::evacuation::{EvacuatingLrp, Instance};
 use rep::reconcile::lrp;
 
 use super::{ALPHA, BETA, FIRST, OMEGA, Scene, web};
@@ -15,7 +15,7 @@ use crate::workload::Ask;
 pub(super) struct Case {
     pub(super) container: lrp::Container,
     pub(super) instance: Instance,
-    pub(super) twin: Twin,
+    pub(super) twin: EvacuatingLrp,
     /// Whether ALPHA evacuates.
     pub(super) evacuates: bool,
 }
@@ -26,9 +26,11 @@ impl Scene {
         match (case.container, case.twin) {
             (C::Reserved, _) => self.reserved(case),
             (C::Initializing | C::Created, _) => self.starting(case),
-            (C::Running | C::Crashed | C::Shutdown, Twin::Absent) => self.started_alone(case),
-            (C::Running | C::Crashed | C::Shutdown, Twin::Alpha) => self.started_and_evacuating(case),
-            (C::Running | C::Crashed | C::Shutdown, Twin::Beta) => self.started_before_beta(case),
+            (C::Running | C::Crashed | C::Shutdown, EvacuatingLrp::Absent) => self.started_alone(case),
+            (C::Running | C::Crashed | C::Shutdown, EvacuatingLrp::Alpha) => {
+                self.started_and_evacuating(case)
+            }
+            (C::Running | C::Crashed | C::Shutdown, EvacuatingLrp::Beta) => self.started_before_beta(case),
             (C::None, _) => self.nothing(case.instance),
         }
     }
@@ -37,7 +39,7 @@ impl Scene {
 
     /// The rep of ALPHA stands still with work on its way to it, which others get then.
     fn reserved(&mut self, case: Case) {
-        let from_beta = case.twin != Twin::Absent;
+        let from_beta = case.twin != EvacuatingLrp::Absent;
         let given = match (from_beta, case.instance) {
             (false, _) => FIRST,
             (true, Instance::Running(Omega)) => 30_000,
@@ -114,7 +116,7 @@ impl Scene {
         }
         self.desire(FIRST);
         match (case.instance, case.twin) {
-            (Instance::Running(Omega), Twin::Absent) => {
+            (Instance::Running(Omega), EvacuatingLrp::Absent) => {
                 // OMEGA is lost before it runs, and comes back when it does.
                 self.stay_away(&[BETA]);
                 self.appears(ALPHA, 6_000);
@@ -125,19 +127,19 @@ impl Scene {
                     self.blind(ALPHA, 85_000, 95_500);
                 }
             }
-            (Instance::Claimed(Alpha), Twin::Absent) => {
+            (Instance::Claimed(Alpha), EvacuatingLrp::Absent) => {
                 self.stay_away(&[BETA, OMEGA]);
                 if case.evacuates {
                     self.evacuates(ALPHA, 8_000 + self.jitter());
                 }
             }
-            (_, Twin::Absent) => {
+            (_, EvacuatingLrp::Absent) => {
                 self.stay_away(&[BETA]);
                 let back = 29_500 + self.jitter();
                 self.becomes(case, 14_500, back);
                 self.away(case.evacuates, 4_500, back);
             }
-            (Instance::Running(Omega), Twin::Alpha | Twin::Beta) => {
+            (Instance::Running(Omega), EvacuatingLrp::Alpha | EvacuatingLrp::Beta) => {
                 // OMEGA and BETA are, one after the other.
                 self.appears(BETA, 12_000);
                 self.appears(ALPHA, 30_000);
@@ -148,13 +150,13 @@ impl Scene {
                 self.blind(BETA, 108_500, 130_000);
                 self.leaves_unheard(ALPHA, 110_500 + self.jitter(), 114_000);
             }
-            (Instance::Claimed(Alpha), Twin::Alpha | Twin::Beta) => {
+            (Instance::Claimed(Alpha), EvacuatingLrp::Alpha | EvacuatingLrp::Beta) => {
                 self.stay_away(&[OMEGA]);
                 self.appears(ALPHA, 70_000);
                 self.evacuates(BETA, 85_000);
                 self.evacuates(ALPHA, 90_000 + self.jitter());
             }
-            (_, Twin::Alpha | Twin::Beta) => {
+            (_, EvacuatingLrp::Alpha | EvacuatingLrp::Beta) => {
                 self.appears(ALPHA, 12_000);
                 self.blind(BETA, 5_000, 86_000);
                 self.evacuates(BETA, 91_000);
@@ -331,7 +333,7 @@ impl Scene {
             Instance::Absent => {
                 self.stay_away(&[OMEGA]);
                 self.no_auctions(from, until + 30_000);
-                let gone = if case.twin == Twin::Beta { 3_300 } else { 7_000 };
+                let gone = if case.twin == EvacuatingLrp::Beta { 3_300 } else { 7_000 };
                 self.ask(from + gone, Ask::Remove(web()));
             }
             Instance::Unclaimed => {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bbs::Ask;
+use bbs::ChangeRequest;
 use schemas::actual;
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
-use schemas::message::{Done, Envelope};
+use schemas::message::{Ack, Envelope};
 use schemas::names::{CellId, ClientName, Domain, FolderId, ProcessGuid, TaskGuid};
 use schemas::process::Purpose;
 use schemas::spec::{ClientCommand, Item, own_definition_id};
@@ -90,7 +90,7 @@ impl Stage<'_> {
             Change::Preemption(on) => {
                 let command = schemas::cluster::Command::SwitchPreemption(*on);
                 let (client, envelope) = (who(), Envelope::default());
-                self.answered(Ask::Cluster { client, envelope, command }).map(drop)
+                self.answered(ChangeRequest::Cluster { client, envelope, command }).map(drop)
             }
             Change::Wait(time) => self.until(self.now + *time).map_err(Failed::from),
         }
@@ -178,7 +178,7 @@ impl Stage<'_> {
 
     fn operator(&mut self, id: &CellId, command: cell::Command) -> Result<(), Failed> {
         let (client, envelope, cell) = (who(), Envelope::default(), id.clone());
-        self.answered(Ask::Operator { client, envelope, cell, command }).map(drop)
+        self.answered(ChangeRequest::Operator { client, envelope, cell, command }).map(drop)
     }
 
     fn client(&mut self, domain: &Domain, command: ClientCommand) -> Result<(), Failed> {
@@ -191,9 +191,9 @@ impl Stage<'_> {
         domain: &Domain,
         envelope: Envelope,
         command: ClientCommand,
-    ) -> Result<Done, Failed> {
+    ) -> Result<Ack, Failed> {
         let (domain, client) = (domain.clone(), who());
-        self.answered(Ask::Client { domain, client, envelope, command })
+        self.answered(ChangeRequest::Client { domain, client, envelope, command })
     }
 
     fn of_process(
@@ -289,7 +289,7 @@ impl Stage<'_> {
     }
 
     /// Asks the BBS, and waits for the answer.
-    fn answered(&mut self, ask: Ask) -> Result<Done, Failed> {
+    fn answered(&mut self, ask: ChangeRequest) -> Result<Ack, Failed> {
         self.changes += 1;
         let number = self.changes;
         self.asks_bbs(Asker::Change(number), ask);

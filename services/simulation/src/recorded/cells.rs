@@ -8,7 +8,7 @@ use rep::Rep;
 use schemas::actual;
 use schemas::cell::{Cell, Presence};
 use schemas::container::{Container, ContainerState, Instance, NetInfo, WorkKey};
-use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
+use schemas::names::{CellId, IdGenerator, Incarnation, InstanceGuid};
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
 use schemas::subject::Position;
@@ -49,7 +49,7 @@ impl Node {
     }
 
     /// Its rep may speak for it from now on.
-    pub(super) fn begin(&mut self, id: &CellId, attached: Position, ids: Ids) {
+    pub(super) fn begin(&mut self, id: &CellId, attached: Position, ids: IdGenerator) {
         let Presence { folder, incarnation, zone, stack, placement_tags, attributes, total } = &self.presence;
         let mut settings = rep::Settings::new(id.clone(), *folder, zone.clone(), stack.clone(), *total);
         settings.placement_tags.clone_from(placement_tags);
@@ -102,7 +102,7 @@ pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<
 
 /// The containers of a cell on which nothing runs.
 fn containers(id: &CellId, presence: &Presence) -> Scripted {
-    Scripted::new(id.as_str(), Behaviour::of).kept_apart(presence.offer(id).isolation())
+    Scripted::new(id.as_str(), Behaviour::from_recipe).with_isolation(presence.offer(id).isolation())
 }
 
 fn node(id: &CellId, cell: &Cell) -> Node {
@@ -128,7 +128,7 @@ fn of_slot(process: &Process, slot: &Slot, now: Timestamp, put: Put<'_>) {
         process.desired.as_ref().and_then(|desired| desired.definition(&slot.place.definition_id));
     let found = |state, since| Found {
         domain: process.domain.clone(),
-        resources: definition.map_or(Resources::of_container(0, 0, 0), |definition| definition.resources()),
+        resources: definition.map_or(Resources::for_container(0, 0, 0), |definition| definition.resources()),
         ports: definition.map_or_else(Vec::new, |definition| definition.ports.to_vec()),
         state,
         passed: now.since(since),

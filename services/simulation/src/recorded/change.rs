@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use schemas::cell;
 use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
-use schemas::process::Steer;
+use schemas::process::RolloutControl;
 use schemas::rank::Priority;
 use schemas::spec::Item;
 
@@ -51,7 +51,7 @@ pub enum Change {
     /// Every instance shall run a definition that it has.
     Activate(ProcessGuid, DefinitionId),
     /// Its rollout is steered.
-    Steer(ProcessGuid, Steer),
+    Steer(ProcessGuid, RolloutControl),
     /// It is no longer desired.
     Remove(ProcessGuid),
     /// An instance is stopped.
@@ -164,11 +164,11 @@ fn of_words(words: &mut Words) -> Result<Change, Bad> {
     } else if words.take("activate") {
         Change::Activate(process(words)?, words.name("the name of a definition")?)
     } else if words.take("rollout pause") {
-        Change::Steer(process(words)?, Steer::Pause)
+        Change::Steer(process(words)?, RolloutControl::Pause)
     } else if words.take("rollout resume") {
-        Change::Steer(process(words)?, Steer::Resume)
+        Change::Steer(process(words)?, RolloutControl::Resume)
     } else if words.take("rollout back") {
-        Change::Steer(process(words)?, Steer::RollBack)
+        Change::Steer(process(words)?, RolloutControl::RollBack)
     } else if words.take("remove") {
         Change::Remove(process(words)?)
     } else if words.take("retire") {

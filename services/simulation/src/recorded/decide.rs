@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use schemas::entry::Actor;
-use schemas::message::{Done, Envelope};
+use schemas::message::{Ack, Envelope};
 use schemas::names::Domain;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
@@ -27,7 +27,7 @@ pub enum Asked {
 #[derive(Clone, Debug)]
 pub struct Decided {
     /// What the client is answered.
-    pub answer: Result<Option<Done>, Refusal>,
+    pub answer: Result<Option<Ack>, Refusal>,
     /// The entries that would be appended, each as it would be stored on its subject; none: it is so already. What is asked
     /// of several things may be refused for one of them, and these are of those before it.
     pub entries: Vec<(Subject, Bytes)>,

@@ -38,11 +38,11 @@ use std::time::Duration;
 
 use bbs::Bbs;
 use projections::World;
-use projections::cluster_log::{ClusterLog, Positions};
+use projections::cluster_log::{ClusterLog, QuarantinedPositions};
 use schemas::cluster::{self, Role};
 use schemas::entry::Event;
-use schemas::limits::HISTORY_SHOWN;
-use schemas::names::{Ids, ServiceId};
+use schemas::limits::DEFAULT_HISTORY_SHOWN;
+use schemas::names::{IdGenerator, ServiceId};
 use schemas::subject::{DEFAULT_SHARDS, Position, Subject};
 use schemas::{Entry, Timestamp};
 
@@ -119,18 +119,18 @@ impl Recording {
             let elected = elected(&messages[..length], role);
             elected.unwrap_or_else(|| ServiceId::new(name).expect("a name"))
         };
-        let settings = bbs::Settings {
+        let settings = bbs::Config {
             id: leader(Role::Bbs, "bbs"),
-            founds: Some(shards(&messages).unwrap_or(DEFAULT_SHARDS)),
-            presence: bbs::presence::Settings { mass_loss_wait, ..bbs::presence::Settings::default() },
+            founding_shards: Some(shards(&messages).unwrap_or(DEFAULT_SHARDS)),
+            presence: bbs::presence::Config { mass_loss_wait, ..bbs::presence::Config::default() },
             durability: "simulated".into(),
-            history_limit: HISTORY_SHOWN,
+            history_limit: DEFAULT_HISTORY_SHOWN,
             program: schemas::message::Program::default(),
-            sweep: ::bbs::SWEEP,
+            slice_len: ::bbs::SLICE_LEN,
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
-        let mut bbs = Bbs::new(settings, Ids::new(until.0)).knowing(set_aside(&messages));
+        let mut bbs = Bbs::new(settings, IdGenerator::new(until.0)).with_quarantined(set_aside(&messages));
         let (mut times, mut time) = (Times::default(), Timestamp(0));
         for (at, message) in messages[..length].iter().enumerate() {
             let position = Position(at as u64 + 1);
@@ -174,7 +174,7 @@ impl Recording {
 
 /// Folds what stands at a position; none: no entry that counts.
 fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<Entry>, Unusable> {
-    let recorded = bbs::Input::Recorded {
+    let recorded = bbs::Input::Delivered {
         position,
         subject: message.subject.clone(),
         entry: message.entry,
@@ -184,11 +184,11 @@ fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<E
     for effect in bbs.step(Timestamp(0), recorded) {
         match effect {
             bbs::Effect::Halt(why) => return Err(Unusable::Halted(why)),
-            bbs::Effect::SetAside(_) => counts = false,
+            bbs::Effect::Quarantined(_) => counts = false,
             bbs::Effect::Append { .. }
             | bbs::Effect::ReadLast(_)
-            | bbs::Effect::Answer { .. }
-            | bbs::Effect::Show { .. }
+            | bbs::Effect::Reply { .. }
+            | bbs::Effect::AnswerQuery { .. }
             | bbs::Effect::Stop(..)
             | bbs::Effect::Cancel(..)
             | bbs::Effect::Enter(..)
@@ -196,11 +196,11 @@ fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<E
             | bbs::Effect::Evacuate(..)
             | bbs::Effect::Uncordon(..)
             | bbs::Effect::Dismiss(..)
-            | bbs::Effect::Beat(_)
-            | bbs::Effect::Feed { .. }
+            | bbs::Effect::LeaderHeartbeat(_)
+            | bbs::Effect::Publish { .. }
             | bbs::Effect::Call { .. }
             | bbs::Effect::Leading(_)
-            | bbs::Effect::Listening(_)
+            | bbs::Effect::Subscribed(_)
             | bbs::Effect::Warn(_) => {}
         }
     }
@@ -216,12 +216,12 @@ fn of_cluster(messages: &[Message]) -> impl DoubleEndedIterator<Item = (Position
 }
 
 /// What operators set aside, wherever that is recorded.
-fn set_aside(messages: &[Message]) -> Positions {
+fn set_aside(messages: &[Message]) -> QuarantinedPositions {
     let mut cluster = ClusterLog::default();
     for (position, message) in of_cluster(messages) {
         cluster.read(position, &message.bytes);
     }
-    cluster.positions().clone()
+    cluster.quarantined().clone()
 }
 
 /// How many shards the cluster was founded with, wherever in the log that is.
@@ -234,7 +234,7 @@ fn shards(messages: &[Message]) -> Option<u16> {
         | cluster::Event::FormatRaised { .. }
         | cluster::Event::PreemptionSwitched { .. }
         | cluster::Event::Resharded { .. }
-        | cluster::Event::PositionSetAside { .. } => None,
+        | cluster::Event::EntryQuarantined { .. } => None,
     };
     let entries = of_cluster(messages).filter_map(|(_, message)| Entry::decode(&message.bytes).ok());
     let mut decisions = entries.flat_map(|entry| entry.decisions);

@@ -8,8 +8,8 @@ use auctioneer::Auctioneer;
 use bbs::Bbs;
 use projections::World;
 use schemas::container::WorkKey;
-use schemas::message::{Done, PerformId};
-use schemas::names::{CellId, DefinitionId, Ids, Incarnation, ProcessGuid};
+use schemas::message::{Ack, PerformId};
+use schemas::names::{CellId, DefinitionId, IdGenerator, Incarnation, ProcessGuid};
 use schemas::subject::Position;
 use schemas::{Entry, Refusal, Timestamp};
 
@@ -88,12 +88,12 @@ pub(super) struct Stage<'a> {
     pub(super) times: &'a Times,
     /// How containers lived in the record; none: they start as usual, and run on.
     pub(super) lives: Option<Lives>,
-    pub(super) ids: Ids,
+    pub(super) ids: IdGenerator,
     due: BTreeMap<(Timestamp, u64), Due>,
     counter: u64,
     pub(super) asked: BTreeMap<u64, Asker>,
     /// What clients and operators were answered.
-    pub(super) answers: BTreeMap<u64, Result<Done, Refusal>>,
+    pub(super) answers: BTreeMap<u64, Result<Ack, Refusal>>,
     /// Counts what they asked.
     pub(super) changes: u64,
     /// Of each restart that is asked as in the record: the process, and what the restart made there.
@@ -146,7 +146,7 @@ impl<'a> Stage<'a> {
             cells,
             times,
             lives,
-            ids: Ids::new(recording.tape.end().0),
+            ids: IdGenerator::new(recording.tape.end().0),
             due: BTreeMap::new(),
             counter: 0,
             asked: BTreeMap::new(),
@@ -353,7 +353,7 @@ impl<'a> Stage<'a> {
                 return;
             }
         };
-        let recorded = bbs::Input::Recorded {
+        let recorded = bbs::Input::Delivered {
             position,
             subject: message.subject,
             entry: message.entry,
@@ -370,7 +370,7 @@ impl<'a> Stage<'a> {
         let now = self.now;
         let Some(node) = self.cells.get_mut(id) else { return };
         let changed = node.containers.advance(now);
-        node.containers.take_happened();
+        node.containers.take_events();
         let life = node.life;
         for container in changed {
             self.send(Due::Rep(id.clone(), life, Box::new(rep::Input::Container(container))));
@@ -390,15 +390,15 @@ impl<'a> Stage<'a> {
         let Some(node) = self.cells.get(id).filter(|node| node.rep.is_none()) else { return };
         let attach = schemas::message::Attach { folder: node.presence.folder };
         let requester = self.asks(Asker::Attach(id.clone()));
-        let ask = bbs::Ask::Attach { cell: id.clone(), attach };
-        self.send(Due::Bbs(Box::new(bbs::Input::Asked { requester, ask })));
+        let ask = bbs::ChangeRequest::Attach { cell: id.clone(), attach };
+        self.send(Due::Bbs(Box::new(bbs::Input::Request { requester, ask })));
     }
 
     /// A rep may speak for its cell.
     pub(super) fn attached(&mut self, id: &CellId, position: Position) {
         let seed = self.counter;
         let Some(node) = self.cells.get_mut(id).filter(|node| node.rep.is_none()) else { return };
-        node.begin(id, position, Ids::new(seed));
+        node.begin(id, position, IdGenerator::new(seed));
         self.wake(Who::Rep(id.clone()));
     }
 

@@ -8,7 +8,7 @@ use schemas::definition::{Definition, DesiredLrp};
 use schemas::message::Envelope;
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::policy::UpdateOrder;
-use schemas::process::{Purpose, Steer};
+use schemas::process::{Purpose, RolloutControl};
 use schemas::rollout::Kind;
 use schemas::spec::{ClientCommand, Item};
 
@@ -115,12 +115,16 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
         let crowded = |index| process.slots_at(index).count() > 1;
         for slot in process.slots.iter() {
             let index = slot.place.index;
-            let runs = slot.actual.as_ref().filter(|actual| actual.runs_on());
+            let runs = slot.actual.as_ref().filter(|actual| actual.keeps_running());
             let Some(by) = runs.and_then(schemas::actual::Actual::holder) else { continue };
             let stays =
                 |cell: &schemas::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_wanted;
             let stays = world.cell(&by.cell_id).is_some_and(stays);
-            if stays && desired.has(index) && !rolls(process) && !crowded(index) && slot.evacuating.is_none()
+            if stays
+                && desired.desires_index(index)
+                && !rolls(process)
+                && !crowded(index)
+                && slot.evacuating.is_none()
             {
                 all.insert((process.guid.clone(), index, by.instance_guid.to_string()));
             }
@@ -205,7 +209,7 @@ fn some_process(recording: &Recording) -> ProcessGuid {
             && process
                 .slots
                 .iter()
-                .any(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::runs_on))
+                .any(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::keeps_running))
     };
     recording.world().processes_from(None).find(runs).expect("something runs").guid.clone()
 }
@@ -421,7 +425,8 @@ fn rollouts(stage: &Stage<'_>) -> Vec<(Kind, String)> {
 
 fn an_index(world: &World, guid: &ProcessGuid) -> u32 {
     let slots = &world.process(guid).unwrap().slots;
-    let runs = slots.iter().find(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::runs_on));
+    let runs =
+        slots.iter().find(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::keeps_running));
     runs.expect("one runs").place.index
 }
 
@@ -499,13 +504,13 @@ fn a_replay_rolls_back_what_a_client_rolled_back() {
     let log = with(&recording, |stage| {
         stage.carry_out(&apply(another(&desired(stage.world(), &web), "v2"))).unwrap();
         pass(stage, 2);
-        stage.carry_out(&Change::Steer(web.clone(), Steer::RollBack)).unwrap();
+        stage.carry_out(&Change::Steer(web.clone(), RolloutControl::RollBack)).unwrap();
         pass(stage, 240);
     });
     let (recording, end) = longer(&recording, log);
     let causes = recording.causes(end).unwrap();
     assert!(
-        matches!(commands(&causes)[..], [_, ClientCommand::LrpSteer { steer: Steer::RollBack, .. }]),
+        matches!(commands(&causes)[..], [_, ClientCommand::LrpSteer { steer: RolloutControl::RollBack, .. }]),
         "{causes:#?}"
     );
     let stage = recording.replayed(end, &Settings::default()).unwrap();

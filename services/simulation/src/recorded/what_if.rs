@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use projections::World;
-use schemas::actual::{self, Ended};
+use schemas::actual::{self, StopReason};
 use schemas::crash::Restart;
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{Status, Trigger};
@@ -318,7 +318,7 @@ impl Told {
             actual::Event::Started { .. } => {
                 self.started.insert(guid.clone(), after_ms);
             }
-            actual::Event::StopRequested { places, cause: Ended::Preempted } => {
+            actual::Event::StopRequested { places, cause: StopReason::Preempted } => {
                 let one = |place| Preempted { what: name(place), after_ms };
                 self.preempted.extend(places.iter().map(one));
             }
@@ -395,7 +395,8 @@ fn blocked(world: &World) -> Vec<Blocked> {
 fn counts(world: &World, guid: &ProcessGuid) -> (u32, u32) {
     let Some(process) = world.process(guid) else { return (0, 0) };
     let desired = process.desired.as_ref().map_or(0, |desired| desired.indices().count());
-    let running = process.slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
+    let running =
+        process.slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.keeps_running());
     let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
     (number(desired), number(running.count()))
 }

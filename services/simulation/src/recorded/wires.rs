@@ -1,15 +1,15 @@
 //! What machines want done, done: every message arrives, and every append is stored unless its subject moved on.
 
-use bbs::{Ask, NotAppended, Reply};
+use bbs::{AppendFailure, ChangeRequest, Reply};
 use schemas::Refusal;
-use schemas::message::{Done, Heartbeat, Performed, RepOrder};
+use schemas::message::{Ack, Heartbeat, PerformReply, RepOrder};
 use schemas::names::CellId;
-use schemas::task::Called;
+use schemas::task::CallbackResult;
 
 use super::stage::{ATTACH_AGAIN, Asker, Due, Stage};
 
 /// What the owners of completed tasks are taken to answer: they know.
-const KNOWS: Called = Called::Answered(200);
+const KNOWS: CallbackResult = CallbackResult::Answered(200);
 
 impl Stage<'_> {
     fn tell_bbs(&mut self, input: bbs::Input) {
@@ -26,9 +26,9 @@ impl Stage<'_> {
         self.send(Due::Rep(cell.clone(), life, Box::new(input)));
     }
 
-    pub(super) fn asks_bbs(&mut self, asker: Asker, ask: Ask) {
+    pub(super) fn asks_bbs(&mut self, asker: Asker, ask: ChangeRequest) {
         let requester = self.asks(asker);
-        self.tell_bbs(bbs::Input::Asked { requester, ask });
+        self.tell_bbs(bbs::Input::Request { requester, ask });
     }
 
     // ---- effects -------------------------------------------------------------------------------------------------
@@ -43,16 +43,20 @@ impl Stage<'_> {
                         self.deliver(position);
                     }
                     None => {
-                        self.tell_bbs(bbs::Input::NotAppended { subject, entry, why: NotAppended::Conflict });
+                        self.tell_bbs(bbs::Input::NotAppended {
+                            subject,
+                            entry,
+                            why: AppendFailure::Conflict,
+                        });
                     }
                 }
             }
             E::ReadLast(subject) => {
                 let last = Ok(self.tape.last(&subject));
-                self.tell_bbs(bbs::Input::Last { subject, last });
+                self.tell_bbs(bbs::Input::LastEntry { subject, last });
             }
-            E::Answer { requester, reply } => self.bbs_answers(requester, reply),
-            E::Show { requester, query, picture, observed } => {
+            E::Reply { requester, reply } => self.bbs_answers(requester, reply),
+            E::AnswerQuery { requester, query, picture, observed } => {
                 self.bbs_answers(requester, bbs::answer(&query, &picture, &observed));
             }
             E::Stop(cell, stop) => self.tell_rep(&cell, rep::Input::Stop(stop)),
@@ -68,16 +72,16 @@ impl Stage<'_> {
             }
             E::Call { task, epoch, .. } => {
                 let called = self.lives.as_mut().map_or(KNOWS, |lives| lives.answer(&task));
-                self.tell_bbs(bbs::Input::Called { task, epoch, called });
+                self.tell_bbs(bbs::Input::CallResult { task, epoch, called });
             }
             E::Halt(why) => self.halted = Some(why),
             E::Enter(..)
             | E::Dismiss(..)
-            | E::Beat(_)
-            | E::Feed { .. }
+            | E::LeaderHeartbeat(_)
+            | E::Publish { .. }
             | E::Leading(_)
-            | E::Listening(_)
-            | E::SetAside(_)
+            | E::Subscribed(_)
+            | E::Quarantined(_)
             | E::Warn(_) => {}
         }
     }
@@ -94,8 +98,10 @@ impl Stage<'_> {
                 let requester = self.asks(Asker::Perform(cell.clone(), perform.id));
                 self.tell_rep(&cell, rep::Input::Perform { requester, perform });
             }
-            E::Outcomes { id, outcomes } => self.asks_bbs(Asker::Outcomes(id), Ask::Outcomes(outcomes)),
-            E::Lead(lead) => self.asks_bbs(Asker::Lead, Ask::Lead(lead)),
+            E::Outcomes { id, outcomes } => {
+                self.asks_bbs(Asker::Outcomes(id), ChangeRequest::Outcomes(outcomes))
+            }
+            E::Lead(lead) => self.asks_bbs(Asker::Lead, ChangeRequest::Lead(lead)),
             E::Beat(_) => {}
         }
     }
@@ -110,13 +116,13 @@ impl Stage<'_> {
             E::AnswerState { requester, answer } => self.probed(requester, answer.ok()),
             E::Report { id, reports } => {
                 let asker = Asker::Report { cell: cell.clone(), life, id };
-                self.asks_bbs(asker, Ask::Cell { cell: cell.clone(), reports });
+                self.asks_bbs(asker, ChangeRequest::Cell { cell: cell.clone(), reports });
             }
             E::AskRecords { id, records } => {
                 let requester = self.asks(Asker::Records { cell: cell.clone(), life, id });
                 let at_least = records.at_least;
                 let query = bbs::Query::Records(records);
-                self.tell_bbs(bbs::Input::Queried { requester, at_least, query });
+                self.tell_bbs(bbs::Input::Query { requester, at_least, query });
             }
             E::Prepare(recipes) => {
                 let results = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
@@ -129,7 +135,7 @@ impl Stage<'_> {
                     Some(lives) => lives.of_new(&recipe.work, self.times),
                     None => self.times.behaviour(&recipe),
                 };
-                node.containers.run_so(now, &recipe, behaviour);
+                node.containers.run_with(now, &recipe, behaviour);
                 self.wait_for_containers(cell);
             }
             E::Stop(guid) => {
@@ -163,7 +169,7 @@ impl Stage<'_> {
         let leave = node.rep.as_ref().map(rep::Rep::leave);
         node.end(cell);
         if let Some(leave) = leave {
-            self.asks_bbs(Asker::Nobody, Ask::Leave { cell: cell.clone(), leave });
+            self.asks_bbs(Asker::Nobody, ChangeRequest::Leave { cell: cell.clone(), leave });
         }
     }
 
@@ -218,7 +224,7 @@ impl Stage<'_> {
         self.schedule(at, Due::Attach(cell));
     }
 
-    fn performed(&mut self, requester: u64, answer: Result<Performed, Refusal>) {
+    fn performed(&mut self, requester: u64, answer: Result<PerformReply, Refusal>) {
         if let Some(Asker::Perform(cell, id)) = self.asked.remove(&requester) {
             self.tell_auctioneer(auctioneer::Input::Performed { cell, id, answer: Some(answer) });
         }
@@ -226,7 +232,7 @@ impl Stage<'_> {
 
     fn probed(&mut self, requester: u64, answer: Option<Heartbeat>) {
         if let Some(Asker::Probe(cell)) = self.asked.remove(&requester) {
-            self.tell_bbs(bbs::Input::Probed { cell, answer });
+            self.tell_bbs(bbs::Input::ProbeResult { cell, answer });
         }
     }
 
@@ -248,13 +254,13 @@ impl Stage<'_> {
             Asker::Perform(cell, id) => {
                 self.tell_auctioneer(auctioneer::Input::Performed { cell, id, answer: None });
             }
-            Asker::Probe(cell) => self.tell_bbs(bbs::Input::Probed { cell, answer: None }),
+            Asker::Probe(cell) => self.tell_bbs(bbs::Input::ProbeResult { cell, answer: None }),
             Asker::Change(_) | Asker::Nobody => {}
         }
     }
 
     /// An answer to a client: what became of the command.
-    pub(super) fn take_answer(&mut self, number: u64) -> Option<Result<Done, Refusal>> {
+    pub(super) fn take_answer(&mut self, number: u64) -> Option<Result<Ack, Refusal>> {
         self.answers.remove(&number)
     }
 }

@@ -8,7 +8,7 @@ use schemas::names::{Domain, ParameterisedGuid, ProcessGuid};
 use schemas::policy::RestartPolicy;
 use schemas::rank::Priority;
 use schemas::refusal::Code;
-use schemas::spec::PeriodicAsk;
+use schemas::spec::PeriodicAction;
 
 use super::rolling;
 use super::words::{Bad, Quoted, Time, Words, duration};
@@ -26,11 +26,11 @@ const OVERLAPS: [(&str, Overlap); 3] =
 const OFTEN: [(&str, Often); 2] =
     [("every-minute", Often::Minute), ("every-second-minute", Often::TwoMinutes)];
 
-const PERIODIC_ASKS: [(&str, PeriodicAsk); 4] = [
-    ("pause", PeriodicAsk::Pause),
-    ("resume", PeriodicAsk::Resume),
-    ("launch", PeriodicAsk::Launch),
-    ("remove", PeriodicAsk::Remove),
+const PERIODIC_ASKS: [(&str, PeriodicAction); 4] = [
+    ("pause", PeriodicAction::Pause),
+    ("resume", PeriodicAction::Resume),
+    ("launch", PeriodicAction::Launch),
+    ("remove", PeriodicAction::Remove),
 ];
 
 const OVERFLOWS: [(&str, Overflow); 2] = [("queued", Overflow::Queued), ("refused", Overflow::Refused)];

@@ -59,7 +59,7 @@ fn subject(row: &EvaluationRow) -> &str {
 impl fmt::Display for Evaluated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { of, state, trigger, joined, before, leaves } = self;
-        write!(f, "evaluation of {of} {} for {}", state.word(), word(*trigger))?;
+        write!(f, "evaluation of {of} {} for {}", state.as_str(), word(*trigger))?;
         joined.map_or(Ok(()), |times| write!(f, " joined {times}"))?;
         match before {
             None => {}
@@ -90,7 +90,7 @@ fn line(row: &EvaluationRow) -> String {
         Some(format!(", {name} {}", &id[id.len() - 4..]))
     };
     let pointers: String = pointers.into_iter().filter_map(pointer).collect();
-    let state = row.state.word();
+    let state = row.state.as_str();
     format!(
         "{name} is {state} for {}: placed {placed}, queued {queued}, joined {joins}{pointers}",
         word(trigger)

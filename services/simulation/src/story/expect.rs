@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use schemas::actual::Ended;
-use schemas::ended::How;
+use schemas::actual::StopReason;
+use schemas::ended::EndKind;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 
 use super::asks::instance;
@@ -60,9 +60,9 @@ pub enum What {
         /// Its index.
         index: u32,
         /// How it ended.
-        how: How,
+        how: EndKind,
         /// Why it was asked to stop.
-        stop: Option<Ended>,
+        stop: Option<StopReason>,
     },
     /// `web/0 ended 2 times`: so many containers that ended at an index are shown.
     EndedTimes {
@@ -145,27 +145,27 @@ pub const CELL_STATES: [&str; 4] = ["present", "evacuating", "unhealthy", "absen
 const DEFINITION: &str = "the id of a definition";
 
 /// How a container ended.
-const HOWS: [(&str, How); 7] = [
-    ("crashed", How::Crashed),
-    ("stopped", How::Stopped),
-    ("crashed-stopping", How::CrashedStopping),
-    ("cell-lost", How::CellLost),
-    ("evacuated", How::Evacuated),
-    ("evacuation-expired", How::EvacuationExpired),
-    ("displaced", How::Displaced),
+const HOWS: [(&str, EndKind); 7] = [
+    ("crashed", EndKind::Crashed),
+    ("stopped", EndKind::Stopped),
+    ("crashed-stopping", EndKind::CrashedStopping),
+    ("cell-lost", EndKind::CellLost),
+    ("evacuated", EndKind::Evacuated),
+    ("evacuation-expired", EndKind::EvacuationExpired),
+    ("displaced", EndKind::Displaced),
 ];
 
 /// Why it was asked to stop.
-const STOPS: [(&str, Ended); 9] = [
-    ("removed", Ended::Removed),
-    ("scale", Ended::Scale),
-    ("cell-unfit", Ended::CellUnfit),
-    ("retired", Ended::Retired),
-    ("superseded", Ended::Superseded),
-    ("undesired", Ended::Undesired),
-    ("replaced", Ended::Replaced),
-    ("rollout-failed", Ended::RolloutFailed),
-    ("preempted", Ended::Preempted),
+const STOPS: [(&str, StopReason); 9] = [
+    ("removed", StopReason::Removed),
+    ("scale", StopReason::Scale),
+    ("cell-unfit", StopReason::CellUnfit),
+    ("retired", StopReason::Retired),
+    ("superseded", StopReason::Superseded),
+    ("undesired", StopReason::Undesired),
+    ("replaced", StopReason::Replaced),
+    ("rollout-failed", StopReason::RolloutFailed),
+    ("preempted", StopReason::Preempted),
 ];
 
 // ---- to text -----------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use projections::{Observed, World, queries};
 use schemas::Timestamp;
-use schemas::actual::Ended;
-use schemas::ended::How;
+use schemas::actual::StopReason;
+use schemas::ended::EndKind;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
     CellRow, CellState, EndedInstanceRow, EvaluationRow, Filter, InstancePresence, InstanceRow,
@@ -46,7 +46,7 @@ impl Facts {
             history_limit: crate::nodes::HISTORY,
             refused_transitions: 0,
             log: None,
-            set_aside: MalformedEntries::default(),
+            malformed_entries: MalformedEntries::default(),
             services: schemas::query::Services::default(),
             heard: std::collections::BTreeMap::new(),
         };
@@ -96,8 +96,8 @@ impl Facts {
     fn ended_so(
         &self,
         (process, index): (&ProcessGuid, u32),
-        how: How,
-        stop: Option<Ended>,
+        how: EndKind,
+        stop: Option<StopReason>,
     ) -> Result<(), String> {
         let of_index = |row: &&EndedInstanceRow| row.process_guid == *process && row.index == index;
         let rows: Vec<_> = self.ended.iter().filter(of_index).collect();

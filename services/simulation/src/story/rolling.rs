@@ -6,13 +6,16 @@ use std::time::Duration;
 use schemas::policy::{
     FailureAction, Parallelism, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
-use schemas::process::Steer;
+use schemas::process::RolloutControl;
 
 use super::words::{Bad, Time, Words};
 use crate::workload::Rolls;
 
-const STEERS: [(&str, Steer); 3] =
-    [("pause", Steer::Pause), ("resume", Steer::Resume), ("back", Steer::RollBack)];
+const STEERS: [(&str, RolloutControl); 3] = [
+    ("pause", RolloutControl::Pause),
+    ("resume", RolloutControl::Resume),
+    ("back", RolloutControl::RollBack),
+];
 
 const ORDERS: [(&str, UpdateOrder); 2] =
     [("start-first", UpdateOrder::StartFirst), ("stop-first", UpdateOrder::StopFirst)];
@@ -43,18 +46,18 @@ pub(super) fn named<T: Copy>(known: &[(&str, T)], words: &mut Words) -> Result<T
 }
 
 /// What is done with a rollout.
-pub(super) fn name(steer: Steer) -> &'static str {
+pub(super) fn name(steer: RolloutControl) -> &'static str {
     name_in(&STEERS, &steer)
 }
 
 /// The same from text.
-pub(super) fn steer(words: &mut Words) -> Result<Steer, Bad> {
+pub(super) fn steer(words: &mut Words) -> Result<RolloutControl, Bad> {
     named(&STEERS, words)
 }
 
 /// Policies, as far as they are unusual.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
-    let usual = UpdatePolicy::of_update();
+    let usual = UpdatePolicy::default_update();
     let Rolls { update, min_running, history } = rolls;
     f.write_str(" rolls")?;
     if update.parallelism != usual.parallelism {

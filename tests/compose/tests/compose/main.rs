@@ -1,14 +1,19 @@
-//! The cluster of docker-compose.yml, in real containers: desires, kills, evacuates, scales, and proves what happened.
+//! Tests the cluster of docker-compose.yml in real containers: commands, kills, evacuation, scaling, and
+//! verification of the log.
 //!
-//! It needs a Docker engine, Compose 2 or docker-compose 1.29, and `target/release/muster`; it says what is missing. No image
-//! registry has to be reached: images that are not there are made of Debian's packages.
+//! It needs a Docker engine, Compose 2 or docker-compose 1.29, and `target/release/muster`, and reports
+//! missing requirements. No image registry is needed: missing images are built from Debian packages.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `run.rs` | programs that are run, and waiting |
-//! | `engine.rs` | the engine, and the images |
-//! | `project.rs` | one cluster, what is asked of it, and its end |
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it takes minutes, and tells how far it is")]
+//! | `run.rs` | running programs, waiting |
+//! | `engine.rs` | Docker engine, images |
+//! | `project.rs` | one cluster, commands to it, its removal |
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the test takes minutes and prints its progress"
+)]
 
 mod engine;
 mod project;
@@ -20,31 +25,32 @@ use engine::Engine;
 use project::Project;
 use run::{eventually, so};
 
-/// One cluster after the other: each takes a good part of a small machine.
+/// The clusters run one after the other, because each uses much of a small machine.
 #[test]
-fn a_cluster_of_containers_does_what_one_of_processes_does() {
+fn compose_cluster_works_like_a_cluster_of_processes() {
     let engine = Engine::prepare().unwrap_or_else(|why| panic!("{why}"));
     let project = Project::up(&engine, "muster-test", "");
     project.tell("started");
-    project.has_cells(3);
-    project.is_healthy();
+    project.wait_for_cells(3);
+    project.wait_until_containers_healthy();
     services_have_only_their_own_keys(&project);
     networks_separate_reps_from_database_and_monitoring(&project);
-    what_is_desired_runs_in_both_zones(&project);
-    a_program_is_run_where_an_instance_is(&project);
-    a_cell_that_is_lost_comes_back_as_it_was(&project);
-    another_bbs_leads(&project);
-    the_log_outlives_its_server(&project);
-    an_evacuated_cell_stays_away(&project);
-    there_may_be_more_reps(&project);
-    users_come_and_go(&project);
-    what_happened_is_proved(&project);
+    check_desired_instances_run_in_both_zones(&project);
+    check_exec_in_container(&project);
+    check_lost_cell_returns(&project);
+    check_bbs_failover(&project);
+    check_log_survives_server_kill(&project);
+    check_evacuated_cell_stays_down(&project);
+    check_more_reps_can_be_added(&project);
+    check_users_are_added_and_revoked(&project);
+    check_log_and_tables_verify(&project);
     project.tell("done");
     drop(project);
-    three_servers_outlive_the_loss_of_one(&engine);
+    check_three_servers_survive_loss_of_one(&engine);
 }
 
-/// Each container has the keys of its own role and cell, and the passwords of the database are known to no other service.
+/// Checks that each container has only the keys of its own role and cell, and that no other service knows the
+/// passwords of the database.
 fn services_have_only_their_own_keys(project: &Project) {
     let keys = |container: &str| {
         let said = project.sh(container, "cd /etc/muster/auth && find . -type f | sort | tr '\\n' ' '");
@@ -63,7 +69,7 @@ fn services_have_only_their_own_keys(project: &Project) {
     let environment = project.sh(&client, "env").done().unwrap_or_else(|why| panic!("{why}"));
     assert!(!environment.contains("postgres"), "{environment}");
     let tables = project.operator("sql -o csv SELECT\tcount(*)\tFROM\tclusters");
-    assert!(tables.trim_end().ends_with('1'), "the operator reads the tables: {tables}");
+    assert!(tables.trim_end().ends_with('1'), "the operator can read the tables: {tables}");
     let postgres = project.containers("postgres").into_iter().next().expect("the database has a container");
     let roles =
         "psql -U postgres -d fleet -Atc 'SELECT usename, usesuper, usecreatedb FROM pg_user ORDER BY 1'";
@@ -74,12 +80,17 @@ fn services_have_only_their_own_keys(project: &Project) {
     assert_eq!(owner, "projector\n");
     for guess in ["muster", "postgres", ""] {
         let login = format!("PGPASSWORD='{guess}' psql -w -h postgres -U postgres -d fleet -c 'SELECT 1'");
-        assert_ne!(project.sh(&postgres, &login).code, Some(0), "the password is {guess:?}");
+        assert_ne!(
+            project.sh(&postgres, &login).code,
+            Some(0),
+            "the database accepts the password {guess:?}"
+        );
     }
     project.tell("each service has its own keys only");
 }
 
-/// A rep reaches NATS. It reaches neither the database nor the monitoring of NATS nor the BBS, by name or by address.
+/// Checks that a rep reaches NATS, but neither the database, the monitoring of NATS nor a BBS, by name or by
+/// address.
 fn networks_separate_reps_from_database_and_monitoring(project: &Project) {
     let rep = project.containers("rep-c2").into_iter().next().expect("cell c2 has a container");
     let reaches = |host: &str, port: u16| {
@@ -95,10 +106,10 @@ fn networks_separate_reps_from_database_and_monitoring(project: &Project) {
             }
         }
     }
-    project.tell("a rep reaches NATS, and neither the database nor a BBS");
+    project.tell("a rep reaches NATS, but neither the database nor a BBS");
 }
 
-fn what_is_desired_runs_in_both_zones(project: &Project) {
+fn check_desired_instances_run_in_both_zones(project: &Project) {
     project.muster("lrp desire /examples/web.json");
     project.runs("web", 2);
     project.muster("lrp scale web=6");
@@ -113,29 +124,32 @@ fn what_is_desired_runs_in_both_zones(project: &Project) {
     assert_eq!(zones.len(), 2, "{cells:?} are all in {zones:?}");
     let said = project.muster("task run /examples/hello.toml --wait");
     assert!(said.contains("hello, world"), "{said}");
-    project.is_well();
+    project.wait_until_cluster_healthy();
     let rows = project.json("instance list --lrp web").unwrap_or_else(|why| panic!("{why}"));
     let walls: BTreeSet<&str> =
         rows.as_array().into_iter().flatten().filter_map(|row| row["isolation"].as_str()).collect();
-    assert!(!walls.is_empty() && !walls.contains("none"), "they are not kept apart: {rows:#}");
+    assert!(!walls.is_empty() && !walls.contains("none"), "the instances are not isolated: {rows:#}");
     project.tell(&format!("six instances run in two zones, isolation {walls:?}, and a task has run"));
 }
 
-/// On a terminal of the container's own, among its processes alone.
-fn a_program_is_run_where_an_instance_is(project: &Project) {
+/// Checks that a program in a container has a terminal of its own and sees only the processes of the
+/// container.
+fn check_exec_in_container(project: &Project) {
     let said = project.muster_with("instance exec -t web/1 -- sh", "tty; cat /proc/1/comm; pwd; exit\n");
     for answer in ["/dev/pts/0", "shim", "/home/vcap"] {
-        // The shell's prompt may stand before it.
+        // The prompt of the shell may precede the answer.
         assert!(said.lines().any(|line| line.trim_end().ends_with(answer)), "no {answer} in {said}");
     }
     project.tell("a shell has run in a container");
 }
 
-/// Its instances run elsewhere meanwhile; the container that starts again has the same cell.
-fn a_cell_that_is_lost_comes_back_as_it_was(project: &Project) {
+/// Checks that instances of a lost cell run elsewhere until its container is restarted, which then has the
+/// same cell.
+fn check_lost_cell_returns(project: &Project) {
     let cell = "c1";
-    let container = project.container_of(cell);
-    // An engine that stops and starts again restarts a container with this policy unless it exited with 0.
+    let container = project.rep_container(cell);
+    // A restarted engine also restarts a container with this policy, unless the container exited with status
+    // 0.
     project.stop(&container);
     assert_eq!(project.inspect(&container, ".HostConfig.RestartPolicy.Name"), "on-failure");
     assert_eq!(project.inspect(&container, ".State.ExitCode"), "143");
@@ -143,29 +157,30 @@ fn a_cell_that_is_lost_comes_back_as_it_was(project: &Project) {
         let cells = project.cells()?;
         so(!cells.contains_key(cell), || format!("{cells:?}"))
     });
-    project.tell("a cell is heard no more");
+    project.tell("a cell is lost");
     let cells = project.runs("web", 6);
     assert!(!cells.contains(cell), "{cells:?}");
     project.tell("its instances run elsewhere");
     project.start(&container);
-    project.has_cells(3);
-    assert_eq!(project.container_of(cell), container);
+    project.wait_for_cells(3);
+    assert_eq!(project.rep_container(cell), container);
     project.tell("a cell was lost, its instances ran elsewhere, and it is back");
 }
 
-fn another_bbs_leads(project: &Project) {
+fn check_bbs_failover(project: &Project) {
     let leader = project.leader("bbs");
     project.kill(&leader);
     project.muster("lrp scale web=4 --timeout 60s");
     project.runs("web", 4);
     assert_ne!(project.leader("bbs"), leader);
     project.start(&leader);
-    project.is_healthy();
+    project.wait_until_containers_healthy();
     project.tell("the leading BBS was killed, and another one led");
 }
 
-/// What was acknowledged is in the log, what runs runs on, and what is asked afterwards is done.
-fn the_log_outlives_its_server(project: &Project) {
+/// Checks that acknowledged commands are in the log, running instances keep running, and later commands are
+/// carried out.
+fn check_log_survives_server_kill(project: &Project) {
     let before = project.json("instance list --lrp web").unwrap_or_else(|why| panic!("{why}"));
     for server in project.containers("nats") {
         project.kill(&server);
@@ -178,15 +193,15 @@ fn the_log_outlives_its_server(project: &Project) {
         rows.as_array().into_iter().flatten().map(|row| row["instance_guid"].to_string()).collect()
     };
     assert!(guids(&before).is_subset(&guids(&after)), "{before:#}\n{after:#}");
-    project.is_healthy();
-    project.tell("the NATS server was killed, and what ran ran on");
+    project.wait_until_containers_healthy();
+    project.tell("the NATS server was killed, and the instances kept running");
 }
 
-fn an_evacuated_cell_stays_away(project: &Project) {
+fn check_evacuated_cell_stays_down(project: &Project) {
     let cell = "c2";
-    let container = project.container_of(cell);
+    let container = project.rep_container(cell);
     project.operator(&format!("cell evacuate {cell} --wait --timeout 60s"));
-    eventually("its rep has ended", || {
+    eventually("its rep has exited", || {
         let ended = project.inspect(&container, ".State.Status");
         so(ended == "exited", || ended.clone())
     });
@@ -194,22 +209,23 @@ fn an_evacuated_cell_stays_away(project: &Project) {
     let cells = project.runs("web", 5);
     assert!(!cells.contains(cell), "{cells:?}");
     project.compose(&["up", "-d"]);
-    project.has_cells(3);
-    project.tell("a cell was evacuated, stayed away, and is back by docker compose up");
+    project.wait_for_cells(3);
+    project.tell("a cell was evacuated, stayed down, and came back with docker compose up");
 }
 
-fn there_may_be_more_reps(project: &Project) {
+fn check_more_reps_can_be_added(project: &Project) {
     project.compose(&["up", "-d", "rep-c4", "rep-c5", "rep-c6"]);
-    let cells = project.has_cells(6);
+    let cells = project.wait_for_cells(6);
     let expected: Vec<String> = (1..=6).map(|number| format!("c{number}")).collect();
     assert_eq!(cells.keys().cloned().collect::<Vec<_>>(), expected);
     project.muster("lrp scale web=12");
     assert_eq!(project.runs("web", 12).len(), 6);
-    project.tell("six reps have a cell each, and two instances");
+    project.tell("six reps have one cell and two instances each");
 }
 
-/// A user that is added is let in once the server has read its users again, and speaks for its domain.
-fn users_come_and_go(project: &Project) {
+/// Checks that a new user can connect after the server has reloaded its users, and that it acts in its
+/// domain.
+fn check_users_are_added_and_revoked(project: &Project) {
     project.compose(&["run", "--rm", "auth", "add", "client", "shop", "client"]);
     project.compose(&["kill", "-s", "HUP", "nats"]);
     let creds = "/etc/muster/auth/users/client-shop-client";
@@ -225,25 +241,25 @@ fn users_come_and_go(project: &Project) {
     project.tell("a user was added and revoked");
 }
 
-fn what_happened_is_proved(project: &Project) {
+fn check_log_and_tables_verify(project: &Project) {
     let said = project.operator("audit verify");
     assert!(said.contains("every decision was legal"), "{said}");
-    // As the projector, who may follow the log.
+    // The projector runs this command, because it may follow the log.
     let tables = project.compose(&["run", "--rm", "projector", "projection", "verify"]);
     let wrong: Vec<&str> = tables.lines().filter(|line| line.trim_end().ends_with("no")).collect();
     assert!(tables.contains("instances") && wrong.is_empty(), "{tables}");
     let logs = project.compose(&["logs", "--no-color"]);
     let refused: Vec<&str> = logs.lines().filter(|line| line.contains("Permissions Violation")).collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    project.tell("the log is legal, the tables are the fold, and nobody was refused anything");
+    project.tell("the log is valid, the tables are its fold, and no permission was violated");
 }
 
-/// The profile `cluster`: every entry on three servers, of which one may go.
-fn three_servers_outlive_the_loss_of_one(engine: &Engine) {
-    let lines = std::fs::read_to_string(engine::top().join("deploy/compose/cluster.env"))
+/// Checks the profile `cluster`: every entry is on three servers, one of which may fail.
+fn check_three_servers_survive_loss_of_one(engine: &Engine) {
+    let lines = std::fs::read_to_string(engine::repository_root().join("deploy/compose/cluster.env"))
         .unwrap_or_else(|why| panic!("{why}"));
     let project = Project::up(engine, "muster-three", &lines);
-    project.has_cells(3);
+    project.wait_for_cells(3);
     project.muster("lrp desire /examples/web.json");
     project.runs("web", 2);
     project.tell("three servers hold the log");
@@ -255,7 +271,7 @@ fn three_servers_outlive_the_loss_of_one(engine: &Engine) {
     for server in project.containers("nats") {
         project.start(&server);
     }
-    project.is_healthy();
+    project.wait_until_containers_healthy();
     project.operator("audit verify");
-    project.tell("one was lost, commands were carried out, and it is back");
+    project.tell("one server was lost, commands were carried out, and it is back");
 }

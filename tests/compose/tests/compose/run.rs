@@ -1,4 +1,4 @@
-//! Programs that are run, and what they said.
+//! Running programs and collecting their output.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,52 +9,50 @@ use std::time::{Duration, Instant};
 pub(crate) use support::patience::so;
 use support::patience::within;
 
-/// How long a program may take, unless somebody says otherwise.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
-/// How often is looked whether it has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Default timeout of a program.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+/// Polling interval for the exit of a program.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What came of a program.
+/// Result of a program.
 #[derive(Debug)]
-pub(crate) struct Said {
-    /// What was run, as somebody would type it.
+pub(crate) struct Output {
+    /// Command line, as it would be typed.
     pub(crate) line: String,
-    /// How it ended; none: it was killed.
+    /// Exit status, or `None` if the program was killed or did not start.
     pub(crate) code: Option<i32>,
-    /// Its standard output.
     pub(crate) out: String,
-    /// Its standard error.
     pub(crate) err: String,
 }
 
-impl Said {
-    /// Its standard output.
+impl Output {
+    /// Returns the standard output.
     ///
     /// # Errors
-    /// It failed: what it was and what it said.
+    /// Returns an error with the command line and the output if the program failed.
     pub(crate) fn done(self) -> Result<String, String> {
         let Self { line, code, out, err } = self;
-        if code == Some(0) { Ok(out) } else { Err(format!("{line}: ended with {code:?}\n{out}{err}")) }
+        if code == Some(0) { Ok(out) } else { Err(format!("{line}: exit status {code:?}\n{out}{err}")) }
     }
 }
 
-/// Runs a program with a text as its standard input, to its end or for so long.
-pub(crate) fn run_for(limit: Duration, mut command: Command, input: &str) -> Said {
+/// Runs a program with this standard input until it exits or the time limit has passed.
+pub(crate) fn run_for(limit: Duration, mut command: Command, input: &str) -> Output {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let line = words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
-    let [given, out, err] = [(); 3].map(|()| tempfile::tempfile().expect("there is room for a file"));
-    rewound(&given, input);
-    let file = |file: &File| Stdio::from(file.try_clone().expect("there is room for a descriptor"));
+    let [given, out, err] = [(); 3].map(|()| tempfile::tempfile().expect("a temporary file can be created"));
+    write_and_rewind(&given, input);
+    let file = |file: &File| Stdio::from(file.try_clone().expect("the file can be duplicated"));
     command.stdin(file(&given)).stdout(file(&out)).stderr(file(&err));
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Said { line, code: None, out: String::new(), err: error.to_string() },
+        Err(error) => return Output { line, code: None, out: String::new(), err: error.to_string() },
     };
     let end = Instant::now() + limit;
     let code = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status.code(),
-            Ok(None) if Instant::now() < end => sleep(LOOK),
+            Ok(None) if Instant::now() < end => sleep(POLL_INTERVAL),
             Ok(None) | Err(_) => {
                 child.kill().ok();
                 child.wait().ok();
@@ -62,26 +60,26 @@ pub(crate) fn run_for(limit: Duration, mut command: Command, input: &str) -> Sai
             }
         }
     };
-    Said { line, code, out: text(out), err: text(err) }
+    Output { line, code, out: text(out), err: text(err) }
 }
 
-/// The same, for as long as programs usually may take, and without any input.
-pub(crate) fn run(command: Command) -> Said {
-    run_for(LIMIT, command, "")
+/// Runs a program without input, with the default timeout.
+pub(crate) fn run(command: Command) -> Output {
+    run_for(TIMEOUT, command, "")
 }
 
-fn rewound(mut file: &File, input: &str) {
+fn write_and_rewind(mut file: &File, input: &str) {
     let written = file.write_all(input.as_bytes()).and_then(|()| file.seek(SeekFrom::Start(0)).map(drop));
-    written.expect("there is room for a few bytes");
+    written.expect("the input can be written");
 }
 
 fn text(mut file: File) -> String {
     let mut bytes = vec![];
-    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).expect("it can be read again");
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).expect("the output can be read");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits until something is so. Panics with the last reason why it isn't.
+/// Waits until `is_so` succeeds. Panics with its last error after [`LIMIT`].
 pub(crate) fn eventually<T>(what: &str, is_so: impl FnMut() -> Result<T, String>) -> T {
-    within(LIMIT, what, is_so)
+    within(TIMEOUT, what, is_so)
 }

@@ -1,36 +1,36 @@
-//! What is seen of a cluster: who is there, who leads, what services say.
+//! Observations of a cluster: its services, its leaders, and its logs.
 
 use schemas::cluster::Role;
 use schemas::query::{CellState, ClusterRow};
 use serde_json::Value;
 
-use super::{Cluster, PER_ROLE, READY};
-use crate::asker::Asker;
+use super::{Cluster, PER_ROLE, READY_TIMEOUT};
+use crate::asker::RecordingClient;
 use crate::failed::{Failed, Result, so, until};
 use crate::fault::Fault;
 
-/// How many lines of the end of a log are told.
+/// Number of log lines in an error message.
 const LAST_LINES: usize = 10;
 
 impl Cluster {
-    /// Up to which position the tables go.
+    /// Returns the position of the live tables.
     ///
     /// # Errors
-    /// Nobody answers, or there are none.
-    pub async fn projected(&self) -> Result<u64> {
+    /// Returns an error if the command fails or there are no live tables.
+    pub async fn projected_position(&self) -> Result<u64> {
         let said = self.muster(&["projection", "list", "--database", &self.database(), "-o", "json"]).await?;
         let rows: Value = serde_json::from_str(&said).map_err(Failed::at("projection list"))?;
         let live = rows.as_array().into_iter().flatten().find(|row| row["state"] == "live");
         live.and_then(|row| row["position"].as_u64()).ok_or_else(|| Failed(format!("no live tables: {said}")))
     }
 
-    /// The service that leads in a role, or one that stands by.
+    /// Waits for the leader of a role, or for a standby if `leads` is `false`, and returns its name.
     ///
     /// # Errors
-    /// Nobody answers, or there is none that was started here.
-    pub async fn find(&self, asker: &Asker, role: Role, leads: bool) -> Result<String> {
-        until(READY, &format!("a {role:?} is there, leading: {leads}"), async || {
-            let row = asker.questions().cluster().await.map_err(Failed::at("cluster show"))?.row;
+    /// Returns an error if no such service of this cluster is found in time.
+    pub async fn find(&self, asker: &RecordingClient, role: Role, leads: bool) -> Result<String> {
+        until(READY_TIMEOUT, &format!("a {role:?} is alive, leading: {leads}"), async || {
+            let row = asker.queries().cluster().await.map_err(Failed::at("cluster show"))?.row;
             let services = row.services.rows.iter().filter(|row| row.role == role && row.leads == leads);
             let pids: Vec<_> = services.filter_map(|row| i32::try_from(row.program.pid).ok()).collect();
             let found = self.programs.iter().find(|(_, program)| pids.contains(&program.pid()));
@@ -39,38 +39,44 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the status shows the finding of a fault, if it has one, or no longer shows it.
+    /// Waits until the status shows the finding of a fault, or no longer shows it if `expected` is `false`.
+    /// Returns at once if the fault has no finding.
     ///
     /// # Errors
-    /// That does not happen.
-    pub async fn shows(&self, asker: &Asker, fault: Fault, expected: bool) -> Result<()> {
+    /// Returns an error if that does not happen in time.
+    pub async fn wait_for_finding(
+        &self,
+        asker: &RecordingClient,
+        fault: Fault,
+        expected: bool,
+    ) -> Result<()> {
         let Some(code) = fault.row().status else { return Ok(()) };
-        until(READY, &format!("the status shows {code:?}: {expected}"), async || {
-            let row = asker.questions().status().await.map_err(Failed::at("status"))?.row;
+        until(READY_TIMEOUT, &format!("the status shows {code:?}: {expected}"), async || {
+            let row = asker.queries().status().await.map_err(Failed::at("status"))?.row;
             let shown = row.findings.iter().any(|finding| finding.code == code);
             so(shown == expected, || format!("{:?}", row.findings))
         })
         .await
     }
 
-    /// Waits until everybody serves: somebody leads in each role, somebody stands by, all cells are present.
+    /// Waits until the cluster is complete: each role has a leader and a standby, and all cells are present.
     ///
     /// # Errors
-    /// It doesn't come to that.
-    pub async fn serves(&mut self, asker: &Asker) -> Result<()> {
-        let looked = until(READY, "every service is there", async || {
-            let ended = self.all_run();
+    /// Returns an error if that does not happen in time or a service has exited.
+    pub async fn wait_until_complete(&mut self, asker: &RecordingClient) -> Result<()> {
+        let looked = until(READY_TIMEOUT, "every service is alive", async || {
+            let ended = self.check_all_running();
             if ended.is_err() {
                 return Ok(ended);
             }
-            let row = asker.questions().cluster().await.map_err(Failed::at("cluster show"))?.row;
-            self.are_all_in(&row).map(Ok)
+            let row = asker.queries().cluster().await.map_err(Failed::at("cluster show"))?.row;
+            self.check_complete(&row).map(Ok)
         });
         looked.await?
     }
 
-    /// That a row has everybody.
-    fn are_all_in(&self, row: &ClusterRow) -> Result<()> {
+    /// Checks that a row contains all services and cells.
+    fn check_complete(&self, row: &ClusterRow) -> Result<()> {
         for role in [Role::Bbs, Role::Auctioneer] {
             let beating: Vec<_> = row.services.rows.iter().filter(|row| row.role == role).collect();
             let led = beating.iter().filter(|row| row.leads).count() == 1;
@@ -85,13 +91,13 @@ impl Cluster {
         self.programs.values().any(|program| u32::try_from(program.pid()) == Ok(pid))
     }
 
-    /// Waits until a service says something.
+    /// Waits until the log of a service contains a word.
     ///
     /// # Errors
-    /// It doesn't, or it has no log.
+    /// Returns an error if that does not happen in time, or the log can't be read.
     pub async fn says(&self, name: &str, word: &str) -> Result<()> {
         let log = self.log(name);
-        until(READY, &format!("{name} says {word:?}"), async || {
+        until(READY_TIMEOUT, &format!("the log of {name} contains {word:?}"), async || {
             let said = std::fs::read(&log).map_err(Failed::at(log.display()))?;
             let said = String::from_utf8_lossy(&said);
             so(said.contains(word), || said.into_owned())
@@ -99,11 +105,11 @@ impl Cluster {
         .await
     }
 
-    /// That every service runs: none has ended by itself.
+    /// Checks that every started service is still running.
     ///
     /// # Errors
-    /// One has: the end of its log says why.
-    pub fn all_run(&mut self) -> Result<()> {
+    /// Returns an error with the end of the log if a service has exited.
+    pub fn check_all_running(&mut self) -> Result<()> {
         for (name, program) in &mut self.programs {
             if let Some(status) = program.ended()? {
                 let log = self.folder.path().join(format!("{name}.log"));
@@ -111,7 +117,7 @@ impl Cluster {
                 let said = String::from_utf8_lossy(&said);
                 let last: Vec<_> = said.lines().rev().take(LAST_LINES).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-                return Err(Failed(format!("{name} has ended with {status}:\n{last}")));
+                return Err(Failed(format!("{name} has exited ({status}):\n{last}")));
             }
         }
         Ok(())

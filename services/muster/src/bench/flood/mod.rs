@@ -1,8 +1,10 @@
-//! `muster bench --flood`: one client asks far too much of a cluster of real services, and another one wants little.
+//! `muster bench --flood`: one client floods a cluster of real services while another client sends few
+//! commands.
 //!
-//! The services are processes of their own, the BBS with 1,024 files. The loud client sends everything at once and takes
-//! every refusal; the quiet one, of another domain, sends a command at a steady pace, whether earlier ones are answered or not. What
-//! counts is how long the quiet one waits, also as a multiple of what it waits alone, and that nobody is left without an answer.
+//! The services are separate processes, and the BBS may open 1,024 files. The loud client sends everything at
+//! once and accepts every refusal. The quiet client belongs to another domain and sends commands at a steady
+//! pace, without waiting for earlier answers. Two results count: the quiet client's latencies, also relative
+//! to those without a flood, and that every request is answered.
 
 mod loud;
 mod quiet;
@@ -18,37 +20,37 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::loud::{Loud, Outcome};
-use self::quiet::{Quiet, Waits};
+use self::quiet::{Latencies, Quiet};
 use self::services::Services;
-use super::{BenchError, bar};
+use super::{BenchError, progress_bar};
 use crate::error::ServiceError;
 use crate::serve::Nats;
 
-/// Instances in the lists that are asked for.
+/// Instances in each list.
 const INSTANCES: u32 = 2_000;
-/// Lists that are asked for at once.
+/// Lists requested at once.
 const LISTS: u32 = 8_000;
-/// Reads of events that wait at once.
+/// Long polls for events at once.
 const POLLS: u32 = 64;
-/// Commands that are sent at once.
+/// Commands sent at once.
 const COMMANDS: u32 = 20_000;
-/// Commands, and lists, that are kept under way: twice what a client may have.
-const KEPT: u32 = 128;
-/// Tasks whose owner never answers.
+/// Commands, and lists, kept in flight: twice the limit of a client.
+const SUSTAINED: u32 = 128;
+/// Tasks whose completion callback is never answered.
 const CALLBACKS: u32 = 3_000;
-/// How long is measured what has no end of its own.
-const WHILE: Duration = Duration::from_secs(10);
-/// How long the cluster is left alone between two parts.
+/// Duration of measurements without an end of their own.
+const PART_DURATION: Duration = Duration::from_secs(10);
+/// Pause between two parts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// One part of the measurement.
+/// Result of one part of the measurement.
 struct Part {
     name: &'static str,
     loud: Outcome,
-    quiet: Waits,
+    quiet: Latencies,
 }
 
-/// Runs the flood and says what became of both clients.
+/// Runs the flood and returns the results of both clients.
 pub(super) async fn run(
     nats: Option<Nats>,
     json: bool,
@@ -68,19 +70,19 @@ pub(super) async fn run(
 }
 
 async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
-    let bar = bar();
+    let bar = progress_bar();
     bar.set_message("waiting for the services");
-    let loud = hostile(nats).await?;
+    let loud = loud_client(nats).await?;
     services::ready(&loud).await?;
-    bar.set_message("a world to ask about");
+    bar.set_message("desiring instances");
     loud.desire_instances(INSTANCES).await?;
     let quiet = Quiet::start(nats.clone(), &inbox("quiet")?).await?;
     let mut parts = vec![];
-    let mut part = |name, quiet: Waits, loud| parts.push(Part { name, loud, quiet });
+    let mut part = |name, quiet: Latencies, loud| parts.push(Part { name, loud, quiet });
 
     bar.set_message("alone");
     quiet.begin();
-    tokio::time::sleep(WHILE).await;
+    tokio::time::sleep(PART_DURATION).await;
     part("alone", quiet.end().await?, Outcome::default());
 
     bar.set_message("lists");
@@ -91,7 +93,7 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
 
     bar.set_message("long polls");
     quiet.begin();
-    let outcome = loud.polls(POLLS, WHILE).await;
+    let outcome = loud.polls(POLLS, PART_DURATION).await;
     part("64 long polls", quiet.end().await?, outcome);
     tokio::time::sleep(PAUSE).await;
 
@@ -103,7 +105,7 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
 
     bar.set_message("commands and lists");
     quiet.begin();
-    let outcome = loud.keeps_asking(KEPT, WHILE).await;
+    let outcome = loud.sustained(SUSTAINED, PART_DURATION).await;
     part("commands and lists for 10 s", quiet.end().await?, outcome);
     tokio::time::sleep(PAUSE).await;
 
@@ -111,29 +113,31 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     let owner = loud::silent_owner().await?;
     quiet.begin();
     let outcome = loud.tasks(CALLBACKS, &owner).await;
-    tokio::time::sleep(WHILE).await;
+    tokio::time::sleep(PART_DURATION).await;
     part("3,000 hanging callbacks", quiet.end().await?, outcome);
 
-    bar.set_message("all together");
+    bar.set_message("all at once");
     quiet.begin();
     let (lists, polls, commands) =
-        tokio::join!(loud.lists(LISTS), loud.polls(POLLS, WHILE), loud.commands(COMMANDS));
-    part("all of it together", quiet.end().await?, lists.and(polls).and(commands));
+        tokio::join!(loud.lists(LISTS), loud.polls(POLLS, PART_DURATION), loud.commands(COMMANDS));
+    part("all at once", quiet.end().await?, lists.and(polls).and(commands));
     bar.finish_and_clear();
     loud.remove_instances().await;
     Ok(parts)
 }
 
-/// The domain of the client that floods the cluster; the quiet client is of another one.
-const HOSTILE: &str = "hostile";
+/// Domain of the loud client. The quiet client belongs to another domain.
+const LOUD_DOMAIN: &str = "hostile";
 
 fn inbox(name: &str) -> Result<Inbox, BenchError> {
     Ok(Inbox::Client(Domain::new("bench")?, ClientName::new(name)?))
 }
 
-async fn hostile(nats: &Nats) -> Result<Loud, ServiceError> {
-    let (domain, name) =
-        (Domain::new(HOSTILE).map_err(BenchError::from)?, ClientName::new("loud").map_err(BenchError::from)?);
+async fn loud_client(nats: &Nats) -> Result<Loud, ServiceError> {
+    let (domain, name) = (
+        Domain::new(LOUD_DOMAIN).map_err(BenchError::from)?,
+        ClientName::new("loud").map_err(BenchError::from)?,
+    );
     let inbox = Inbox::Client(domain.clone(), name.clone());
     Ok(Loud::new(nats.bus("bench loud", &inbox).await?, domain, name))
 }
@@ -145,11 +149,11 @@ fn as_table(parts: &[Part], files: Option<usize>) -> String {
         "answered",
         "refused",
         "no answer",
-        "quiet: commands",
+        "quiet client",
         "lost",
         "p50 ms",
         "p99 ms",
-        "times alone",
+        "p99 factor",
         "worst ms",
     ]);
     for Part { name, loud, quiet } in parts {
@@ -159,7 +163,7 @@ fn as_table(parts: &[Part], files: Option<usize>) -> String {
             (*name).to_owned(),
             loud.answered.to_string(),
             if refused.is_empty() { "0".to_owned() } else { refused.join(", ") },
-            loud.silent.to_string(),
+            loud.unanswered.to_string(),
             quiet.answered().to_string(),
             quiet.lost.len().to_string(),
             millis(quiet.percentile(50)),
@@ -171,13 +175,13 @@ fn as_table(parts: &[Part], files: Option<usize>) -> String {
     let lost: Vec<&String> = parts.iter().flat_map(|part| &part.quiet.lost).take(3).collect();
     let files = files.map_or("unknown".to_owned(), |files| files.to_string());
     let lost = if lost.is_empty() { String::new() } else { format!("\nlost: {lost:?}") };
-    format!("{table}\nfiles of the BBS at the end: {files}, of {}{lost}", services::FILES)
+    format!("{table}\nopen files of the BBS at the end: {files} of {}{lost}", services::BBS_FILE_LIMIT)
 }
 
 fn as_json(parts: &[Part], files: Option<usize>) -> String {
     let part = |Part { name, loud, quiet }: &Part| {
         json!({
-            "loud": name, "answered": loud.answered, "refused": loud.refused, "no_answer": loud.silent,
+            "loud": name, "answered": loud.answered, "refused": loud.refused, "no_answer": loud.unanswered,
             "quiet_commands": quiet.answered(), "quiet_lost": quiet.lost,
             "p50_ms": quiet.percentile(50).as_secs_f64() * 1e3, "p99_ms": quiet.percentile(99).as_secs_f64() * 1e3,
             "p99_times_alone": ratio(parts, quiet),
@@ -188,8 +192,9 @@ fn as_json(parts: &[Part], files: Option<usize>) -> String {
     json!({ "parts": parts, "files_of_bbs": files }).to_string()
 }
 
-/// Returns the 99th percentile of the quiet client's waits as a multiple of the one that it has alone, in the first part.
-fn ratio(parts: &[Part], quiet: &Waits) -> f64 {
+/// Returns the 99th percentile of the quiet client's latencies, relative to that of the first part, without a
+/// flood.
+fn ratio(parts: &[Part], quiet: &Latencies) -> f64 {
     let alone = parts.first().map_or(Duration::ZERO, |part| part.quiet.percentile(99)).as_secs_f64();
     if alone > 0.0 { quiet.percentile(99).as_secs_f64() / alone } else { 1.0 }
 }

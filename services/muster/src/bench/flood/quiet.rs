@@ -1,4 +1,4 @@
-//! The quiet client: in a thread of its own, so that what is measured is the cluster and not the other client.
+//! The quiet client. It runs in a thread of its own, so that the other client does not distort its latencies.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,46 +12,46 @@ use crate::bench::load::Annotator;
 use crate::error::{ServiceError, chain};
 use crate::serve::Nats;
 
-/// How often it sends a command.
-const EVERY: Duration = Duration::from_millis(20);
-/// Who isn't answered in this time isn't at all.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between commands.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Timeout of a command.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the quiet client waited.
+/// Latencies of the quiet client.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waits {
-    /// For each answered command, the shortest first.
+pub(super) struct Latencies {
+    /// Latencies of the answered commands, in ascending order.
     waits: Vec<Duration>,
-    /// Why others were not carried out.
+    /// Errors of the other commands.
     pub(super) lost: Vec<String>,
 }
 
-impl Waits {
+impl Latencies {
     pub(super) fn answered(&self) -> usize {
         self.waits.len()
     }
 
-    /// So many in a hundred were answered in this time.
+    /// Returns a percentile of the latencies, or zero if no command was answered.
     pub(super) fn percentile(&self, of_hundred: usize) -> Duration {
         let last = self.waits.len().saturating_sub(1);
         self.waits.get((self.waits.len() * of_hundred / 100).min(last)).copied().unwrap_or_default()
     }
 }
 
-/// What its thread is told.
+/// Order to the thread of the quiet client.
 enum Order {
     Begin,
-    End(oneshot::Sender<Waits>),
+    End(oneshot::Sender<Latencies>),
 }
 
-/// The quiet client.
+/// Handle of the quiet client.
 pub(super) struct Quiet {
     orders: mpsc::UnboundedSender<Order>,
     _thread: JoinHandle<()>,
 }
 
 impl Quiet {
-    /// Starts it; it does nothing yet.
+    /// Starts the thread. It sends no commands yet.
     pub(super) async fn start(nats: Nats, inbox: &Inbox) -> Result<Self, ServiceError> {
         let (orders, receiver) = mpsc::unbounded_channel();
         let (ready, started) = oneshot::channel::<Result<(), ServiceError>>();
@@ -64,7 +64,7 @@ impl Quiet {
             runtime.block_on(async move {
                 let annotator = async {
                     let bus = nats.bus("bench quiet", &inbox).await?;
-                    Ok(Annotator::start(bus, PATIENCE).await?)
+                    Ok(Annotator::start(bus, TIMEOUT).await?)
                 };
                 match annotator.await {
                     Ok(annotator) => {
@@ -79,31 +79,31 @@ impl Quiet {
         Ok(Self { orders, _thread: thread })
     }
 
-    /// Sends commands from now on.
+    /// Starts sending commands.
     pub(super) fn begin(&self) {
         drop(self.orders.send(Order::Begin));
     }
 
-    /// Sends no more, and says what became of them.
-    pub(super) async fn end(&self) -> Result<Waits, BenchError> {
+    /// Stops sending commands and returns their latencies and errors.
+    pub(super) async fn end(&self) -> Result<Latencies, BenchError> {
         let (sender, receiver) = oneshot::channel();
         drop(self.orders.send(Order::End(sender)));
         receiver.await.map_err(|_| BenchError::QuietEnded)
     }
 }
 
-/// Sends commands at a steady pace whenever it is told to.
+/// Sends commands at a steady pace from each `Begin` to the next `End`.
 async fn run(annotator: Annotator, mut orders: mpsc::UnboundedReceiver<Order>) {
     let mut number = 0;
     while let Some(order) = orders.recv().await {
         match order {
             Order::Begin => {}
             Order::End(sender) => {
-                drop(sender.send(Waits::default()));
+                drop(sender.send(Latencies::default()));
                 continue;
             }
         }
-        let mut pace = tokio::time::interval(EVERY);
+        let mut pace = tokio::time::interval(INTERVAL);
         let mut asks = JoinSet::new();
         let asked = loop {
             tokio::select! {
@@ -119,7 +119,7 @@ async fn run(annotator: Annotator, mut orders: mpsc::UnboundedReceiver<Order>) {
                 },
             }
         };
-        let mut waits = Waits::default();
+        let mut waits = Latencies::default();
         while let Some(ended) = asks.join_next().await {
             match ended {
                 Ok(Ok(took)) => waits.waits.push(took),

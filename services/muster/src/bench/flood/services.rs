@@ -1,4 +1,4 @@
-//! The services of a flood: processes of their own, of this program.
+//! Services of a flood, each a separate process of this program.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -7,28 +7,28 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 use super::loud::Loud;
-use crate::bench::{BenchError, Scratch};
+use crate::bench::{BenchError, TempFolder};
 use crate::error::ServiceError;
 use crate::serve::Nats;
 
-/// Files that the BBS may have open, as is usual.
-pub(super) const FILES: u32 = 1_024;
-/// How long the services may take to be there.
-const START: Duration = Duration::from_secs(60);
-/// How long a service may take to end.
-const END: Duration = Duration::from_secs(10);
+/// Open-file limit of the BBS, a common default.
+pub(super) const BBS_FILE_LIMIT: u32 = 1_024;
+/// Timeout for the services to become ready.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for a service to exit.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The services, in the order of their start.
+/// Running services, in the order of their start.
 pub(super) struct Services {
     all: Vec<(&'static str, Child)>,
-    folder: Scratch,
+    folder: TempFolder,
 }
 
 impl Services {
-    /// Founds a cluster, and starts its services.
+    /// Founds a cluster and starts its services.
     pub(super) async fn start(nats: &Nats) -> Result<Self, ServiceError> {
         let program = std::env::current_exe().map_err(ServiceError::Program)?;
-        let folder = Scratch::new()?;
+        let folder = TempFolder::new()?;
         found(&program, nats, &folder.0.join("found.log")).await?;
         let cell = |id: &str| {
             let data = folder.0.join(id).display().to_string();
@@ -61,7 +61,7 @@ impl Services {
         Ok(Self { all, folder })
     }
 
-    /// Waits until a service ends, which none should, and says which.
+    /// Waits until a service exits, which none should. Returns its name, its status and the end of its log.
     pub(super) async fn failed(&mut self) -> String {
         loop {
             for (name, child) in &mut self.all {
@@ -69,21 +69,21 @@ impl Services {
                     let log = std::fs::read_to_string(self.folder.0.join(format!("{name}.log")))
                         .unwrap_or_default();
                     let last: Vec<&str> = log.lines().rev().take(5).collect();
-                    return format!("{name} ended: {status}: {}", last.join(" | "));
+                    return format!("{name} exited unexpectedly ({status}): {}", last.join(" | "));
                 }
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// The files that the BBS has open, where the system tells.
+    /// Returns the number of open files of the BBS, or `None` if the system does not report it.
     pub(super) fn files_of_bbs(&self) -> Option<usize> {
         let (_, child) = self.all.first()?;
         let path: PathBuf = ["/proc", &child.id()?.to_string(), "fd"].iter().collect();
         Some(std::fs::read_dir(path).ok()?.count())
     }
 
-    /// Ends them, the reps first.
+    /// Stops the services, the reps first.
     pub(super) async fn end(mut self) {
         while let Some((name, mut child)) = self.all.pop() {
             let pid =
@@ -91,16 +91,16 @@ impl Services {
             if let Some(pid) = pid
                 && let Err(error) = rustix::process::kill_process(pid, rustix::process::Signal::TERM)
             {
-                tracing::debug!(name, %error, "not told to end");
+                tracing::debug!(name, %error, "can't send SIGTERM");
             }
-            if tokio::time::timeout(END, child.wait()).await.is_err() {
-                tracing::warn!(name, "a service did not end in time");
+            if tokio::time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
+                tracing::warn!(name, "a service did not exit in time");
             }
         }
     }
 }
 
-/// Waits until both leaders and both cells are there.
+/// Waits until both leaders are elected and both cells are present.
 pub(super) async fn ready(client: &Loud) -> Result<(), BenchError> {
     let ready = async {
         loop {
@@ -114,11 +114,11 @@ pub(super) async fn ready(client: &Loud) -> Result<(), BenchError> {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let late = |_| BenchError::Late { what: "the services are there".to_owned(), limit: START };
-    tokio::time::timeout(START, ready).await.map_err(late)
+    let late = |_| BenchError::Timeout { what: "the services".to_owned(), limit: START_TIMEOUT };
+    tokio::time::timeout(START_TIMEOUT, ready).await.map_err(late)
 }
 
-/// Founds the cluster.
+/// Runs `muster cluster found`.
 async fn found(program: &std::path::Path, nats: &Nats, log: &std::path::Path) -> Result<(), BenchError> {
     let failed = |source| BenchError::Start { name: "cluster found", source };
     let mut child =
@@ -127,7 +127,7 @@ async fn found(program: &std::path::Path, nats: &Nats, log: &std::path::Path) ->
         return Ok(());
     }
     let said = std::fs::read_to_string(log).unwrap_or_default();
-    Err(BenchError::ServiceEnded(format!("no cluster is founded: {}", said.trim())))
+    Err(BenchError::ServiceEnded(format!("can't found a cluster: {}", said.trim())))
 }
 
 fn spawn(
@@ -138,7 +138,7 @@ fn spawn(
     few_files: bool,
 ) -> std::io::Result<Child> {
     let log = std::fs::File::create(log)?;
-    let limit = if few_files { format!("ulimit -n {FILES}; ") } else { String::new() };
+    let limit = if few_files { format!("ulimit -n {BBS_FILE_LIMIT}; ") } else { String::new() };
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit}exec \"$0\" \"$@\"")]).arg(program).args(words);
     command.env("MUSTER_NATS_URL", nats.urls.join(","));

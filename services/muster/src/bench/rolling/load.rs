@@ -1,4 +1,4 @@
-//! Requests at a steady pace: each a connection of its own, as whoever has no patience for old ones makes them.
+//! Requests at a steady pace, each over a connection of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,66 +11,66 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Failures of which the reason is kept.
-const REASONS: usize = 5;
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of failures whose reason is recorded.
+const MAX_REASONS: usize = 5;
 
-/// Requests, and what became of them.
+/// Sender of requests, with their outcomes.
 #[derive(Debug)]
 pub(super) struct Load {
-    /// Between two requests to the same instance.
+    /// Interval between two requests to the same instance.
     every: Duration,
     requests: Mutex<Requests>,
 }
 
-/// What became of requests.
+/// Outcomes of requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
     pub(super) answered: Vec<Duration>,
     pub(super) failed: u64,
-    /// Why the first of them failed.
+    /// Reasons of the first failures.
     pub(super) reasons: Vec<String>,
 }
 
 impl Load {
-    /// So many requests a second to each instance.
+    /// Creates a sender of `rate` requests per second to each instance.
     pub(super) fn new(rate: u32) -> Self {
         Self { every: Duration::from_secs(1) / rate.max(1), requests: Mutex::default() }
     }
 
-    /// What became of the requests so far.
+    /// Returns the outcomes so far.
     pub(super) fn requests(&self) -> Requests {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks an instance again and again until it is told to stop. A slow answer holds up no other request; those under way
-    /// at the end are waited for, and count.
-    pub(super) async fn ask_steadily(&self, name: &str, at: SocketAddr, stop: CancellationToken) {
+    /// Sends requests to an instance until `stop` is cancelled. A slow answer delays no other request.
+    /// Requests in flight at the end are awaited and counted.
+    pub(super) async fn send_steadily(&self, name: &str, at: SocketAddr, stop: CancellationToken) {
         let mut ticks = interval_at(Instant::now(), self.every);
         let mut under_way = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(done) = under_way.join_next() => self.note(name, done.unwrap_or_else(|error| Err(error.into()))),
+                Some(done) = under_way.join_next() => self.record(name, done.unwrap_or_else(|error| Err(error.into()))),
                 _ = ticks.tick() => {
-                    under_way.spawn(timed(at));
+                    under_way.spawn(timed_request(at));
                 }
             }
         }
         while let Some(done) = under_way.join_next().await {
-            self.note(name, done.unwrap_or_else(|error| Err(error.into())));
+            self.record(name, done.unwrap_or_else(|error| Err(error.into())));
         }
     }
 
-    fn note(&self, name: &str, done: io::Result<Duration>) {
+    fn record(&self, name: &str, done: io::Result<Duration>) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         match done {
             Ok(took) => requests.answered.push(took),
             Err(error) => {
                 requests.failed += 1;
-                if requests.reasons.len() < REASONS {
+                if requests.reasons.len() < MAX_REASONS {
                     requests.reasons.push(format!("{name}: {error}"));
                 }
             }
@@ -78,13 +78,13 @@ impl Load {
     }
 }
 
-async fn timed(at: SocketAddr) -> io::Result<Duration> {
+async fn timed_request(at: SocketAddr) -> io::Result<Duration> {
     let asked = Instant::now();
-    timeout(PATIENCE, ask(at)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    timeout(TIMEOUT, ask(at)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok(asked.elapsed())
 }
 
-/// One request. It fails unless the whole answer comes.
+/// Sends one request. Returns an error unless the whole answer arrives.
 async fn ask(at: SocketAddr) -> io::Result<()> {
     let mut connection = TcpStream::connect(at).await?;
     connection.write_all(b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n").await?;
@@ -93,7 +93,7 @@ async fn ask(at: SocketAddr) -> io::Result<()> {
     if answer.starts_with(b"HTTP/1.1 200 ") && answer.ends_with(b"\n") {
         return Ok(());
     }
-    Err(io::Error::other(format!("answered {:?}", String::from_utf8_lossy(&answer))))
+    Err(io::Error::other(format!("unexpected response {:?}", String::from_utf8_lossy(&answer))))
 }
 
 #[cfg(test)]
@@ -102,7 +102,8 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of the requests of a moment to a server that gives this answer to the first request, and none to others.
+    /// Returns the outcomes of a short load on a server that sends this answer to the first request and none
+    /// to later requests.
     async fn requests_to(answer: &'static [u8]) -> Requests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -116,12 +117,12 @@ mod tests {
             stop.cancel();
             drop(listener);
         };
-        tokio::join!(load.ask_steadily("one", at, stop.clone()), server);
+        tokio::join!(load.send_steadily("one", at, stop.clone()), server);
         load.requests()
     }
 
     #[tokio::test]
-    async fn every_request_counts_and_only_a_whole_answer_is_one() {
+    async fn only_complete_answer_counts_as_answered() {
         let good = requests_to(b"HTTP/1.1 200 OK\r\n\r\nhello\n").await;
         assert_eq!(good.answered.len(), 1);
         assert!(good.reasons.iter().all(|reason| reason.starts_with("one: ")), "{good:?}");
@@ -129,7 +130,7 @@ mod tests {
         {
             let requests = requests_to(bad).await;
             assert!(requests.answered.is_empty() && requests.failed >= 1, "{requests:?}");
-            assert!(requests.reasons.len() <= REASONS);
+            assert!(requests.reasons.len() <= MAX_REASONS);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! `muster bench --rolling`: what an update costs whoever asks the instances that it replaces.
+//! `muster bench --rolling`: measures the effect of an update on clients of the instances that it replaces.
 //!
-//! First 20 real web servers, replaced one at a time, each new one beside the old one, while every instance that runs gets
-//! requests at a steady pace from a router that knows what the log says and no more. What counts is that no request fails,
-//! and how long it takes. Then 1,000 instances in memory, ten at a time.
+//! First, 20 real web servers are replaced one at a time, each new one beside the old one. A router that
+//! knows only the log sends requests at a steady pace to every running instance. The results are the number
+//! of failed requests, which must be zero, and the latencies. Then 1,000 in-memory instances are replaced,
+//! ten at a time.
 
 mod load;
 mod report;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::Client;
-use executor::process::Isolate;
+use executor::process::IsolationPolicy;
 use journal::{Journal, Sqlite};
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
@@ -26,29 +27,29 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::load::Load;
-use self::report::{Measured, Report};
+use self::report::{Report, RolloutFigures};
 use self::router::Router;
-use super::{BenchArgs, BenchError, Outcome, Scratch, bar, bench_id};
+use super::{BenchArgs, BenchError, Outcome, TempFolder, bench_id, progress_bar};
 use crate::error::ServiceError;
 use crate::example_server::DRAIN_MS;
-use crate::local::{Kind, Local, Own, Roles};
+use crate::local::{ContainerKind, Local, LocalConfig, RoleBus};
 use crate::serve::Nats;
 
-/// Real processes that are replaced.
-const REAL: u32 = 20;
-/// The cells that they run on.
+/// Number of real processes that are replaced.
+const REAL_INSTANCES: u32 = 20;
+/// Number of cells that run the real processes.
 const REAL_CELLS: u32 = 3;
-/// Instances in memory that are replaced, and how many at once.
+/// Number of in-memory instances that are replaced, and number replaced at once.
 const IN_MEMORY: (u32, u32) = (1_000, 10);
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long requests go on before the update begins and after it ended.
-const AROUND: Duration = Duration::from_millis(500);
+/// Timeout of each step.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Duration of requests before the update starts and after it completes.
+const MARGIN: Duration = Duration::from_millis(500);
 
-/// Runs both parts. The journals are embedded ones, of its own.
+/// Runs both parts on embedded journals of its own.
 ///
 /// # Errors
-/// Why a cluster can't be had, or what did not happen in time.
+/// Returns an error if a cluster can't be started or an expected event does not occur in time.
 pub(super) async fn run(
     nats: Option<Nats>,
     args: &BenchArgs,
@@ -57,20 +58,20 @@ pub(super) async fn run(
     if nats.is_some() {
         return Err(BenchError::NeedsNoServer.into());
     }
-    let folder = Scratch::new()?;
-    let bar = bar();
-    bar.set_message(format!("{REAL} real processes, one at a time"));
-    let real = real(&folder.0.join("real"), args, &stop).await?;
+    let folder = TempFolder::new()?;
+    let bar = progress_bar();
+    bar.set_message(format!("{REAL_INSTANCES} real processes, one at a time"));
+    let real = measure_real(&folder.0.join("real"), args, &stop).await?;
     let (instances, at_once) = IN_MEMORY;
     bar.set_message(format!("{instances} instances in memory, {at_once} at a time"));
-    let in_memory = in_memory(&folder.0.join("memory"), args, &stop).await?;
+    let in_memory = measure_in_memory(&folder.0.join("memory"), args, &stop).await?;
     bar.finish_and_clear();
     let report = Report { rate: args.rate, drain_ms: args.drain, cells: args.cells, real, in_memory };
     let text = if args.json { report.json() } else { report.table() };
     Ok(Outcome { text, failure: report.failure() })
 }
 
-/// A cluster of its own: everybody talks to everybody within this process.
+/// Separate cluster whose parts communicate within this process.
 struct Cluster {
     journal: Journal,
     bus: bus::InProcess,
@@ -86,14 +87,19 @@ impl Cluster {
         let bus = bus::InProcess::new();
         let id = bench_id()?;
         let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(id.clone()))?, bus.bus(&Inbox::Auctioneer(id))?);
-        let local = Local::start(&journal, bbs, auctioneer, Duration::ZERO, Own::default())?;
+        let local = Local::start(&journal, bbs, auctioneer, Duration::ZERO, LocalConfig::default())?;
         let (domain, name) = (Domain::new("bench")?, ClientName::new("router")?);
         let bus_of_client = bus.bus(&Inbox::Client(domain.clone(), name.clone()))?;
         let client = Client::over(bus_of_client, domain, name).map_err(BenchError::Asked)?;
         Ok(Self { journal, bus, local, client })
     }
 
-    async fn add_cells(&mut self, cells: u32, total: Resources, kind: &Kind) -> Result<(), ServiceError> {
+    async fn add_cells(
+        &mut self,
+        cells: u32,
+        total: Resources,
+        kind: &ContainerKind,
+    ) -> Result<(), ServiceError> {
         for number in 0..cells {
             let id = CellId::new(&format!("c{number}"))?;
             let zone = Zone::new(&format!("z{}", number % 3))?;
@@ -107,8 +113,8 @@ impl Cluster {
             }
             Ok(())
         };
-        let present = tokio::time::timeout(PATIENCE, present).await;
-        Ok(present.map_err(|_| late("the cells appear"))?.map_err(BenchError::Asked)?)
+        let present = tokio::time::timeout(TIMEOUT, present).await;
+        Ok(present.map_err(|_| timeout_error("the cells"))?.map_err(BenchError::Asked)?)
     }
 
     async fn end(self) {
@@ -117,29 +123,39 @@ impl Cluster {
     }
 }
 
-fn late(what: &str) -> BenchError {
-    BenchError::Late { what: what.to_owned(), limit: PATIENCE }
+fn timeout_error(what: &str) -> BenchError {
+    BenchError::Timeout { what: what.to_owned(), limit: TIMEOUT }
 }
 
-async fn real(folder: &Path, args: &BenchArgs, stop: &CancellationToken) -> Result<Measured, ServiceError> {
+async fn measure_real(
+    folder: &Path,
+    args: &BenchArgs,
+    stop: &CancellationToken,
+) -> Result<RolloutFigures, ServiceError> {
     let mut cluster = Cluster::start(folder).await?;
     let measured = tokio::select! {
-        measured = real_on(&mut cluster, folder, args) => measured,
+        measured = measure_real_on(&mut cluster, folder, args) => measured,
         () = stop.cancelled() => Err(BenchError::Stopped.into()),
     };
     cluster.end().await;
     measured
 }
 
-async fn real_on(cluster: &mut Cluster, folder: &Path, args: &BenchArgs) -> Result<Measured, ServiceError> {
-    let ports = crate::host::ports(&executor::process::HOST_PORTS) / REAL_CELLS;
-    let total = Resources { memory_mb: 4_096, disk_mb: 4_096, containers: 2 * REAL, ports };
-    cluster.add_cells(REAL_CELLS, total, &Kind::Process(folder.join("cells"), Isolate::Never)).await?;
+async fn measure_real_on(
+    cluster: &mut Cluster,
+    folder: &Path,
+    args: &BenchArgs,
+) -> Result<RolloutFigures, ServiceError> {
+    let ports = crate::host::port_count(&executor::process::DEFAULT_HOST_PORTS) / REAL_CELLS;
+    let total = Resources { memory_mb: 4_096, disk_mb: 4_096, containers: 2 * REAL_INSTANCES, ports };
+    cluster
+        .add_cells(REAL_CELLS, total, &ContainerKind::Process(folder.join("cells"), IsolationPolicy::Never))
+        .await?;
     let program = std::env::current_exe().map_err(ServiceError::Program)?;
     let program = program.to_string_lossy();
     let lrp = |version: u32| {
         process(json!({
-            "process_guid": "web", "domain": "bench", "instances": REAL, "memory_mb": 16, "disk_mb": 16,
+            "process_guid": "web", "domain": "bench", "instances": REAL_INSTANCES, "memory_mb": 16, "disk_mb": 16,
             "ports": [8080], "env": {"VERSION": version.to_string(), DRAIN_MS: args.drain.to_string()},
             "action": {"run": {"path": program, "args": ["example-server"]}},
             "monitor": {"run": {"path": program, "args": ["example-server", "check"]}},
@@ -150,26 +166,29 @@ async fn real_on(cluster: &mut Cluster, folder: &Path, args: &BenchArgs) -> Resu
     replace(&cluster.client, lrp(1)?, lrp(2)?, Some(load)).await.map_err(ServiceError::from)
 }
 
-async fn in_memory(
+async fn measure_in_memory(
     folder: &Path,
     args: &BenchArgs,
     stop: &CancellationToken,
-) -> Result<Measured, ServiceError> {
+) -> Result<RolloutFigures, ServiceError> {
     let mut cluster = Cluster::start(folder).await?;
     let measured = tokio::select! {
-        measured = in_memory_on(&mut cluster, args) => measured,
+        measured = measure_in_memory_on(&mut cluster, args) => measured,
         () = stop.cancelled() => Err(BenchError::Stopped.into()),
     };
     cluster.end().await;
     measured
 }
 
-async fn in_memory_on(cluster: &mut Cluster, args: &BenchArgs) -> Result<Measured, ServiceError> {
+async fn measure_in_memory_on(
+    cluster: &mut Cluster,
+    args: &BenchArgs,
+) -> Result<RolloutFigures, ServiceError> {
     let (instances, at_once) = IN_MEMORY;
     let each = instances.div_ceil(args.cells) * 2 + 50;
     let mb = u64::from(each) * 64;
     let total = Resources { memory_mb: mb, disk_mb: mb, containers: each, ports: each };
-    cluster.add_cells(args.cells, total, &Kind::Scripted).await?;
+    cluster.add_cells(args.cells, total, &ContainerKind::Scripted).await?;
     let lrp = |version: u32| {
         process(json!({
             "process_guid": "many", "domain": "bench", "instances": instances, "memory_mb": 32, "disk_mb": 32,
@@ -190,25 +209,27 @@ fn process(value: Value) -> Result<DesiredLrp, BenchError> {
     lrps.ok_or_else(|| BenchError::NoHolder("the benchmark's process".to_owned()))
 }
 
-/// Desires a process, waits until it runs, and then until every instance of it runs what it is to run afterwards.
+/// Desires a process, waits until it runs, updates it, and waits until every index is replaced.
 async fn replace(
     client: &Client,
     first: DesiredLrp,
     then: DesiredLrp,
     load: Option<(Arc<Load>, Duration)>,
-) -> Result<Measured, BenchError> {
+) -> Result<RolloutFigures, BenchError> {
     let guid: ProcessGuid = first.process_guid.clone();
     let instances = first.instances;
     let desired = client.desire_lrp(first).await?;
-    client.wait_for_lrp(&guid, desired.position, PATIENCE).await?;
+    client.wait_for_lrp(&guid, desired.position, TIMEOUT).await?;
     let (load, lag) = load.map_or((None, Duration::ZERO), |(load, lag)| (Some(load), lag));
     let mut router = Router::start(client, guid, load, lag).await?;
-    router.go_on(AROUND).await?;
+    router.run_for(MARGIN).await?;
     let began = Instant::now();
     client.replace_lrp(then).await?;
-    tokio::time::timeout(PATIENCE, router.until_replaced()).await.map_err(|_| late("the update ends"))??;
+    tokio::time::timeout(TIMEOUT, router.run_until_replaced())
+        .await
+        .map_err(|_| timeout_error("the update"))??;
     let took = began.elapsed();
-    router.go_on(AROUND).await?;
+    router.run_for(MARGIN).await?;
     let (timeline, requests) = router.end().await;
-    Ok(Measured { instances, took, timeline, requests })
+    Ok(RolloutFigures { instances, took, timeline, requests })
 }

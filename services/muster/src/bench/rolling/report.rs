@@ -1,4 +1,4 @@
-//! What `muster bench --rolling` found out, and how it is written.
+//! Results of `muster bench --rolling`, and their output as a table or JSON.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use super::super::figures::percentile;
 use super::load::Requests;
 use super::timeline::Timeline;
 
-/// One rollout, measured.
-pub(super) struct Measured {
+/// Figures of one rollout.
+pub(super) struct RolloutFigures {
     pub(super) instances: u32,
-    /// From the command to the entry that says that every index is replaced.
+    /// Time from the command to the entry that completes the rollout.
     pub(super) took: Duration,
     pub(super) timeline: Timeline,
     pub(super) requests: Option<Requests>,
 }
 
-/// Both rollouts, and how they were done.
+/// Figures of both rollouts, and their parameters.
 pub(super) struct Report {
-    /// Requests a second to each instance.
+    /// Requests per second to each instance.
     pub(super) rate: u32,
     pub(super) drain_ms: u32,
-    /// Cells in memory.
+    /// Number of cells for the in-memory instances.
     pub(super) cells: u32,
-    pub(super) real: Measured,
-    pub(super) in_memory: Measured,
+    pub(super) real: RolloutFigures,
+    pub(super) in_memory: RolloutFigures,
 }
 
-impl Measured {
+impl RolloutFigures {
     fn rate(&self, count: u64) -> f64 {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         f64::from(count) / self.took.as_secs_f64().max(1e-9)
@@ -91,8 +91,8 @@ impl Report {
         let mut in_memory = header();
         self.in_memory.rows(&mut in_memory);
         let mut text = format!(
-            "{} real processes on {} cells, one at a time, start-first; {} requests a second to each; each goes on for {} \
-             ms when it is asked to stop\n{real}\n\n{} instances in memory on {} cells, {} at a time, start-first\n\
+            "{} real processes on {} cells, one at a time, start-first; {} requests per second to each; \
+             drain time {} ms\n{real}\n\n{} instances in memory on {} cells, {} at a time, start-first\n\
              {in_memory}",
             self.real.instances,
             super::REAL_CELLS,
@@ -116,7 +116,7 @@ impl Report {
         .to_string()
     }
 
-    /// That requests failed, if some did.
+    /// Returns an error if requests failed.
     pub(super) fn failure(&self) -> Option<BenchError> {
         let requests = self.real.requests.as_ref()?;
         let (failed, sent) = (requests.failed, requests.sent());

@@ -1,11 +1,11 @@
-//! A router as anybody may write it: it lists the instances once, and from then on does what the log says.
+//! Router that any client could implement: it lists the instances once, and then follows the log.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Events, Only};
+use client::{Client, Events, ListFilter};
 use schemas::container::NetInfo;
 use schemas::entry::Event;
 use schemas::names::ProcessGuid;
@@ -18,30 +18,31 @@ use super::BenchError;
 use super::load::{Load, Requests};
 use super::timeline::Timeline;
 
-/// A router in front of one process.
+/// Router in front of one process.
 pub(super) struct Router {
     load: Option<Arc<Load>>,
-    /// How late it is to learn that an instance stops.
-    late: Duration,
+    /// Extra delay before it learns that an instance is stopping.
+    stop_lag: Duration,
     events: Events,
-    /// The instances that get requests.
+    /// Instances that receive requests.
     backends: BTreeMap<Place, CancellationToken>,
-    asking: JoinSet<()>,
+    senders: JoinSet<()>,
     timeline: Timeline,
 }
 
 impl Router {
-    /// A router that knows who runs now. Without a load it only looks on.
+    /// Creates a router that knows the running instances. Without a load it only observes.
     pub(super) async fn start(
         client: &Client,
         guid: ProcessGuid,
         load: Option<Arc<Load>>,
         late: Duration,
     ) -> Result<Self, BenchError> {
-        let listed = client.instances(&Only::process(guid.clone())).await?;
+        let listed = client.instances(&ListFilter::process(guid.clone())).await?;
         let events = client.events(listed.position).about(format!("lrp:{guid}"));
         let (backends, asking) = (BTreeMap::new(), JoinSet::new());
-        let mut router = Self { load, late, events, backends, asking, timeline: Timeline::default() };
+        let mut router =
+            Self { load, stop_lag: late, events, backends, senders: asking, timeline: Timeline::default() };
         let running = |state| state == InstanceState::Running;
         for row in listed.rows.into_iter().filter(|row| running(row.state) && !row.stopping) {
             let net = NetInfo { address: row.address.unwrap_or_default().into(), ports: row.ports.into() };
@@ -50,8 +51,8 @@ impl Router {
         Ok(router)
     }
 
-    /// Routes for a while.
-    pub(super) async fn go_on(&mut self, length: Duration) -> Result<(), BenchError> {
+    /// Routes for this time.
+    pub(super) async fn run_for(&mut self, length: Duration) -> Result<(), BenchError> {
         let end = tokio::time::Instant::now() + length;
         while let Ok(entry) = tokio::time::timeout_at(end, self.events.next()).await {
             self.take(&entry?)?;
@@ -60,18 +61,19 @@ impl Router {
     }
 
     /// Routes until every index is replaced.
-    pub(super) async fn until_replaced(&mut self) -> Result<(), BenchError> {
-        while !self.timeline.is_over() {
+    pub(super) async fn run_until_replaced(&mut self) -> Result<(), BenchError> {
+        while !self.timeline.is_completed() {
             let entry = self.events.next().await?;
             self.take(&entry)?;
         }
         Ok(())
     }
 
-    /// Sends no more requests, and says what it saw once the last is answered.
+    /// Stops sending requests and waits for the last answers. Returns the observed timeline and the outcomes
+    /// of the requests.
     pub(super) async fn end(mut self) -> (Timeline, Option<Requests>) {
         self.backends.values().for_each(CancellationToken::cancel);
-        while self.asking.join_next().await.is_some() {}
+        while self.senders.join_next().await.is_some() {}
         (self.timeline, self.load.map(|load| load.requests()))
     }
 
@@ -88,7 +90,7 @@ impl Router {
         Ok(())
     }
 
-    /// What runs gets requests, and what is asked to stop, or is gone, gets none from then on.
+    /// Adds instances that start. Removes instances that are asked to stop or have ended.
     fn route(&mut self, decision: &Decision) -> Result<(), BenchError> {
         for event in &decision.events {
             let event = match event {
@@ -107,7 +109,7 @@ impl Router {
             match event {
                 actual::Event::Started { place, net, .. } => self.add(place.clone(), net)?,
                 actual::Event::StopRequested { places, .. } => {
-                    let lag = clock::now().since(decision.at) + self.late;
+                    let lag = clock::now().since(decision.at) + self.stop_lag;
                     let dropped = places.iter().filter(|place| self.drop_backend(place)).count();
                     self.timeline.lags.extend(std::iter::repeat_n(lag, dropped));
                 }
@@ -138,17 +140,17 @@ impl Router {
         if let Some(old) = self.backends.insert(place, stop.clone()) {
             old.cancel();
         }
-        self.asking.spawn(async move { load.ask_steadily(&name, at, stop).await });
+        self.senders.spawn(async move { load.send_steadily(&name, at, stop).await });
         Ok(())
     }
 
     fn drop_backend(&mut self, place: &Place) -> bool {
         let Some(stop) = self.backends.remove(place) else { return false };
-        if self.late.is_zero() {
+        if self.stop_lag.is_zero() {
             stop.cancel();
         } else {
-            let late = self.late;
-            self.asking.spawn(async move {
+            let late = self.stop_lag;
+            self.senders.spawn(async move {
                 tokio::time::sleep(late).await;
                 stop.cancel();
             });

@@ -1,4 +1,4 @@
-//! When what happened to each index of a rollout, as the log says.
+//! Times of the steps of each index in a rollout, taken from the log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,40 +7,40 @@ use schemas::entry::Event;
 use schemas::names::DefinitionId;
 use schemas::{Decision, Timestamp, actual, rollout};
 
-/// A rollout as the log tells it.
+/// Timeline of a rollout, taken from the log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
-    /// Entries about the process since somebody looks.
+    /// Number of entries about the process since the router started.
     pub(super) entries: u64,
-    /// Between the decision that an instance has to stop and the moment at which the router knew it.
+    /// Times from the decision to stop an instance until the router learned of it.
     pub(super) lags: Vec<Duration>,
     target: Option<DefinitionId>,
     over: bool,
     turns: BTreeMap<u32, Turn>,
 }
 
-/// The turn of an index.
+/// Times of the steps of one index.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     begun: Option<Timestamp>,
     claimed: Option<Timestamp>,
     started: Option<Timestamp>,
-    asked_to_stop: Option<Timestamp>,
+    stop_requested: Option<Timestamp>,
     replaced: Option<Timestamp>,
 }
 
 impl Timeline {
-    /// Whether every index runs the target.
-    pub(super) fn is_over(&self) -> bool {
+    /// Returns `true` if every index runs the target definition.
+    pub(super) fn is_completed(&self) -> bool {
         self.over
     }
 
-    /// Takes a decision in.
+    /// Records the events of a decision.
     pub(super) fn take(&mut self, decision: &Decision) {
         for event in &decision.events {
             match event {
-                Event::Rollout(event) => self.take_rollout(event, decision.at),
-                Event::Actual(event) => self.take_actual(event, decision.at),
+                Event::Rollout(event) => self.record_rollout(event, decision.at),
+                Event::Actual(event) => self.record_actual(event, decision.at),
                 Event::Desired(_)
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
@@ -54,7 +54,7 @@ impl Timeline {
         }
     }
 
-    fn take_rollout(&mut self, event: &rollout::Event, at: Timestamp) {
+    fn record_rollout(&mut self, event: &rollout::Event, at: Timestamp) {
         match event {
             rollout::Event::Started { target, .. } => self.target = Some(target.clone()),
             rollout::Event::Begun { indices } => {
@@ -73,13 +73,13 @@ impl Timeline {
         }
     }
 
-    fn take_actual(&mut self, event: &actual::Event, at: Timestamp) {
+    fn record_actual(&mut self, event: &actual::Event, at: Timestamp) {
         match event {
             actual::Event::Claimed { place, .. } => self.turn(place.index).claimed = Some(at),
             actual::Event::Started { place, .. } => self.turn(place.index).started = Some(at),
             actual::Event::StopRequested { places, .. } => {
                 if Some(&places.definition_id) != self.target.as_ref() {
-                    places.iter().for_each(|place| self.turn(place.index).asked_to_stop = Some(at));
+                    places.iter().for_each(|place| self.turn(place.index).stop_requested = Some(at));
                 }
             }
             actual::Event::Created { .. }
@@ -95,7 +95,8 @@ impl Timeline {
         self.turns.entry(index).or_default()
     }
 
-    /// What an index waits for, one after the other, and how long each took at every index.
+    /// Returns the stages of an index with their durations at every index. The first stage is the sum of the
+    /// others.
     pub(super) fn stages(&self) -> [(&'static str, Vec<Duration>); 5] {
         let between = |from: fn(&Turn) -> Option<Timestamp>, to: fn(&Turn) -> Option<Timestamp>| {
             let of = |turn: &Turn| Some(to(turn)?.since(from(turn)?));
@@ -105,8 +106,8 @@ impl Timeline {
             ("index", between(|turn| turn.begun, |turn| turn.replaced)),
             ("placed", between(|turn| turn.begun, |turn| turn.claimed)),
             ("started", between(|turn| turn.claimed, |turn| turn.started)),
-            ("told to stop", between(|turn| turn.started, |turn| turn.asked_to_stop)),
-            ("stopped", between(|turn| turn.asked_to_stop, |turn| turn.replaced)),
+            ("told to stop", between(|turn| turn.started, |turn| turn.stop_requested)),
+            ("stopped", between(|turn| turn.stop_requested, |turn| turn.replaced)),
         ]
     }
 }

@@ -16,76 +16,77 @@ use super::super::direct::inspect_journal;
 use super::super::failure::{Exit, Failure};
 use super::super::output::Output;
 use crate::archive::source::Pages;
-use crate::archive::{bar, cluster_of, failed, message, unreadable};
+use crate::archive::{cluster_of, failed, progress_bar, to_message, unreadable};
 
 /// Maximum number of bytes that are read from a key file.
-const KEY_BYTES: u64 = 4 * 1024;
+const MAX_KEY_BYTES: u64 = 4 * 1024;
 /// Mode bits that give access to the group and to other users.
-const OTHERS: u32 = 0o077;
+const NON_OWNER_BITS: u32 = 0o077;
 
 /// Answer of `muster audit keygen`.
 #[derive(Serialize)]
-struct Made {
+struct CreatedKey {
     /// Key that verifies the signatures.
     public_key: String,
 }
 
 pub(super) fn keygen(file: &Path, global: &Global) -> Result<(), Failure> {
-    let chance = clock::key().map_err(|error| failed(format!("the system gives no randomness: {error}")))?;
-    let key = Key::of(&chance);
+    let chance =
+        clock::key().map_err(|error| failed(format!("can't read random bytes from the system: {error}")))?;
+    let key = Key::from_bytes(&chance);
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     let mut made = made.map_err(|error| {
         if error.kind() == ErrorKind::AlreadyExists {
-            let why = format!("{} exists already, and a key is never overwritten", file.display());
+            let why = format!(
+                "{} already exists and keys are never overwritten: choose another file",
+                file.display()
+            );
             return Failure::new(Exit::Conflict, "ResourceExists", why);
         }
-        failed(format!("can't make {}: {error}", file.display()))
+        failed(format!("can't create {}: {error}", file.display()))
     })?;
     made.write_all(key.line().as_bytes())
         .and_then(|()| made.sync_all())
         .map_err(|error| failed(format!("can't write {}: {error}", file.display())))?;
     let public_key = key.public().to_string();
-    Output::new(global).one(&Made { public_key }, |made, _| {
-        format!(
-            "public key {}: give it to whoever verifies, and keep {} secret",
-            made.public_key,
-            file.display()
-        )
+    Output::new(global).one(&CreatedKey { public_key }, |made, _| {
+        format!("public key {}: share it with verifiers, and keep {} secret", made.public_key, file.display())
     })
 }
 
 /// Reads a key file. Returns an error if other users can access it.
-fn key(file: &Path) -> Result<Key, Failure> {
+fn read_key(file: &Path) -> Result<Key, Failure> {
     let unreadable = |error: std::io::Error| {
         if error.kind() == ErrorKind::NotFound {
             return Failure::not_found(format!("the key {}", file.display()))
-                .advise(format!("make one: muster audit keygen {}", file.display()));
+                .advise(format!("create one: muster audit keygen {}", file.display()));
         }
         failed(format!("can't read the key {}: {error}", file.display()))
     };
     let opened = std::fs::File::open(file).map_err(unreadable)?;
     let mode = opened.metadata().map_err(unreadable)?.mode() & 0o777;
-    if mode & OTHERS != 0 {
-        let why = format!("the key {} has mode {mode:04o}, so that others get at it", file.display());
+    if mode & NON_OWNER_BITS != 0 {
+        let why = format!("the key {} has mode {mode:04o}: other users can access it", file.display());
         return Err(failed(why).advise(format!("chmod 600 {}", file.display())));
     }
     let mut text = String::new();
-    opened.take(KEY_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+    opened.take(MAX_KEY_BYTES).read_to_string(&mut text).map_err(unreadable)?;
     text.parse().map_err(|error| failed(format!("{}: {error}", file.display())))
 }
 
 pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Result<(), Failure> {
-    let key = key(key_file)?;
+    let key = read_key(key_file)?;
     let journal = inspect_journal(global).await?;
     let cluster = cluster_of(&journal).await?;
     let end = journal.end().await.map_err(unreadable)?;
-    let before = Before::open(file)?;
+    let before = CheckpointFile::open(file)?;
     before.check(cluster, end, key.public(), key_file)?;
-    let mut pages = Pages::as_far_as_there_is(journal.clone(), Position(0), end);
-    let (bar, mut held, mut chain) = (bar(end.0, "hashing"), before.last.is_none(), Chain::default());
+    let mut pages = Pages::until_available_end(journal.clone(), Position(0), end);
+    let (bar, mut held, mut chain) =
+        (progress_bar(end.0, "hashing"), before.last.is_none(), Chain::default());
     while let Some(next) = pages.next().await? {
         check_next(chain.position(), next.position)?;
-        chain.add(&message(next));
+        chain.add(&to_message(next));
         if let Some(last) = before.last.as_ref().filter(|last| last.position == chain.position()) {
             held = last.hash == chain.hash();
         }
@@ -95,7 +96,7 @@ pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Resul
     check_next(chain.position(), Position(end.0 + 1))?;
     journal.close().await;
     if !held {
-        let why = format!("the log is not what the last checkpoint of {} vouches for", file.display());
+        let why = format!("the log does not match the last checkpoint in {}", file.display());
         let advice = format!("see what differs: muster audit verify --against {}", file.display());
         return Err(Failure::new(Exit::Found, "LogDiffers", why).advise(advice));
     }
@@ -112,20 +113,20 @@ fn check_next(last: Position, next: Position) -> Result<(), Failure> {
     if next.0 == last.0 + 1 {
         return Ok(());
     }
-    let why = format!("nothing stands at position {}: entries are lost", last.0 + 1);
-    Err(Failure::new(Exit::Found, "LogDiffers", why).advise("muster audit verify says what else is missing"))
+    let why = format!("no entry at position {}: entries are lost", last.0 + 1);
+    Err(Failure::new(Exit::Found, "LogDiffers", why).advise("list all findings: muster audit verify"))
 }
 
 /// State of a checkpoint file before a new line is appended.
-struct Before {
-    /// `None` if there is no file yet. It is created with its first line.
+struct CheckpointFile {
+    /// `None` until the file is created, with its first line.
     file: Option<std::fs::File>,
     /// Last line of the file.
     line: Option<Vec<u8>>,
     last: Option<Statement>,
 }
 
-impl Before {
+impl CheckpointFile {
     fn open(path: &Path) -> Result<Self, Failure> {
         let unusable = |error: std::io::Error| failed(format!("can't use {}: {error}", path.display()));
         let mut file = match OpenOptions::new().read(true).append(true).open(path) {
@@ -141,21 +142,22 @@ impl Before {
         let line = text.split_inclusive(|byte| *byte == b'\n').next_back().map(<[u8]>::to_vec);
         let read = line.as_deref().map(Checkpoint::read).transpose();
         let bad = |why: String| {
-            failed(format!("the last line of {}: {why}", path.display()))
-                .advise("append to another file, and find out what happened to this one")
+            failed(format!("invalid last line in {}: {why}", path.display()))
+                .advise("append to another file, and find out what changed this one")
         };
         let last = read.map_err(|error| bad(error.to_string()))?;
         if last.as_ref().is_some_and(|last| !last.is_genuine()) {
-            return Err(bad("its signature is not that of its key".to_owned()));
+            return Err(bad("the signature does not match its key".to_owned()));
         }
         if line.as_ref().is_some_and(|line| line.last() != Some(&b'\n')) {
-            return Err(bad("it is not whole".to_owned()));
+            return Err(bad("the line is incomplete".to_owned()));
         }
         Ok(Self { file: Some(file), line, last: last.map(|last| last.checkpoint) })
     }
 
-    /// Checks that the last checkpoint belongs to this log, is not beyond its end, and was signed with the
-    /// same key. A key does not vouch for the checkpoints of another key.
+    /// Checks that the last checkpoint belongs to this log, that its position is not after the end of the
+    /// log, and that it was signed with the same key. A key must not vouch for checkpoints that another key
+    /// signed.
     fn check(
         &self,
         cluster: ClusterId,
@@ -166,23 +168,23 @@ impl Before {
         let Some(last) = &self.last else { return Ok(()) };
         if last.key != key {
             let why = format!(
-                "the last checkpoint of the file is signed by key {}, and {} is key {key}",
+                "the last checkpoint of the file is signed by key {}, but {} holds key {key}",
                 last.key,
                 key_file.display()
             );
             return Err(Failure::new(Exit::Conflict, "OtherKey", why)
-                .advise("append to another file, or name the key that signed this one with --key"));
+                .advise("append to another file, or pass the key that signed this one: --key FILE"));
         }
         if last.cluster != cluster {
             let why = format!(
-                "the file holds checkpoints of cluster {}, and this is cluster {cluster}",
+                "the file holds checkpoints of cluster {}, but this is cluster {cluster}",
                 last.cluster
             );
             return Err(Failure::new(Exit::Conflict, "OtherCluster", why));
         }
         if last.position > end {
             let why = format!(
-                "the log ends at position {end}, and the last checkpoint vouches for position {}: entries are lost",
+                "the log ends at position {end}, but the last checkpoint covers position {}: entries are lost",
                 last.position
             );
             return Err(Failure::new(Exit::Found, "LogDiffers", why));
@@ -212,7 +214,7 @@ impl Before {
         };
         let left = match restored {
             Ok(()) => String::new(),
-            Err(restoring) => format!(", nor cut back to its {length} bytes: {restoring}"),
+            Err(restoring) => format!("; can't truncate it to its previous {length} bytes: {restoring}"),
         };
         Err(failed(format!("can't write {}: {error}{left}", path.display())))
     }
@@ -234,14 +236,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("checkpoints.jsonl");
         let cluster = ClusterId(uuid::Uuid::nil());
-        let key = Key::of(&[1; 32]);
-        let first = Before::open(&path).unwrap();
+        let key = Key::from_bytes(&[1; 32]);
+        let first = CheckpointFile::open(&path).unwrap();
         assert!(first.last.is_none());
-        assert!(!path.exists(), "it is made with its first line");
-        let chain = Chain::behind(Position(4), Hash::of(b"x"));
+        assert!(!path.exists(), "the file is created with its first line");
+        let chain = Chain::behind(Position(4), Hash::compute(b"x"));
         let (_, line) = key.sign(cluster, &chain, schemas::Timestamp(0), first.line.as_deref());
         first.append(&line, &path).unwrap();
-        let next = Before::open(&path).unwrap();
+        let next = CheckpointFile::open(&path).unwrap();
         assert_eq!(next.last.as_ref().map(|last| last.position), Some(Position(4)));
         let check = |cluster, end, key: &Key| {
             next.check(cluster, Position(end), key.public(), Path::new("audit.key"))
@@ -251,10 +253,10 @@ mod tests {
         assert!(check(cluster, 3, &key).unwrap_err().contains("entries are lost"));
         let other = ClusterId(uuid::Uuid::from_u128(1));
         assert!(check(other, 4, &key).unwrap_err().contains("checkpoints of cluster"));
-        let told = check(cluster, 4, &Key::of(&[2; 32])).unwrap_err();
+        let told = check(cluster, 4, &Key::from_bytes(&[2; 32])).unwrap_err();
         assert!(told.contains(&format!("is signed by key {}", key.public())), "{told}");
         drop(next);
         std::fs::write(&path, b"{}\n").unwrap();
-        assert!(Before::open(&path).is_err());
+        assert!(CheckpointFile::open(&path).is_err());
     }
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use ::journal::Journal;
 use audit::checkpoint::PublicKey;
 use audit::compare::{Compare, Side};
-use audit::export::{ExportError, Taken};
-use audit::verify::{Checkpoints, Trust, Verify};
+use audit::export::{ExportError, ParsedLine};
+use audit::verify::{Checkpoints, Trust, Verifier};
 use audit::{Chain, Finding, Kind, Law, Message};
-use projections::cluster_log::Positions;
-use projections::reader::{Read, nothing};
+use projections::cluster_log::QuarantinedPositions;
+use projections::reader::{ReadMessage, nothing};
 use projections::{ClusterLog, Reader, World};
 use schemas::names::ClusterId;
 use schemas::{Entry, Position};
@@ -18,18 +18,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Failure;
 use super::super::words::count;
-use super::{BoundedLines, SHOWN};
-use crate::archive::export::note_cluster;
-use crate::archive::file::{Broken, Lines};
+use super::{BoundedLines, MAX_SHOWN};
+use crate::archive::export::note_quarantined;
+use crate::archive::file::{ExportReader, ReadError};
 use crate::archive::source::Pages;
-use crate::archive::{bar, failed, file_failure, known_cluster, message, unreadable};
+use crate::archive::{failed, file_failure, known_cluster, progress_bar, to_message, unreadable};
 use crate::wire::setting_aside;
 
 /// Maximum number of positions listed in one line.
-const LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 
 /// Result of a verification.
-pub(super) struct Judged {
+pub(super) struct VerificationResult {
     /// First findings, up to the number that is shown.
     pub(super) findings: Vec<Finding>,
     /// Total number of findings.
@@ -40,43 +40,43 @@ pub(super) struct Judged {
     checkpoints: Option<(usize, usize)>,
     exports: usize,
     /// `true` if decisions can be judged, which needs a log that starts at position 1.
-    law: bool,
-    aside: Aside,
+    decisions_judged: bool,
+    aside: QuarantineSummary,
 }
 
 /// Positions quarantined by operators.
 #[derive(Default)]
-struct Aside {
+struct QuarantineSummary {
     all: Vec<Position>,
-    /// Quarantined positions that this program can read. A forged quarantine record could hide a valid entry
-    /// in this way.
+    /// Quarantined positions whose entries this program can read. They are suspicious, because a forged
+    /// quarantine record could hide a valid entry.
     readable: Vec<Position>,
 }
 
-impl Judged {
+impl VerificationResult {
     /// Creates a result without findings.
-    fn of(from: Position, exports: usize) -> Self {
-        let law = from == Position(1);
+    fn new(from: Position, exports: usize) -> Self {
+        let decisions_judged = from == Position(1);
         Self {
             findings: vec![],
             found: 0,
             range: (from, Position(from.0.saturating_sub(1))),
-            chain: law.then(Chain::default),
+            chain: decisions_judged.then(Chain::default),
             checkpoints: None,
             exports,
-            law,
-            aside: Aside::default(),
+            decisions_judged,
+            aside: QuarantineSummary::default(),
         }
     }
 
-    fn find(&mut self, findings: impl IntoIterator<Item = Finding>) {
+    fn add_findings(&mut self, findings: impl IntoIterator<Item = Finding>) {
         for finding in findings {
-            // Several checkpoint files report the same missing entries.
+            // If there are several checkpoint files, each of them reports the same missing entries.
             if self.findings.last() == Some(&finding) {
                 continue;
             }
             self.found += 1;
-            if self.findings.len() < SHOWN {
+            if self.findings.len() < MAX_SHOWN {
                 self.findings.push(finding);
             }
         }
@@ -95,15 +95,15 @@ impl Judged {
         if self.exports > 0 {
             parts.push("compared message by message".to_owned());
         }
-        parts.push(match (self.law, self.found) {
+        parts.push(match (self.decisions_judged, self.found) {
             (true, 0) => "every decision was legal".to_owned(),
             (true, _) => "every decision was judged".to_owned(),
-            (false, _) => "decisions can be judged only of a log that begins at position 1".to_owned(),
+            (false, _) => "decisions were not judged: the log does not start at position 1".to_owned(),
         });
         let aside = &self.aside.all;
         if !aside.is_empty() {
             let positions = count(u64::try_from(aside.len()).unwrap_or(u64::MAX), "position");
-            parts.push(format!("{positions} set aside by operators ({})", listed(aside)));
+            parts.push(format!("{positions} quarantined by operators ({})", format_positions(aside)));
         }
         parts.join(", ")
     }
@@ -113,39 +113,39 @@ impl Judged {
         let readable = &self.aside.readable;
         (!readable.is_empty()).then(|| {
             format!(
-                "this program can read what stands at positions that operators set aside, and everybody passes it over: see \
-                 whether they had to ({})",
-                listed(readable)
+                "operators quarantined entries that this version can read, and every service skips them: \
+                 check that the quarantine is justified ({})",
+                format_positions(readable)
             )
         })
     }
 }
 
-/// Formats the first few positions, and the number of the others.
-fn listed(positions: &[Position]) -> String {
-    let first: Vec<String> = positions.iter().take(LISTED).map(ToString::to_string).collect();
-    let more = positions.len().saturating_sub(LISTED);
+/// Formats the first few positions, and the number of remaining positions.
+fn format_positions(positions: &[Position]) -> String {
+    let first: Vec<String> = positions.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    let more = positions.len().saturating_sub(MAX_LISTED);
     if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
 /// Source of the log to verify.
 enum Log {
     Journal(Pages),
-    Export(Box<Lines>),
+    Export(Box<ExportReader>),
 }
 
 impl Log {
-    /// Returns the next message. A damaged export yields a finding, which ends the log.
+    /// Returns the next message. If the export is damaged, returns a finding instead, and the log ends there.
     async fn next(&mut self, last: Position) -> Result<Result<Option<Message>, Finding>, Failure> {
         match self {
-            Self::Journal(pages) => Ok(Ok(pages.next().await?.map(message))),
+            Self::Journal(pages) => Ok(Ok(pages.next().await?.map(to_message))),
             Self::Export(lines) => loop {
                 match lines.next() {
-                    Ok(Some(Taken::Message(message))) => return Ok(Ok(Some(message))),
-                    Ok(Some(Taken::Head(_) | Taken::Manifest(_))) => {}
+                    Ok(Some(ParsedLine::Message(message))) => return Ok(Ok(Some(message))),
+                    Ok(Some(ParsedLine::Header(_) | ParsedLine::Manifest(_))) => {}
                     Ok(None) => return Ok(Ok(None)),
-                    Err(Broken::File(failure)) => return Err(failure),
-                    Err(Broken::Export(error)) => return Ok(Err(of_file(&error, last))),
+                    Err(ReadError::File(failure)) => return Err(failure),
+                    Err(ReadError::Export(error)) => return Ok(Err(export_finding(&error, last))),
                 }
             },
         }
@@ -153,77 +153,78 @@ impl Log {
 }
 
 /// Converts an error in the verified export to a finding.
-fn of_file(error: &ExportError, last: Position) -> Finding {
+fn export_finding(error: &ExportError, last: Position) -> Finding {
     let next = Position(last.0 + 1);
     let (kind, position) = match error {
         ExportError::Truncated(_) => (Kind::Missing, next),
         ExportError::Gap { expected, .. } => (Kind::Missing, *expected),
         ExportError::Altered(_) => (Kind::Altered, last),
-        ExportError::NotAnExport
+        ExportError::InvalidHeader
         | ExportError::Format(_)
         | ExportError::Line { .. }
-        | ExportError::TooLong { .. }
-        | ExportError::Behind => (Kind::Altered, next),
+        | ExportError::MessageTooLong { .. }
+        | ExportError::TrailingLine => (Kind::Altered, next),
     };
     let what = format!("the export: {error}");
     Finding { kind, position, until: position, about: String::new(), what }
 }
 
 /// Verifies a journal or an export.
-pub(super) async fn judge(
+pub(super) async fn verify_log(
     journal: Option<&Journal>,
     export: Option<&Path>,
     (files, key): (&[PathBuf], Option<PublicKey>),
     exports: &[PathBuf],
-) -> Result<Judged, Failure> {
-    let Opened { mut log, cluster, from, end, known } = open(journal, export).await?;
-    let mut judged = Judged::of(from, exports.len());
+) -> Result<VerificationResult, Failure> {
+    let OpenedLog { mut log, cluster, from, end, known } = open(journal, export).await?;
+    let mut judged = VerificationResult::new(from, exports.len());
     let mut stretches = vec![];
     for file in files {
         let read = checkpoints(file, Trust { key, cluster })?;
         let (_, all) = judged.checkpoints.unwrap_or_default();
         judged.checkpoints = Some((0, all + read.trusted.len()));
-        stretches.push(Verify::new(read.trusted, from));
-        judged.find(read.findings);
+        stretches.push(Verifier::new(read.trusted, from));
+        judged.add_findings(read.findings);
         judged.found += read.more;
     }
     if stretches.is_empty() {
-        // Missing entries are found without checkpoints, too.
-        stretches.push(Verify::new(vec![], from));
+        // Missing entries are detected even without checkpoints.
+        stretches.push(Verifier::new(vec![], from));
     }
-    let mut others = exports.iter().map(|path| Other::open(path, from)).collect::<Result<Vec<_>, _>>()?;
-    let mut bench = Bench::new(known, judged.law);
-    let bar = bar(end.0, "verifying");
+    let mut others =
+        exports.iter().map(|path| ReferenceExport::open(path, from)).collect::<Result<Vec<_>, _>>()?;
+    let mut bench = DecisionJudge::new(known, judged.decisions_judged);
+    let bar = progress_bar(end.0, "verifying");
     loop {
         let next = match log.next(judged.range.1).await? {
             Ok(next) => next,
             Err(finding) => {
-                judged.find([finding]);
+                judged.add_findings([finding]);
                 None
             }
         };
         let Some(message) = next else { break };
         for stretch in &mut stretches {
-            judged.find(stretch.add(&message));
+            judged.add_findings(stretch.add(&message));
         }
         for other in &mut others {
-            judged.find(other.take(Some(&message))?);
+            judged.add_findings(other.take(Some(&message))?);
         }
-        judged.find(bench.judge(&message));
+        judged.add_findings(bench.judge(&message));
         judged.chain.iter_mut().for_each(|chain| chain.add(&message));
         judged.range.1 = message.position;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    judged.find(lost_end(judged.range.1, end));
+    judged.add_findings(missing_end(judged.range.1, end));
     for other in &mut others {
-        judged.find(other.take(None)?);
+        judged.add_findings(other.take(None)?);
     }
     if let Some((held, _)) = &mut judged.checkpoints {
-        *held = stretches.iter().map(Verify::held).sum();
+        *held = stretches.iter().map(Verifier::held).sum();
     }
     for stretch in stretches {
-        judged.find(stretch.finish());
+        judged.add_findings(stretch.finish());
     }
     judged.aside = bench.aside;
     judged.findings.sort_by_key(|one| (one.position, one.until, one.kind));
@@ -241,25 +242,25 @@ fn checkpoints(path: &Path, trust: Trust) -> Result<Checkpoints, Failure> {
     Ok(read.finish())
 }
 
-/// Returns a finding if the log ends before the end that the journal reports.
-fn lost_end(last: Position, end: Position) -> Option<Finding> {
-    let what = format!("nothing stands there, and the journal says that it ends at position {end}");
+/// Returns a finding if the last message is before the end position that the journal reports.
+fn missing_end(last: Position, end: Position) -> Option<Finding> {
+    let what = format!("no message, but the journal ends at position {end}");
     let (kind, position) = (Kind::Missing, Position(last.0 + 1));
     (last < end).then(|| Finding { kind, position, until: end, about: String::new(), what })
 }
 
 /// Opened log, ready to be verified.
-struct Opened {
+struct OpenedLog {
     log: Log,
     /// `None` if the entry that founded the cluster is missing or damaged.
     cluster: Option<ClusterId>,
     from: Position,
     end: Position,
     /// Positions quarantined by operators.
-    known: Positions,
+    known: QuarantinedPositions,
 }
 
-async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened, Failure> {
+async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<OpenedLog, Failure> {
     match (journal, export) {
         (Some(journal), _) => {
             let end = journal.end().await.map_err(unreadable)?;
@@ -267,58 +268,58 @@ async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened
                 return Err(failed("the journal is empty: nothing has happened yet"));
             }
             let known = setting_aside::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
-            Ok(Opened {
-                log: Log::Journal(Pages::as_far_as_there_is(journal.clone(), Position(0), end)),
+            Ok(OpenedLog {
+                log: Log::Journal(Pages::until_available_end(journal.clone(), Position(0), end)),
                 cluster: known_cluster(journal).await?,
                 from: Position(1),
                 end,
                 known: known.unwrap_or_default(),
             })
         }
-        (None, Some(path)) => of_export(path),
+        (None, Some(path)) => open_export(path),
         (None, None) => Err(Failure::usage("there is nothing to verify")),
     }
 }
 
 /// Opens an export. The file is first read to its end, because a quarantine record comes after the entry that
-/// it concerns.
-fn of_export(path: &Path) -> Result<Opened, Failure> {
-    let mut lines = Lines::open(path)?;
-    let Some(Taken::Head(head)) = lines.next_whole()? else {
-        return Err(Failure::usage(format!("{} is no export", path.display())));
+/// it quarantines.
+fn open_export(path: &Path) -> Result<OpenedLog, Failure> {
+    let mut lines = ExportReader::open(path)?;
+    let Some(ParsedLine::Header(head)) = lines.next_valid()? else {
+        return Err(Failure::usage(format!("{} is not an export", path.display())));
     };
     let (mut log, mut end) = (ClusterLog::default(), Position(head.from.0.saturating_sub(1)));
     while let Ok(Some(taken)) = lines.next() {
-        if let Taken::Message(message) = taken {
-            note_cluster(&mut log, &message.subject, message.position, &message.bytes);
+        if let ParsedLine::Message(message) = taken {
+            note_quarantined(&mut log, &message.subject, message.position, &message.bytes);
             end = message.position;
         }
     }
-    let known = log.positions().clone();
-    let log = Log::Export(Box::new(Lines::open(path)?));
-    Ok(Opened { log, cluster: Some(head.cluster), from: head.from, end, known })
+    let known = log.quarantined().clone();
+    let log = Log::Export(Box::new(ExportReader::open(path)?));
+    Ok(OpenedLog { log, cluster: Some(head.cluster), from: head.from, end, known })
 }
 
 /// Judge of the decisions in a log.
-struct Bench {
-    known: Positions,
+struct DecisionJudge {
+    known: QuarantinedPositions,
     reader: Reader,
     world: World,
     law: Law,
     /// `true` after an entry that the judge cannot interpret. Later entries are not judged.
     halted: bool,
-    aside: Aside,
+    aside: QuarantineSummary,
 }
 
-impl Bench {
-    fn new(known: Positions, judges: bool) -> Self {
+impl DecisionJudge {
+    fn new(known: QuarantinedPositions, judges: bool) -> Self {
         Self {
             known: known.clone(),
-            reader: Reader::knowing(known),
+            reader: Reader::with_quarantines(known),
             world: World::new(),
             law: Law::default(),
             halted: !judges,
-            aside: Aside::default(),
+            aside: QuarantineSummary::default(),
         }
     }
 
@@ -337,54 +338,54 @@ impl Bench {
             vec![Finding { kind, position, until: position, about: String::new(), what }]
         };
         match self.reader.read(position, &message.subject, &message.bytes) {
-            Ok(Read::Entry(entry)) => {
-                let mut findings = misnamed(message, &entry);
+            Ok(ReadMessage::Entry(entry)) => {
+                let mut findings = id_mismatch(message, &entry);
                 findings.extend(self.law.judge(&self.world, position, &entry));
                 self.world.fold(position, &entry);
                 findings
             }
-            Ok(Read::SetAside(why)) => {
+            Ok(ReadMessage::Quarantined(why)) => {
                 self.world.fold(position, &nothing());
                 if is_aside {
-                    self.law.set_aside(&message.subject, &message.bytes);
+                    self.law.quarantine(&message.subject, &message.bytes);
                     return vec![];
                 }
                 found(Kind::NoEntry, why)
             }
             Err(why) => {
                 self.halted = true;
-                found(Kind::Unreadable, format!("{why}; what stands behind it is not judged"))
+                found(Kind::Unreadable, format!("{why}; later decisions are not judged"))
             }
         }
     }
 }
 
 /// Returns a finding if the message id differs from the id of its entry.
-fn misnamed(message: &Message, entry: &Entry) -> Vec<Finding> {
+fn id_mismatch(message: &Message, entry: &Entry) -> Vec<Finding> {
     if message.id == Some(entry.id) {
         return vec![];
     }
     let is = message.id.map_or_else(|| "has no id".to_owned(), |id| format!("has id {id}"));
-    let (position, what) = (message.position, format!("the message {is}, and holds entry {}", entry.id));
+    let (position, what) = (message.position, format!("the message {is}, but contains entry {}", entry.id));
     vec![Finding { kind: Kind::Altered, position, until: position, about: String::new(), what }]
 }
 
 /// Export that the log is compared with.
-struct Other {
-    lines: Lines,
+struct ReferenceExport {
+    lines: ExportReader,
     compare: Compare,
     path: PathBuf,
     ended: bool,
 }
 
-impl Other {
+impl ReferenceExport {
     /// Opens an export, which must start at the same position as the log.
     fn open(path: &Path, from: Position) -> Result<Self, Failure> {
-        let mut lines = Lines::open(path)?;
-        match lines.next_whole()? {
-            Some(Taken::Head(head)) if head.from == from => {}
-            Some(Taken::Head(_) | Taken::Message(_) | Taken::Manifest(_)) | None => {
-                let why = format!("{} does not begin at position {from}, as the log does", path.display());
+        let mut lines = ExportReader::open(path)?;
+        match lines.next_valid()? {
+            Some(ParsedLine::Header(head)) if head.from == from => {}
+            Some(ParsedLine::Header(_) | ParsedLine::Message(_) | ParsedLine::Manifest(_)) | None => {
+                let why = format!("{} does not start at position {from} like the log", path.display());
                 return Err(Failure::usage(why));
             }
         }
@@ -394,7 +395,7 @@ impl Other {
     /// Compares the next message of the verified log, or its end if `message` is `None`.
     fn take(&mut self, message: Option<&Message>) -> Result<Vec<Finding>, Failure> {
         let mut findings = self.feed()?;
-        findings.extend(self.compare.take(Side::Judged, message));
+        findings.extend(self.compare.take(Side::Audited, message));
         if message.is_none() {
             findings.extend(self.feed()?);
         }
@@ -404,19 +405,19 @@ impl Other {
     /// Reads from the export for as long as the comparison needs its messages.
     fn feed(&mut self) -> Result<Vec<Finding>, Failure> {
         let mut findings = vec![];
-        while self.compare.wants() == Some(Side::Other) && !self.ended {
+        while self.compare.next_side() == Some(Side::Reference) && !self.ended {
             let next = self
                 .lines
-                .next_whole()
-                .map_err(|failure| failure.doing(format!("compare with {}", self.path.display())))?;
+                .next_valid()
+                .map_err(|failure| failure.while_doing(format!("compare with {}", self.path.display())))?;
             match next {
-                Some(Taken::Message(message)) => {
-                    findings.extend(self.compare.take(Side::Other, Some(&message)));
+                Some(ParsedLine::Message(message)) => {
+                    findings.extend(self.compare.take(Side::Reference, Some(&message)));
                 }
-                Some(Taken::Head(_) | Taken::Manifest(_)) => {}
+                Some(ParsedLine::Header(_) | ParsedLine::Manifest(_)) => {}
                 None => {
                     self.ended = true;
-                    findings.extend(self.compare.take(Side::Other, None));
+                    findings.extend(self.compare.take(Side::Reference, None));
                 }
             }
         }

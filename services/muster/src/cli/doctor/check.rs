@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 
-use super::super::output::Look;
+use super::super::output::RenderOptions;
 use super::super::table::{Cell, Table};
 use super::super::words::count;
 
-/// Outcome of a check, from best to worst after `Skipped`.
+/// Outcome of a check. After `Skipped`, the outcomes are ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
     /// The check could not be performed. `Check::found` contains the reason.
     Skipped,
-    /// There is no problem.
+    /// The check found no problem.
     Ok,
-    /// The subject works, but should be improved.
+    /// The examined part of the system works, but should be improved.
     Warning,
-    /// The subject does not work, or data could be lost.
+    /// The examined part of the system does not work, or data could be lost.
     Failed,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Check {
     /// Stable name of the check.
     pub(super) check: &'static str,
     pub(super) outcome: Outcome,
-    /// Finding, or the reason why it is unknown.
+    /// Finding, or the reason why the check was skipped.
     pub(super) found: String,
     /// Suggested actions. Empty if there is nothing to do.
     pub(super) advice: Vec<String>,
@@ -82,17 +82,17 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn of(checks: Vec<Check>) -> Self {
+    pub(super) fn new(checks: Vec<Check>) -> Self {
         let worst = checks.iter().map(|check| check.outcome).max();
         Self { outcome: worst.unwrap_or(Outcome::Skipped), checks }
     }
 
-    fn with(&self, outcome: Outcome) -> u64 {
+    fn count_of(&self, outcome: Outcome) -> u64 {
         self.checks.iter().filter(|check| check.outcome == outcome).count() as u64
     }
 
     /// Formats the report as text: a line for each check, followed by its suggested actions.
-    pub(super) fn text(&self, look: Look) -> String {
+    pub(super) fn text(&self, look: RenderOptions) -> String {
         let mut table = Table::new(&["CHECK", "OUTCOME", "FOUND"]);
         for Check { check, outcome, found, advice } in &self.checks {
             table.row(vec![Cell::text(check), Cell::state(outcome.word()), Cell::text(found)]);
@@ -101,7 +101,7 @@ impl Report {
             }
         }
         let [failed, warnings, skipped] =
-            [Outcome::Failed, Outcome::Warning, Outcome::Skipped].map(|outcome| self.with(outcome));
+            [Outcome::Failed, Outcome::Warning, Outcome::Skipped].map(|outcome| self.count_of(outcome));
         let all = count(self.checks.len() as u64, "check");
         format!(
             "{}\n\n{all}: {failed} failed, {}, {skipped} skipped",
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn report_outcome_is_the_worst_and_advice_follows_its_check() {
-        let look = Look { now: Timestamp(0), full_ids: false, colour: false };
-        assert_eq!(Report::of(vec![]).outcome, Outcome::Skipped);
-        let fine = vec![Check::skipped("b", "nobody knows"), Check::ok("a", "fine")];
-        assert_eq!(Report::of(fine.clone()).outcome, Outcome::Ok);
+        let look = RenderOptions { now: Timestamp(0), full_ids: false, colour: false };
+        assert_eq!(Report::new(vec![]).outcome, Outcome::Skipped);
+        let fine = vec![Check::skipped("b", "unknown"), Check::ok("a", "fine")];
+        assert_eq!(Report::new(fine.clone()).outcome, Outcome::Ok);
         let bad = Check::failed("c", "broken").advise("mend it");
-        let report = Report::of([fine, vec![bad, Check::warning("d", "odd")]].concat());
+        let report = Report::new([fine, vec![bad, Check::warning("d", "odd")]].concat());
         assert_eq!(report.outcome, Outcome::Failed);
         let text = report.text(look);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

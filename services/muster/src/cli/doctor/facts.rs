@@ -1,4 +1,5 @@
-//! Facts about a cluster that the checks are based on: each is an answer, or the reason why there is none.
+//! Facts about a cluster that the checks are based on. Each fact is an answer, or the reason why the answer
+//! is unknown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use access::Role;
 use journal::Durability;
 use journal::examine::Examination;
-use projector::{Standing, Url};
+use projector::{Generation, Url};
 use schemas::isolation::Isolation;
 use schemas::query::{CellRow, ClusterRow};
 use schemas::{Position, Timestamp};
@@ -22,7 +23,7 @@ pub(super) enum Unknown {
 }
 
 /// Requested fact, or the reason why it is unknown.
-pub(super) type Asked<T> = Result<T, Unknown>;
+pub(super) type Fact<T> = Result<T, Unknown>;
 
 /// Reason for a missing connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +51,11 @@ pub(super) struct Server {
     /// Credentials file, if one was given.
     pub(super) credentials: Option<PathBuf>,
     /// Duration of one request and its reply.
-    pub(super) round_trip: Asked<Duration>,
-    /// Reasons for which services would reject this server.
+    pub(super) round_trip: Fact<Duration>,
+    /// Reasons why services would refuse to use this server.
     pub(super) problems: Vec<String>,
     /// Certificates that this program uses.
-    pub(super) certificates: Asked<Vec<Certificate>>,
+    pub(super) certificates: Fact<Vec<Certificate>>,
 }
 
 /// File with a certificate.
@@ -69,7 +70,8 @@ pub(super) struct Certificate {
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     pub(super) seen: Examination,
-    /// Times of the request and of the reply, by this machine's clock.
+    /// Time at which this program requested the stream's state, and time at which the reply arrived, by this
+    /// machine's clock.
     pub(super) asked: (Timestamp, Timestamp),
 }
 
@@ -78,8 +80,8 @@ pub(super) struct Stream {
 pub(super) struct Reading {
     /// Name of the server, or its address if it cannot be reached.
     pub(super) server: String,
-    /// Number of entries read, or why one can't be read.
-    pub(super) read: Asked<usize>,
+    /// Number of entries read, or the reason why an entry can't be read.
+    pub(super) read: Fact<usize>,
 }
 
 /// Storage figures from a server's monitoring endpoint.
@@ -95,7 +97,7 @@ pub(super) struct Storage {
 
 /// Permissions of the credentials, as determined by trying them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rights {
+pub(super) struct Permissions {
     pub(super) role: Role,
     /// `true` if the credentials name the role.
     pub(super) known: bool,
@@ -103,24 +105,24 @@ pub(super) struct Rights {
     pub(super) tried: usize,
     /// Needed permissions that the server denied.
     pub(super) refused: Vec<String>,
-    /// Subject that the server let this program subscribe to although its role must not.
-    pub(super) beyond: Option<String>,
+    /// Subject that the role must not be able to subscribe to, although the server accepted the subscription.
+    pub(super) excess: Option<String>,
 }
 
 /// State of the cluster, as reported by a BBS.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
-    pub(super) row: Asked<ClusterRow>,
-    pub(super) cells: Asked<Vec<CellRow>>,
+    pub(super) row: Fact<ClusterRow>,
+    pub(super) cells: Fact<Vec<CellRow>>,
 }
 
 /// Tables of a database.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     pub(super) url: Url,
-    pub(super) generations: Vec<Standing>,
+    pub(super) generations: Vec<Generation>,
     /// End of the journal, and the age of the oldest entry that the tables lack.
-    pub(super) behind: Asked<(Position, Option<Duration>)>,
+    pub(super) behind: Fact<(Position, Option<Duration>)>,
 }
 
 /// The data folder of a local cluster.
@@ -130,7 +132,7 @@ pub(super) struct Folder {
     /// `true` if the group or other users have access to the folder.
     pub(super) open_to_others: bool,
     /// End of the journal, and the size of its file in bytes.
-    pub(super) journal: Asked<(Position, u64)>,
+    pub(super) journal: Fact<(Position, u64)>,
     /// Free bytes of the folder's disk.
     pub(super) free: Option<u64>,
 }
@@ -142,14 +144,14 @@ pub(super) struct Host {
     pub(super) isolation: Isolation,
     pub(super) is_root: bool,
     /// Setting that prevents users other than root from creating namespaces, if there is one.
-    pub(super) no_namespaces: Option<String>,
+    pub(super) namespace_restriction: Option<String>,
     /// Description of the control groups that a rep could use here.
     pub(super) groups: String,
 }
 
 /// Metrics of a service.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct ServiceMetrics {
     pub(super) url: String,
     /// Permission violations by service, or the reason why they are unknown.
     pub(super) refused: Result<BTreeMap<String, u64>, String>,
@@ -158,23 +160,23 @@ pub(super) struct Told {
 /// Location of a cluster, with the facts that are specific to it.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    Nats(Box<OnNats>),
-    /// In a data folder, reached by its socket.
+    Nats(Box<NatsFacts>),
+    /// A local cluster in a data folder, reached through its socket.
     Local(Folder),
 }
 
 /// Facts about a cluster on a NATS server.
 #[derive(Clone, Debug)]
-pub(super) struct OnNats {
+pub(super) struct NatsFacts {
     pub(super) server: Server,
-    pub(super) stream: Asked<Stream>,
+    pub(super) stream: Fact<Stream>,
     /// The first, the last and sampled entries, read from each server.
-    pub(super) entries: Asked<Vec<Reading>>,
+    pub(super) entries: Fact<Vec<Reading>>,
     pub(super) durability: Durability,
-    pub(super) storage: Asked<Vec<Storage>>,
+    pub(super) storage: Fact<Vec<Storage>>,
     /// The address and the answer of each server's health endpoint.
-    pub(super) health: Asked<Vec<(String, Result<(), String>)>>,
-    pub(super) rights: Asked<Rights>,
+    pub(super) health: Fact<Vec<(String, Result<(), String>)>>,
+    pub(super) permissions: Fact<Permissions>,
 }
 
 /// Facts about the cluster and this host.
@@ -182,7 +184,7 @@ pub(super) struct OnNats {
 pub(super) struct Facts {
     pub(super) place: Place,
     pub(super) cluster: Cluster,
-    pub(super) tables: Asked<Tables>,
-    pub(super) host: Asked<Host>,
-    pub(super) told: Vec<Told>,
+    pub(super) tables: Fact<Tables>,
+    pub(super) host: Fact<Host>,
+    pub(super) metrics: Vec<ServiceMetrics>,
 }

@@ -18,16 +18,16 @@ use clap::Args;
 use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::output::Output;
-use super::projection::OfDatabase;
+use super::projection::DatabaseOption;
 use crate::serve::parse_replicas;
-use ask::{Answers, Endpoint};
+use ask::{Collected, Endpoint};
 use check::{Check, Outcome, Report};
 
 /// Options of `muster doctor`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    of: OfDatabase,
+    of: DatabaseOption,
     /// Monitoring addresses of the NATS servers, separated by commas: they show whether the servers sync
     /// every write
     #[arg(long, value_delimiter = ',', value_name = "URL", env = "MUSTER_NATS_MONITORING")]
@@ -36,18 +36,19 @@ pub(crate) struct DoctorArgs {
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     replicas: usize,
     #[arg(
-        help = "Where services serve their metrics (their --metrics), as 127.0.0.1:9464 or http://HOST:9464/metrics; may be given again. They tell what they were refused for want of permission",
+        help = "Metrics address of a service (its --metrics), such as 127.0.0.1:9464 or \
+                http://HOST:9464/metrics; may be repeated. The metrics count permission violations",
         long,
         value_delimiter = ',', value_name = "ADDRESS", value_parser = Endpoint::parse)]
     metrics: Vec<Endpoint>,
 }
 
 pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<(), Failure> {
-    let (report, exit) = match ask::all(args, global).await {
-        Answers::Facts(facts) => (judge::all(&facts), Exit::Found),
-        Answers::None { why, advice, host } => {
+    let (report, exit) = match ask::collect(args, global).await {
+        Collected::Facts(facts) => (judge::run_checks(&facts), Exit::Found),
+        Collected::None { why, advice, host } => {
             let check = advice.into_iter().fold(judge::no_connection(&why), Check::advise);
-            (judge::unconnected(check, &host), Exit::Unreachable)
+            (judge::unconnected_report(check, &host), Exit::Unreachable)
         }
     };
     Output::new(global).one(&report, Report::text)?;

@@ -22,10 +22,10 @@ use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::table::{Cell, Table};
 use crate::error::chain;
-use plan::{Did, Item, Kind};
+use plan::{Action, Item, Kind};
 
 /// Directory that exists if systemd is the running init system.
-const SYSTEMD: &str = "/run/systemd/system";
+const SYSTEMD_RUN_DIR: &str = "/run/systemd/system";
 
 /// Options of `muster install`.
 #[derive(Clone, Debug, Args)]
@@ -35,9 +35,9 @@ pub(crate) struct InstallArgs {
     systemd: bool,
     /// Services to install: bbs, auctioneer, rep, projector; may be repeated [default: all of them]
     #[arg(long = "role", value_enum, value_delimiter = ',', value_name = "ROLE")]
-    roles: Vec<Unit>,
-    /// File with the variables of the one selected role, such as users/NAME.env of muster auth; copied unless
-    /// a variables file exists
+    roles: Vec<UnitRole>,
+    /// Variables file of the selected role, such as the users/NAME.env that muster auth creates; requires
+    /// exactly one --role; an existing variables file is not replaced
     #[arg(long, value_name = "FILE")]
     env: Option<PathBuf>,
     /// Installation prefix of this program, such as /usr/local; the program is PREFIX/bin/muster [default:
@@ -57,7 +57,7 @@ pub(crate) struct InstallArgs {
 
 /// Role of a service that has a systemd unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Unit {
+pub(crate) enum UnitRole {
     /// Accepts commands and decides.
     Bbs,
     /// Places instances and tasks on cells.
@@ -72,7 +72,7 @@ pub(crate) enum Unit {
 #[derive(Serialize)]
 struct Row {
     path: PathBuf,
-    did: Did,
+    did: Action,
     /// Line differences between the existing and the planned file. Empty if they do not differ.
     differs: Vec<String>,
 }
@@ -81,7 +81,8 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     check(args)?;
     let program = program(args.prefix.as_deref())?;
     let env = args.env.as_deref().map(|path| read(path).map_err(|why| failed(path, &why))).transpose()?;
-    let mut roles = if args.roles.is_empty() { Unit::value_variants().to_vec() } else { args.roles.clone() };
+    let mut roles =
+        if args.roles.is_empty() { UnitRole::value_variants().to_vec() } else { args.roles.clone() };
     roles.sort();
     roles.dedup();
     let items = plan::items(&roles, &program, env.as_deref());
@@ -91,11 +92,11 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     }
     let taken: Vec<String> = rows
         .iter()
-        .filter(|(row, _)| row.did == Did::Differs)
+        .filter(|(row, _)| row.did == Action::Differs)
         .map(|(row, _)| row.path.display().to_string())
         .collect();
     if !args.dry_run && taken.is_empty() {
-        for (row, item) in rows.iter().filter(|(row, _)| row.did.writes()) {
+        for (row, item) in rows.iter().filter(|(row, _)| row.did.is_write()) {
             write(&row.path, item).map_err(|why| failed(&row.path, &why))?;
         }
     }
@@ -103,12 +104,12 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     output.rows(&rows, |rows, _| table(rows, args.dry_run || !taken.is_empty()))?;
     if !taken.is_empty() && !args.dry_run {
-        let why = format!("nothing is written, for something else is there: {}", taken.join(", "));
+        let why = format!("nothing was written, because different files exist: {}", taken.join(", "));
         return Err(Failure::new(Exit::Conflict, "Exists", why).advise(
-            "overwrite it: --force; or keep what is yours in a drop-in (systemctl edit), which outlives that",
+            "overwrite them: --force; settings in a drop-in (systemctl edit) are never overwritten",
         ));
     }
-    if output.is_for_people() {
+    if output.is_human_readable() {
         plan::next(&roles, args.root.is_some(), args.dry_run).iter().for_each(|line| note(line));
     }
     Ok(())
@@ -117,19 +118,19 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
 /// Validates the arguments. Also requires systemd and root unless `--root` or `--dry-run` is set.
 fn check(args: &InstallArgs) -> Result<(), Failure> {
     if args.env.is_some() && args.roles.len() != 1 {
-        return Err(Failure::usage("--env FILE has the variables of one role: name it with --role"));
+        return Err(Failure::usage("--env FILE sets the variables of one role: select it with --role"));
     }
     if args.root.is_some() || args.dry_run {
         return Ok(());
     }
-    if !Path::new(SYSTEMD).is_dir() {
-        let why = format!("this host doesn't run systemd: there is no {SYSTEMD}");
+    if !Path::new(SYSTEMD_RUN_DIR).is_dir() {
+        let why = format!("this host doesn't run systemd: {SYSTEMD_RUN_DIR} does not exist");
         return Err(Failure::new(Exit::Failed, "NoSystemd", why)
-            .advise("write into a folder: --root DIR; or only see what would be written: --dry-run"));
+            .advise("write into a folder: --root DIR; or show the planned files: --dry-run"));
     }
     if !geteuid().is_root() {
-        return Err(Failure::new(Exit::Failed, "NotRoot", "only root may write units of this host")
-            .advise("sudo muster install --systemd ..; or write into a folder: --root DIR"));
+        return Err(Failure::new(Exit::Failed, "NotRoot", "only root may install units on this host")
+            .advise("use sudo muster install --systemd ..; or write into a folder: --root DIR"));
     }
     Ok(())
 }
@@ -139,7 +140,7 @@ fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
     let program = match prefix {
         Some(prefix) => prefix.join("bin/muster"),
         None => std::env::current_exe().map_err(|error| {
-            Failure::new(Exit::Failed, "Failed", format!("can't find out where this program is: {error}"))
+            Failure::new(Exit::Failed, "Failed", format!("can't determine the path of this program: {error}"))
         })?,
     };
     let text = program.display().to_string();
@@ -147,7 +148,8 @@ fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
         || text.contains(|c: char| c.is_whitespace() || c.is_control() || "%$\"'\\".contains(c))
     {
         let why = format!(
-            "invalid place of the program {text:?}: expected an absolute path without blanks, quotes, % and $"
+            "invalid path of the program {text:?}: expected an absolute path \
+             without blanks, quotes, \\, % and $"
         );
         return Err(Failure::usage(why));
     }
@@ -165,7 +167,7 @@ fn row(item: Item, args: &InstallArgs) -> Result<(Row, Item), Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(failed(&path, &error)),
     };
-    let (did, differs) = plan::becomes(&item, there.as_deref(), args.force);
+    let (did, differs) = plan::action(&item, there.as_deref(), args.force);
     Ok((Row { path, did, differs }, item))
 }
 
@@ -205,7 +207,7 @@ fn failed(path: &Path, why: &std::io::Error) -> Failure {
 }
 
 fn table(rows: &[Row], would: bool) -> Table {
-    let mut table = Table::new(&["FILE", if would { "WOULD BE" } else { "IS" }]);
+    let mut table = Table::new(&["FILE", if would { "PLANNED" } else { "RESULT" }]);
     for Row { path, did, differs } in rows {
         table.row(vec![Cell::text(path.display()), Cell::text(did.word())]);
         for line in differs {

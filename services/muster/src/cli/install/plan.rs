@@ -5,16 +5,16 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::Unit;
+use super::UnitRole;
 
 /// Program path in the unit files of the repository; replaced by the path of the installed program.
 const PROGRAM: &str = "/usr/bin/muster";
 /// Directory of the units that an administrator installs.
-const UNITS: &str = "/etc/systemd/system";
+const UNITS_DIR: &str = "/etc/systemd/system";
 /// Directory of the services' variables files.
-const VARIABLES: &str = "/etc/muster";
+const VARIABLES_DIR: &str = "/etc/muster";
 /// Path of the sysusers file that declares the service users.
-const USERS: &str = "/etc/sysusers.d/muster.conf";
+const USERS_FILE: &str = "/etc/sysusers.d/muster.conf";
 
 /// Kind of an installed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) struct Item {
 /// Action for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Did {
+pub(super) enum Action {
     /// No file exists; it is created.
     Written,
     /// An identical file exists.
@@ -50,19 +50,19 @@ pub(super) enum Did {
     Differs,
 }
 
-impl Did {
+impl Action {
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Written => "written",
             Self::Unchanged => "unchanged",
             Self::Kept => "kept",
             Self::Overwritten => "overwritten",
-            Self::Differs => "in the way",
+            Self::Differs => "differs",
         }
     }
 
     /// Returns `true` if the action writes the file.
-    pub(super) const fn writes(self) -> bool {
+    pub(super) const fn is_write(self) -> bool {
         match self {
             Self::Written | Self::Overwritten => true,
             Self::Unchanged | Self::Kept | Self::Differs => false,
@@ -70,7 +70,7 @@ impl Did {
     }
 }
 
-impl Unit {
+impl UnitRole {
     /// Returns the name of the role in file names and commands.
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -113,7 +113,8 @@ impl Unit {
             Self::Bbs | Self::Auctioneer | Self::Projector => role,
         };
         format!(
-            "# The variables of muster-{role}.service: put those of {other}.env here, which muster auth makes, with paths of this host.\n\
+            "# Environment variables of muster-{role}.service.\n\
+             # Copy them from {other}.env, which muster auth creates, and adjust the paths to this host.\n\
              MUSTER_NATS_URL=nats://127.0.0.1:4222\n{}#MUSTER_METRICS=127.0.0.1:9464\n",
             self.variables()
         )
@@ -122,38 +123,38 @@ impl Unit {
 
 /// Returns all files that `roles` need. `env` is the content of the variables file; the caller passes it for
 /// a single role only.
-pub(super) fn items(roles: &[Unit], program: &Path, env: Option<&str>) -> Vec<Item> {
+pub(super) fn items(roles: &[UnitRole], program: &Path, env: Option<&str>) -> Vec<Item> {
     let program = program.display().to_string();
     let users = Item {
         kind: Kind::Users,
-        path: USERS.to_owned(),
+        path: USERS_FILE.to_owned(),
         content: include_str!("../../../../../deploy/muster.sysusers").to_owned(),
     };
-    let of = |role: &Unit| {
+    let of = |role: &UnitRole| {
         let unit = Item {
             kind: Kind::Unit,
-            path: format!("{UNITS}/muster-{}.service", role.word()),
+            path: format!("{UNITS_DIR}/muster-{}.service", role.word()),
             content: role.text().replace(PROGRAM, &program),
         };
         let variables = Item {
             kind: Kind::Variables,
-            path: format!("{VARIABLES}/{}.env", role.word()),
+            path: format!("{VARIABLES_DIR}/{}.env", role.word()),
             content: env.map_or_else(|| role.template(), str::to_owned),
         };
         [unit, variables]
     };
-    let users = roles.iter().any(|role| *role != Unit::Rep).then_some(users);
+    let users = roles.iter().any(|role| *role != UnitRole::Rep).then_some(users);
     roles.iter().flat_map(of).chain(users).collect()
 }
 
 /// Returns the action for a file, and its differences from the existing content `there`.
-pub(super) fn becomes(item: &Item, there: Option<&str>, force: bool) -> (Did, Vec<String>) {
+pub(super) fn action(item: &Item, there: Option<&str>, force: bool) -> (Action, Vec<String>) {
     match (there, item.kind) {
-        (None, _) => (Did::Written, vec![]),
-        (Some(there), _) if there == item.content => (Did::Unchanged, vec![]),
-        (Some(_), Kind::Variables) => (Did::Kept, vec![]),
+        (None, _) => (Action::Written, vec![]),
+        (Some(there), _) if there == item.content => (Action::Unchanged, vec![]),
+        (Some(_), Kind::Variables) => (Action::Kept, vec![]),
         (Some(there), Kind::Unit | Kind::Users) => {
-            let did = if force { Did::Overwritten } else { Did::Differs };
+            let did = if force { Action::Overwritten } else { Action::Differs };
             (did, differences(there, &item.content))
         }
     }
@@ -167,31 +168,34 @@ fn differences(there: &str, wanted: &str) -> Vec<String> {
         lines.collect::<Vec<_>>()
     };
     let lines = [only("-", there, wanted), only("+", wanted, there)].concat();
-    if lines.is_empty() { vec!["the same lines in another order".to_owned()] } else { lines }
+    if lines.is_empty() { vec!["the same lines in a different order".to_owned()] } else { lines }
 }
 
 /// Returns the next steps for the operator.
-pub(super) fn next(roles: &[Unit], elsewhere: bool, dry: bool) -> Vec<String> {
+pub(super) fn next(roles: &[UnitRole], elsewhere: bool, dry: bool) -> Vec<String> {
     if dry {
         return vec!["nothing was written".to_owned()];
     }
     if elsewhere {
         return vec![];
     }
-    let files =
-        roles.iter().map(|role| format!("{VARIABLES}/{}.env", role.word())).collect::<Vec<_>>().join(", ");
+    let files = roles
+        .iter()
+        .map(|role| format!("{VARIABLES_DIR}/{}.env", role.word()))
+        .collect::<Vec<_>>()
+        .join(", ");
     let units = roles.iter().map(|role| format!("muster-{}", role.word())).collect::<Vec<_>>().join(" ");
     let mut lines = vec!["next:".to_owned()];
-    if roles.iter().any(|role| *role != Unit::Rep) {
-        lines.push(format!("  systemd-sysusers {USERS}"));
+    if roles.iter().any(|role| *role != UnitRole::Rep) {
+        lines.push(format!("  systemd-sysusers {USERS_FILE}"));
     }
     lines.extend([
-        format!("  fill in {files}; what they name, the user muster must be able to read"),
+        format!("  fill in {files}; the user muster must be able to read the files that they name"),
         "  systemctl daemon-reload".to_owned(),
     ]);
-    if roles.contains(&Unit::Bbs) {
+    if roles.contains(&UnitRole::Bbs) {
         let found = "muster cluster found --nats URL --creds bbs-writer.nk";
-        lines.push(format!("  once for the whole cluster, before its first BBS: {found}"));
+        lines.push(format!("  once per cluster, before its first BBS starts: {found}"));
     }
     lines.extend([format!("  systemctl enable --now {units}"), "  muster doctor".to_owned()]);
     lines
@@ -202,8 +206,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_names_the_program_where_it_is_and_its_own_variables() {
-        let roles = [Unit::Bbs, Unit::Auctioneer, Unit::Rep, Unit::Projector];
+    fn units_reference_installed_program_and_variables_file() {
+        let roles = [UnitRole::Bbs, UnitRole::Auctioneer, UnitRole::Rep, UnitRole::Projector];
         let items = items(&roles, Path::new("/opt/bin/muster"), None);
         assert_eq!(items.len(), 9);
         for role in roles {
@@ -225,15 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_overwritten_only_by_force_and_variables_never() {
+    fn existing_files_are_overwritten_only_with_force_and_variables_never() {
         let item = |kind| Item { kind, path: "/a".into(), content: "one\ntwo\n".into() };
-        let did = |kind, there, force| becomes(&item(kind), there, force).0;
-        assert_eq!(did(Kind::Unit, None, false), Did::Written);
-        assert_eq!(did(Kind::Unit, Some("one\ntwo\n"), true), Did::Unchanged);
-        assert_eq!(did(Kind::Unit, Some("one\n"), false), Did::Differs);
-        assert_eq!(did(Kind::Users, Some("one\n"), true), Did::Overwritten);
-        assert_eq!(did(Kind::Variables, Some("mine\n"), true), Did::Kept);
-        let (_, lines) = becomes(&item(Kind::Unit), Some("one\nthree\n"), false);
+        let did = |kind, there, force| action(&item(kind), there, force).0;
+        assert_eq!(did(Kind::Unit, None, false), Action::Written);
+        assert_eq!(did(Kind::Unit, Some("one\ntwo\n"), true), Action::Unchanged);
+        assert_eq!(did(Kind::Unit, Some("one\n"), false), Action::Differs);
+        assert_eq!(did(Kind::Users, Some("one\n"), true), Action::Overwritten);
+        assert_eq!(did(Kind::Variables, Some("mine\n"), true), Action::Kept);
+        let (_, lines) = action(&item(Kind::Unit), Some("one\nthree\n"), false);
         assert_eq!(lines, ["- three", "+ two"]);
     }
 }

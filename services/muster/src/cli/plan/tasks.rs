@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use auctioneer::plan::{Copy, Fate};
+use auctioneer::plan::{ClusterCopy, TaskOutcome};
 use client::Client;
 use schemas::definition::DesiredTask;
 use schemas::names::TaskGuid;
@@ -10,9 +10,12 @@ use schemas::spec::Item;
 use schemas::{Code, Position, Refusal};
 use serde::Serialize;
 
-use super::{Known, Others, Room, end, exactly, free, in_words, rooms, told};
+use super::{
+    CellResources, ClusterState, OtherWork, cell_resources, end, exact_plan_note, free, no_room_text,
+    victims_text,
+};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Look, Output};
+use crate::cli::output::{Output, RenderOptions};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{file, find, task, words};
 
@@ -25,18 +28,18 @@ struct Plan {
     changes: bool,
     /// `true` if all tasks would run.
     fits: bool,
-    tasks: Vec<Planned>,
+    tasks: Vec<PlannedTask>,
     /// Work outside of the file that waits for placement.
-    others: Others,
+    others: OtherWork,
     /// Free resources of the cells, before and afterwards.
-    cells: Vec<Room>,
+    cells: Vec<CellResources>,
 }
 
 /// Predicted fate of a task.
 #[derive(Clone, Debug, Serialize)]
-struct Planned {
+struct PlannedTask {
     task_guid: TaskGuid,
-    fate: Fate,
+    fate: TaskOutcome,
 }
 
 /// Prints the predicted effect of running the tasks of a file.
@@ -46,8 +49,8 @@ pub(crate) async fn run(
     items: Vec<Item>,
     output: Output,
 ) -> Result<(), Failure> {
-    let desired = task::of_file(path, file::sealed(client, items).await?, "planned")?;
-    let Known { position, copy, .. } = Known::ask(client, []).await?;
+    let desired = task::tasks_of_file(path, file::seal_items(client, items).await?, "planned")?;
+    let ClusterState { position, copy, .. } = ClusterState::ask(client, []).await?;
     let plan = plan(client, position, copy, desired).await?;
     output.one(&plan, |plan, look| plan.text(path, look))?;
     end(plan.changes, plan.fits)
@@ -56,37 +59,42 @@ pub(crate) async fn run(
 async fn plan(
     client: &Client,
     position: Position,
-    mut copy: Copy,
+    mut copy: ClusterCopy,
     desired: Vec<DesiredTask>,
 ) -> Result<Plan, Failure> {
     let before = free(&copy);
     for task in desired {
         let guid = task.task_guid.clone();
-        ask(client, &mut copy, task).await.map_err(|failure| task::not_run(failure, "plan", &guid))?;
+        ask(client, &mut copy, task).await.map_err(|failure| task::run_failure(failure, "plan", &guid))?;
     }
     let fates = copy.place_tasks().map_err(Failure::from)?;
-    let tasks: Vec<Planned> =
-        fates.into_iter().map(|(task_guid, fate)| Planned { task_guid, fate }).collect();
+    let tasks: Vec<PlannedTask> =
+        fates.into_iter().map(|(task_guid, fate)| PlannedTask { task_guid, fate }).collect();
     Ok(Plan {
         position,
         changes: true,
         fits: tasks.iter().all(|planned| planned.fate.runs()),
         tasks,
-        others: Others::of(&copy),
-        cells: rooms(before, &copy),
+        others: OtherWork::from_copy(&copy),
+        cells: cell_resources(before, &copy),
     })
 }
 
-/// Applies the command that `task run` would send to the cluster to the copy.
-async fn ask(client: &Client, copy: &mut Copy, desired: DesiredTask) -> Result<(), Failure> {
+/// Applies a task to the copy, in the same way as `task run` would send it to the cluster.
+async fn ask(client: &Client, copy: &mut ClusterCopy, desired: DesiredTask) -> Result<(), Failure> {
     let guid = &desired.task_guid;
     match client.task(guid).await {
         Ok(one) if one.row.domain != desired.domain => {
             let forbidden = Refusal::new(Code::Forbidden, format!("task {guid} is in another domain"));
             let known = Some(one.row.domain);
-            return Err(find::elsewhere(forbidden.into(), format!("task {guid}"), known, &desired.domain));
+            return Err(find::exists_in_other_domain(
+                forbidden.into(),
+                format!("task {guid}"),
+                known,
+                &desired.domain,
+            ));
         }
-        Ok(_) => copy.knows_task(desired.clone()),
+        Ok(_) => copy.add_existing_task(desired.clone()),
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }
@@ -94,27 +102,27 @@ async fn ask(client: &Client, copy: &mut Copy, desired: DesiredTask) -> Result<(
 }
 
 impl Plan {
-    fn text(&self, path: &Path, look: Look) -> String {
+    fn text(&self, path: &Path, look: RenderOptions) -> String {
         let mut table = Table::new(&["TASK", "WOULD", "CELL", "ZONE", "NOTE"]);
-        for Planned { task_guid, fate } in &self.tasks {
+        for PlannedTask { task_guid, fate } in &self.tasks {
             let (would, cell, zone, note) = match fate {
-                Fate::Runs { cell_id, zone } => ("run", Some(cell_id), Some(zone), None),
-                Fate::Preempts { cell_id, zone, victims } => {
-                    let note = format!("when these have stopped: {}", in_words(victims));
+                TaskOutcome::Runs { cell_id, zone } => ("run", Some(cell_id), Some(zone), None),
+                TaskOutcome::Preempts { cell_id, zone, victims } => {
+                    let note = format!("after these have stopped: {}", victims_text(victims));
                     ("preempt", Some(cell_id), Some(zone), Some(note))
                 }
-                Fate::Waits { deadline_ms, no_room } => {
-                    let most = words::span(std::time::Duration::from_millis(*deadline_ms));
-                    ("wait", None, None, Some(format!("for room, {most} at most: {}", told(no_room))))
+                TaskOutcome::Waits { deadline_ms, no_room } => {
+                    let most = words::duration_text(std::time::Duration::from_millis(*deadline_ms));
+                    ("wait", None, None, Some(format!("for room, at most {most}: {}", no_room_text(no_room))))
                 }
-                Fate::Fails { no_room } => ("fail", None, None, Some(told(no_room))),
+                TaskOutcome::Fails { no_room } => ("fail", None, None, Some(no_room_text(no_room))),
             };
             table.row(vec![
                 Cell::text(task_guid),
                 Cell::text(would),
-                Cell::maybe(cell),
-                Cell::maybe(zone),
-                Cell::maybe(note),
+                Cell::optional(cell),
+                Cell::optional(zone),
+                Cell::optional(note),
             ]);
         }
         let mut parts = vec![table.render(look.colour)];
@@ -122,9 +130,9 @@ impl Plan {
             parts.push(self.others.text());
         }
         if self.fits {
-            parts.push("all of them would find their place".to_owned());
+            parts.push("all tasks fit".to_owned());
         }
-        parts.push(exactly(self.position, "task run", path));
+        parts.push(exact_plan_note(self.position, "task run", path));
         parts.join("\n")
     }
 }

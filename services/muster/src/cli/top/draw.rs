@@ -8,37 +8,37 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, TableState, Wrap};
 use schemas::names::CellId;
 use schemas::query::{CellRow, Health, InstanceRow, InstanceState, LrpRow};
 
-use super::model::{Model, Opened, Pane};
-use crate::cli::output::Look;
+use super::model::{Model, OpenedItem, Pane};
+use crate::cli::output::RenderOptions;
 use crate::cli::rows::{note, rollout_under_way, state};
-use crate::cli::words::{age, count, mebibytes, one_line, short, span};
+use crate::cli::words::{age, count, duration_text, mebibytes, one_line, short_id};
 
 /// Minimum size of the terminal: columns and lines.
-const LEAST: (u16, u16) = (40, 10);
+const MIN_SIZE: (u16, u16) = (40, 10);
 /// Number of header lines.
-const HEAD: u16 = 4;
-/// Terminal width from which absolute numbers and more columns are shown.
-const WIDE: u16 = 110;
+const HEADER_LINES: u16 = 4;
+/// Minimum width of the terminal at which absolute numbers and more columns are shown.
+const WIDE_COLUMNS: u16 = 110;
 
 const HELP: &str = "\
-up, down, j, k      one row
-PageUp, PageDown    a page; g and G to the ends
-Tab                 the next part of the page
-Enter               look into a process, a cell, an event; of an instance, why
-w                   why an instance is where it is
-/                   show only what has these letters; Enter keeps that, Esc ends it
-Esc, q              one step back; from the page itself, the end
-Ctrl-C              the end
-?                   this";
+up, down, j, k      move by one row
+PageUp, PageDown    move by one page; g and G move to the first and the last row
+Tab                 next pane
+Enter               open a process, a cell or an event; explain an instance
+w                   explain why an instance is where it is
+/                   filter the rows; Enter applies the filter, Esc clears it
+Esc, q              go back; quit from the main page
+Ctrl-C              quit
+?                   show this help";
 
 /// Draws the page.
-pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: Look) {
+pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: RenderOptions) {
     let area = frame.area();
-    if area.width < LEAST.0 || area.height < LEAST.1 {
-        let text = format!("the terminal is too small: {} by {} at least", LEAST.0, LEAST.1);
+    if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
+        let text = format!("the terminal is too small: expected at least {} by {}", MIN_SIZE.0, MIN_SIZE.1);
         return frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
     }
-    let rows = [Constraint::Length(HEAD), Constraint::Min(0), Constraint::Length(1)];
+    let rows = [Constraint::Length(HEADER_LINES), Constraint::Min(0), Constraint::Length(1)];
     let [head, body, foot] = Layout::vertical(rows).areas(area);
     frame.render_widget(Paragraph::new(header(model, look)), head);
     if model.text.is_some() {
@@ -53,33 +53,30 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: Look) {
 }
 
 /// Returns the header: leaders, position of the log, rates and the first problem.
-fn header(model: &Model, look: Look) -> Vec<Line<'static>> {
-    let bad = style(look, Color::Red).add_modifier(Modifier::BOLD);
+fn header(model: &Model, look: RenderOptions) -> Vec<Line<'static>> {
+    let bad = colour_style(look, Color::Red).add_modifier(Modifier::BOLD);
     let trouble = model.lost.as_ref().map(|(since, why)| {
-        let text = format!(
-            "the cluster doesn't answer since {}: {}; trying again",
-            age(look.now, *since),
-            one_line(why)
-        );
+        let text =
+            format!("no answer from the cluster for {}: {}; retrying", age(look.now, *since), one_line(why));
         Line::styled(text, bad)
     });
     let Some(seen) = &model.seen else {
-        let text = trouble.unwrap_or_else(|| Line::raw("asking the cluster ..."));
+        let text = trouble.unwrap_or_else(|| Line::raw("querying the cluster ..."));
         return vec![Line::styled("muster top", Modifier::BOLD), text];
     };
     let cluster = &seen.status.cluster;
     let leads = |leader: Option<&schemas::cluster::Leader>| {
-        leader.map_or_else(|| "nobody".to_owned(), |leader| short(&leader.id, look.full_ids))
+        leader.map_or_else(|| "none".to_owned(), |leader| short_id(&leader.id, look.full_ids))
     };
     let lag = cluster.services.rows.iter().map(|row| row.lag).max().unwrap_or(0);
     let health = match seen.status.health {
-        Health::Healthy => style(look, Color::Green),
-        Health::Degraded => style(look, Color::Yellow),
-        Health::Unhealthy => style(look, Color::Red),
+        Health::Healthy => colour_style(look, Color::Green),
+        Health::Degraded => colour_style(look, Color::Yellow),
+        Health::Unhealthy => colour_style(look, Color::Red),
     };
     let first = Line::from(vec![
         Span::styled("muster top", Modifier::BOLD),
-        Span::raw(format!("  cluster {}  ", short(&cluster.cluster_id, look.full_ids))),
+        Span::raw(format!("  cluster {}  ", short_id(&cluster.cluster_id, look.full_ids))),
         Span::styled(seen.status.health.as_str().to_owned(), health.add_modifier(Modifier::BOLD)),
         Span::raw(format!(
             "  bbs {}  auctioneer {}",
@@ -93,26 +90,26 @@ fn header(model: &Model, look: Look) -> Vec<Line<'static>> {
     let second = Line::raw(format!("position {}  lag {lag}{rates}", seen.position));
     let third = Line::raw(format!(
         "{} of {} running, {} crashed, {} unplaced",
-        model.instances_of(InstanceState::Running),
+        model.instance_count(InstanceState::Running),
         count(seen.status.instances_wanted, "instance"),
-        model.instances_of(InstanceState::Crashed),
+        model.instance_count(InstanceState::Crashed),
         seen.status.instances_unplaced,
     ));
     let finding = || {
         let first = seen.status.findings.first()?;
         let more = seen.status.findings.len() - 1;
         let more = if more > 0 { format!(" (and {more} more: muster status)") } else { String::new() };
-        Some(Line::styled(format!("{}{more}", one_line(&first.message)), style(look, Color::Yellow)))
+        Some(Line::styled(format!("{}{more}", one_line(&first.message)), colour_style(look, Color::Yellow)))
     };
     vec![first, second, third, trouble.or_else(finding).unwrap_or_default()]
 }
 
-fn page(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
+fn page(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderOptions) {
     let events = (area.height / 4).max(4);
     if let Some(opened) = model.opened.clone() {
         let [above, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(events)]).areas(area);
         instances(frame, model, &opened, above, look);
-        return happened(frame, model, below, false);
+        return draw_events(frame, model, below, false);
     }
     let shown = u16::try_from(model.shown_cells().count()).unwrap_or(u16::MAX);
     let cells_height = shown.saturating_add(3).clamp(4, (area.height / 3).max(4));
@@ -120,23 +117,23 @@ fn page(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
     let [top, middle, bottom] = Layout::vertical(rows).areas(area);
     cells(frame, model, top, look);
     processes(frame, model, middle, look);
-    happened(frame, model, bottom, model.pane == Pane::Events);
+    draw_events(frame, model, bottom, model.pane == Pane::Events);
 }
 
 /// A framed table with an optional selected row.
-struct Listed<'a> {
+struct ListView<'a> {
     title: String,
     head: Vec<&'static str>,
     rows: Vec<Row<'a>>,
     widths: Vec<Constraint>,
-    chosen: Option<usize>,
+    selected: Option<usize>,
 }
 
-impl Listed<'_> {
+impl ListView<'_> {
     /// Draws the table. Returns the number of rows that fit.
     fn draw(self, frame: &mut Frame<'_>, area: Rect) -> usize {
-        let Self { title, head, rows, widths, chosen } = self;
-        let block = framed(title, chosen.is_some());
+        let Self { title, head, rows, widths, selected: chosen } = self;
+        let block = frame_block(title, chosen.is_some());
         let table = Table::new(rows, widths)
             .header(Row::new(head).style(Modifier::BOLD))
             .block(block)
@@ -147,13 +144,13 @@ impl Listed<'_> {
     }
 }
 
-fn framed(title: String, active: bool) -> Block<'static> {
+fn frame_block(title: String, active: bool) -> Block<'static> {
     let style = if active { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() };
     Block::bordered().title(Span::styled(format!(" {title} "), style))
 }
 
-fn cells(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
-    let wide = area.width >= WIDE;
+fn cells(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderOptions) {
+    let wide = area.width >= WIDE_COLUMNS;
     // The bars share the width that names and numbers leave.
     let room = area.width.saturating_sub(if wide { 62 } else { 36 }) / 3;
     let rows: Vec<Row<'_>> =
@@ -165,28 +162,31 @@ fn cells(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
     let mut widths = vec![Constraint::Length(10), Constraint::Length(5), Constraint::Length(10)];
     widths.extend([Constraint::Length(room), Constraint::Length(room), Constraint::Length(room)]);
     if wide {
-        head.extend(["INSTANCES", "TASKS", "HEARD"]);
-        widths.extend([Constraint::Length(9), Constraint::Length(5), Constraint::Length(6)]);
+        head.extend(["INSTANCES", "TASKS", "HEARTBEAT"]);
+        widths.extend([Constraint::Length(9), Constraint::Length(5), Constraint::Length(9)]);
     }
-    let page = Listed { title, head, rows, widths, chosen }.draw(frame, area);
+    let page = ListView { title, head, rows, widths, selected: chosen }.draw(frame, area);
     if active {
         model.page = page;
     }
 }
 
-fn cell(row: &CellRow, room: usize, wide: bool, look: Look) -> Row<'static> {
+fn cell(row: &CellRow, room: usize, wide: bool, look: RenderOptions) -> Row<'static> {
     let (used, total) = (row.used, row.presence.total);
     let shown = |used: u64, total: u64, numbers: String| {
         let numbers = if wide { numbers } else { format!("{}%", percent(used, total)) };
         let bar = bar(used, total, room.saturating_sub(numbers.chars().count() + 1));
-        Span::styled(format!("{bar} {numbers}"), fullness(used, total, look))
+        Span::styled(format!("{bar} {numbers}"), fill_style(used, total, look))
     };
     let of = |used: u64, total: u64| format!("{}/{}", mebibytes(used), mebibytes(total));
     let said = row.state.as_str();
     let mut columns = vec![
         Span::raw(row.cell_id.to_string()),
         Span::raw(row.presence.zone.to_string()),
-        Span::styled(if row.cordoned { format!("{said}!") } else { said.to_owned() }, of_state(said, look)),
+        Span::styled(
+            if row.cordoned { format!("{said}!") } else { said.to_owned() },
+            state_style(said, look),
+        ),
         shown(used.memory_mb, total.memory_mb, of(used.memory_mb, total.memory_mb)),
         shown(used.disk_mb, total.disk_mb, of(used.disk_mb, total.disk_mb)),
         shown(
@@ -197,7 +197,7 @@ fn cell(row: &CellRow, room: usize, wide: bool, look: Look) -> Row<'static> {
     ];
     if wide {
         let heard = row.heard_ms_ago.filter(|_| row.gone.is_none());
-        let heard = heard.map(|ago| span(std::time::Duration::from_millis(ago - ago % 1_000)));
+        let heard = heard.map(|ago| duration_text(std::time::Duration::from_millis(ago - ago % 1_000)));
         columns.extend(
             [row.instances.to_string(), row.tasks.to_string(), heard.unwrap_or_else(|| "-".to_owned())]
                 .map(Span::raw),
@@ -206,7 +206,7 @@ fn cell(row: &CellRow, room: usize, wide: bool, look: Look) -> Row<'static> {
     Row::new(columns)
 }
 
-fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
+fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderOptions) {
     let rows: Vec<Row<'_>> = model.shown_processes().map(|row| process(row, look)).collect();
     let active = model.pane == Pane::Processes;
     let chosen = active.then_some(model.processes.at).filter(|_| !rows.is_empty());
@@ -228,20 +228,20 @@ fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: Look) {
         Constraint::Length(12),
         Constraint::Length(7),
     ];
-    let page = Listed { title, head, rows, widths, chosen }.draw(frame, area);
+    let page = ListView { title, head, rows, widths, selected: chosen }.draw(frame, area);
     if active {
         model.page = page;
     }
 }
 
-fn process(row: &LrpRow, look: Look) -> Row<'static> {
+fn process(row: &LrpRow, look: RenderOptions) -> Row<'static> {
     let rollout = match rollout_under_way(row) {
         _ if !row.desired => "being removed".to_owned(),
         Some(rollout) => format!("{}/{} {}", rollout.replaced, rollout.total, rollout.status),
         None => String::new(),
     };
     let number = |count: u32, bad: bool, colour: Color| {
-        Span::styled(count.to_string(), if bad { style(look, colour) } else { Style::new() })
+        Span::styled(count.to_string(), if bad { colour_style(look, colour) } else { Style::new() })
     };
     Row::new(vec![
         Span::raw(row.process_guid.to_string()),
@@ -255,14 +255,14 @@ fn process(row: &LrpRow, look: Look) -> Row<'static> {
     ])
 }
 
-fn instances(frame: &mut Frame<'_>, model: &mut Model, opened: &Opened, area: Rect, look: Look) {
+fn instances(frame: &mut Frame<'_>, model: &mut Model, opened: &OpenedItem, area: Rect, look: RenderOptions) {
     let what = match opened {
-        Opened::Process(guid) => format!("process {guid}"),
-        Opened::Cell(id) => format!("cell {id}"),
+        OpenedItem::Process(guid) => format!("process {guid}"),
+        OpenedItem::Cell(id) => format!("cell {id}"),
     };
     let shown = model.shown_instances();
     let title = match &model.instances {
-        None => format!("{what}: asking ..."),
+        None => format!("{what}: loading ..."),
         Some(_) => format!("{what}: {}", count(u64::try_from(shown.len()).unwrap_or(u64::MAX), "instance")),
     };
     let rows: Vec<Row<'_>> = shown.iter().map(|(name, row)| instance(name, row, look)).collect();
@@ -276,13 +276,13 @@ fn instances(frame: &mut Frame<'_>, model: &mut Model, opened: &Opened, area: Re
         Constraint::Length(6),
         Constraint::Fill(2),
     ];
-    model.page = Listed { title, head, rows, widths, chosen }.draw(frame, area);
+    model.page = ListView { title, head, rows, widths, selected: chosen }.draw(frame, area);
 }
 
-fn instance(name: &str, row: &InstanceRow, look: Look) -> Row<'static> {
+fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> Row<'static> {
     Row::new(vec![
         Span::raw(name.to_owned()),
-        Span::styled(state(row), of_state(row.state.as_str(), look)),
+        Span::styled(state(row), state_style(row.state.as_str(), look)),
         Span::raw(row.cell_id.as_ref().map_or("-", CellId::as_str).to_owned()),
         Span::raw(row.crash_count.to_string()),
         Span::raw(age(look.now, row.since)),
@@ -291,11 +291,12 @@ fn instance(name: &str, row: &InstanceRow, look: Look) -> Row<'static> {
 }
 
 /// Draws the latest events, the newest at the bottom.
-fn happened(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) {
+fn draw_events(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) {
     let room = usize::from(area.height.saturating_sub(2));
     let shown = model.shown_events().count();
-    let chosen = model.happened.at.min(shown.saturating_sub(1));
-    // The selected event stays visible, and the newest ones as long as they fit.
+    let chosen = model.selected_event.at.min(shown.saturating_sub(1));
+    // The selected event always stays visible. The newest events are visible as well if there is room for
+    // them.
     let skipped = if active { (chosen + 1).saturating_sub(room) } else { 0 };
     let mut lines: Vec<Line<'_>> = model
         .shown_events()
@@ -309,7 +310,7 @@ fn happened(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) 
         })
         .collect();
     lines.reverse();
-    let block = framed("events".to_owned(), active);
+    let block = frame_block("events".to_owned(), active);
     frame.render_widget(Paragraph::new(lines).block(block), area);
     if active {
         model.page = room;
@@ -323,7 +324,7 @@ fn text(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     text.last = wrapped.len().saturating_sub(room);
     text.scrolled = text.scrolled.min(text.last);
     let lines: Vec<Line<'_>> = wrapped.into_iter().skip(text.scrolled).take(room).map(Line::raw).collect();
-    frame.render_widget(Paragraph::new(lines).block(framed(text.title.clone(), true)), area);
+    frame.render_widget(Paragraph::new(lines).block(frame_block(text.title.clone(), true)), area);
     model.page = room;
 }
 
@@ -339,16 +340,16 @@ fn wrapped(lines: &[String], width: usize) -> Vec<String> {
 
 fn footer(model: &Model) -> Line<'static> {
     if model.typing {
-        return Line::raw(format!("/{}_   Enter keeps it, Esc ends it", model.filter));
+        return Line::raw(format!("/{}_   Enter applies, Esc clears", model.filter));
     }
     let keys = if model.text.is_some() {
         "arrows scroll  Esc back  q back"
     } else if model.opened.is_some() {
         "arrows move  Enter or w why  / filter  Esc back  ? help"
     } else {
-        "arrows move  Tab next part  Enter look into  w why  / filter  ? help  q quit"
+        "arrows move  Tab next pane  Enter open  w why  / filter  ? help  q quit"
     };
-    let filter = if model.filter.is_empty() { String::new() } else { format!("only {:?}  ", model.filter) };
+    let filter = if model.filter.is_empty() { String::new() } else { format!("filter {:?}  ", model.filter) };
     Line::styled(format!("{filter}{keys}"), Modifier::DIM)
 }
 
@@ -358,7 +359,7 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
     let over =
         Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     frame.render_widget(Clear, over);
-    frame.render_widget(Paragraph::new(HELP).block(framed("keys".to_owned(), true)), over);
+    frame.render_widget(Paragraph::new(HELP).block(frame_block("keys".to_owned(), true)), over);
 }
 
 /// Renders a fill level as a bar of the given width.
@@ -376,24 +377,24 @@ const fn percent(used: u64, total: u64) -> u64 {
     }
 }
 
-fn fullness(used: u64, total: u64, look: Look) -> Style {
+fn fill_style(used: u64, total: u64, look: RenderOptions) -> Style {
     match percent(used, total) {
-        0..80 => style(look, Color::Green),
-        80..95 => style(look, Color::Yellow),
-        _ => style(look, Color::Red),
+        0..80 => colour_style(look, Color::Green),
+        80..95 => colour_style(look, Color::Yellow),
+        _ => colour_style(look, Color::Red),
     }
 }
 
-/// Returns the style of a state. The word alone carries the information.
-fn of_state(state: &str, look: Look) -> Style {
+/// Returns the style of a state. The word of the state carries the information even without colour.
+fn state_style(state: &str, look: RenderOptions) -> Style {
     match state {
-        "RUNNING" | "PRESENT" => style(look, Color::Green),
-        "CRASHED" | "ABSENT" | "UNHEALTHY" => style(look, Color::Red),
-        _ => style(look, Color::Yellow),
+        "RUNNING" | "PRESENT" => colour_style(look, Color::Green),
+        "CRASHED" | "ABSENT" | "UNHEALTHY" => colour_style(look, Color::Red),
+        _ => colour_style(look, Color::Yellow),
     }
 }
 
 /// Returns a style in this colour, or a plain one if colours are off.
-const fn style(look: Look, colour: Color) -> Style {
+const fn colour_style(look: RenderOptions, colour: Color) -> Style {
     if look.colour { Style::new().fg(colour) } else { Style::new() }
 }

@@ -19,18 +19,18 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use client::subjects::Query;
-use client::{Client, Error, Only};
+use client::{Client, Error, ListFilter};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use runtime::stop::{self, Hangup};
-use runtime::telemetry::Diverted;
+use runtime::telemetry::DivertedLog;
 use schemas::names::Domain;
 use schemas::query::{Filter, LrpRow, Page};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use self::model::{Ask, Input, Model, Opened, Seen};
+use self::model::{Input, Model, OpenedItem, PollResult, Request};
 use super::args::Global;
 use super::connect::connect;
 use super::events::end_of_log;
@@ -41,61 +41,61 @@ use super::screen::Screen;
 use super::why;
 
 /// Minimum interval between polls, and maximum interval between redraws.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause between polls, as a multiple of the duration of a poll. Limits the load on a slow cluster.
-const ASKING: u32 = 5;
+const POLL_PAUSE_FACTOR: u32 = 5;
 /// Timeout of a query.
-const PATIENCE: Duration = Duration::from_secs(3);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of listed processes.
-const PROCESSES: usize = 10_000;
+const MAX_PROCESSES: usize = 10_000;
 /// Minimum interval between redraws. Inputs that arrive in between are drawn together.
-const DRAWN: Duration = Duration::from_millis(50);
+const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(50);
 /// Capacity of the input queue.
-const INPUTS: usize = 1_024;
+const INPUT_CAPACITY: usize = 1_024;
 /// Pause after a failed read of events.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Shows the page until the user quits.
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let why = "top draws on a terminal and is told what to show by keys, and here is none";
-        return Err(
-            Failure::usage(why).advise("muster status tells how the cluster is, muster watch what happens")
-        );
+        let why = "muster top needs a terminal as standard input and output";
+        return Err(Failure::usage(why)
+            .advise("without a terminal: muster status for the health, muster watch for events"));
     }
     let client = connect(global).await?;
-    // An unreachable cluster is reported before the terminal is taken.
+    // An unreachable cluster is reported before the page covers the terminal.
     let end = end_of_log(&client).await?;
-    let stop = stop::on_signal(Hangup::Ends)
-        .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
-    let (inputs, mut coming) = mpsc::channel(INPUTS);
+    let stop = stop::on_signal(Hangup::Stop).map_err(|error| {
+        Failure::new(Exit::Failed, "Signal", format!("can't listen for signals: {error}"))
+    })?;
+    let (inputs, mut coming) = mpsc::channel(INPUT_CAPACITY);
     let (wanted, asked) = watch::channel(None);
     let output = Output::new(global);
     let mut tasks = JoinSet::new();
-    tasks.spawn(poll(client.clone().patience(PATIENCE), global.domain.clone(), asked, inputs.clone()));
+    tasks.spawn(poll(client.clone().patience(QUERY_TIMEOUT), global.domain.clone(), asked, inputs.clone()));
     tasks.spawn(listen(client.clone(), end, output, inputs.clone()));
-    let diverted = Diverted::begin();
+    let diverted = DivertedLog::begin();
     let mut screen = Screen::open()?;
     let mut terminal =
-        Terminal::new(CrosstermBackend::new(io::stdout())).map_err(|error| unwritten(&error))?;
+        Terminal::new(CrosstermBackend::new(io::stdout())).map_err(|error| terminal_failure(&error))?;
     let mut model = Model::default();
     loop {
         // Log lines of this program would damage the page.
         diverted.lines().for_each(drop);
         terminal
             .draw(|frame| draw::draw(frame, &mut model, output.look()))
-            .map_err(|error| unwritten(&error))?;
-        let drawn = Instant::now() + DRAWN;
+            .map_err(|error| terminal_failure(&error))?;
+        let drawn = Instant::now() + MIN_REDRAW_INTERVAL;
         let ask = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             event = screen.event() => keys::key(&event).and_then(|key| model.take(Input::Key(key))),
             Some(input) = coming.recv() => model.take(input),
-            () = sleep(LOOK) => None,
+            () = sleep(POLL_INTERVAL) => None,
         };
         match ask {
-            Some(Ask::Quit) => return Ok(()),
-            Some(Ask::Instances(opened)) => drop(wanted.send(opened)),
-            Some(Ask::Why(id)) => {
+            Some(Request::Quit) => return Ok(()),
+            Some(Request::Instances(opened)) => drop(wanted.send(opened)),
+            Some(Request::Why(id)) => {
                 drop(tasks.spawn(explain(client.clone(), id, (global.clone(), output), inputs.clone())));
             }
             None => {}
@@ -112,23 +112,26 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     }
 }
 
-fn unwritten(error: &io::Error) -> Failure {
-    Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}"))
+fn terminal_failure(error: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, "Terminal", format!("can't draw on the terminal: {error}"))
 }
 
 /// Polls the cluster until the page is closed.
 async fn poll(
     client: Client,
     domain: Option<Domain>,
-    mut wanted: watch::Receiver<Option<Opened>>,
+    mut wanted: watch::Receiver<Option<OpenedItem>>,
     inputs: mpsc::Sender<Input>,
 ) {
     loop {
         let (begin, opened) = (Instant::now(), wanted.borrow_and_update().clone());
         let (input, pause) = match look(&client, domain.as_ref(), opened).await {
-            Ok(seen) => (Input::Seen(Box::new(seen)), LOOK.max(begin.elapsed() * ASKING)),
-            // A cluster that does not answer has no load to limit.
-            Err(error) => (Input::Lost { at: clock::now(), why: error.to_string() }, LOOK),
+            Ok(seen) => {
+                (Input::Polled(Box::new(seen)), POLL_INTERVAL.max(begin.elapsed() * POLL_PAUSE_FACTOR))
+            }
+            // The pause does not have to be longer, because a cluster that does not answer has no load to
+            // limit.
+            Err(error) => (Input::Unreachable { at: clock::now(), why: error.to_string() }, POLL_INTERVAL),
         };
         if inputs.send(input).await.is_err() {
             return;
@@ -140,15 +143,19 @@ async fn poll(
     }
 }
 
-async fn look(client: &Client, domain: Option<&Domain>, opened: Option<Opened>) -> Result<Seen, Error> {
+async fn look(
+    client: &Client,
+    domain: Option<&Domain>,
+    opened: Option<OpenedItem>,
+) -> Result<PollResult, Error> {
     let status = client.status().await?;
     let (lrps, more) = processes(client, domain).await?;
     let cells = client.cells().await?.rows;
     let instances = match opened {
         Some(opened) => {
             let only = match &opened {
-                Opened::Process(guid) => Only::process(guid.clone()),
-                Opened::Cell(id) => Only::cell(id.clone()),
+                OpenedItem::Process(guid) => ListFilter::process(guid.clone()),
+                OpenedItem::Cell(id) => ListFilter::cell(id.clone()),
             };
             let rows = client.instances(&only).await?.rows;
             Some((opened, rows))
@@ -156,7 +163,7 @@ async fn look(client: &Client, domain: Option<&Domain>, opened: Option<Opened>) 
         None => None,
     };
     let (position, status) = (status.position, status.row);
-    Ok(Seen { at: clock::now(), position, status, cells, lrps, more, instances })
+    Ok(PollResult { at: clock::now(), position, status, cells, lrps, more, instances })
 }
 
 /// Returns the first processes, and `true` if there are more.
@@ -167,7 +174,7 @@ async fn processes(client: &Client, domain: Option<&Domain>) -> Result<(Vec<LrpR
         let Page { rows, next, .. } = client.page::<LrpRow>(Query::LrpList, &filter).await?;
         all.extend(rows);
         match next {
-            Some(cursor) if all.len() < PROCESSES => filter.cursor = Some(cursor),
+            Some(cursor) if all.len() < MAX_PROCESSES => filter.cursor = Some(cursor),
             next => return Ok((all, next.is_some())),
         }
     }
@@ -179,12 +186,12 @@ async fn listen(client: Client, after: schemas::Position, output: Output, inputs
     loop {
         match events.next().await {
             Ok(entry) => {
-                if inputs.send(Input::Happened(Box::new(entry), output.look())).await.is_err() {
+                if inputs.send(Input::Recorded(Box::new(entry), output.look())).await.is_err() {
                     return;
                 }
             }
-            // The polls report that the cluster does not answer.
-            Err(_) => sleep(AGAIN).await,
+            // The error is ignored here, because the polls report that the cluster does not answer.
+            Err(_) => sleep(RETRY_PAUSE).await,
         }
     }
 }
@@ -195,10 +202,10 @@ async fn explain(
     (global, output): (Global, Output),
     inputs: mpsc::Sender<Input>,
 ) {
-    let text = match why::told(&client, &id, &global, output.look()).await {
+    let text = match why::explanation_text(&client, &id, &global, output.look()).await {
         Ok(text) => text,
         Err(failure) => failure.message,
     };
     // Sending fails only if the page is closed.
-    drop(inputs.send(Input::Told { title: format!("why {id}"), text }).await);
+    drop(inputs.send(Input::Explained { title: format!("why {id}"), text }).await);
 }

@@ -7,45 +7,45 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
 use schemas::{Position, Timestamp};
 
-use super::moves::Chosen;
+use super::moves::Selection;
 use super::rates::Rates;
-use crate::cli::keys::{Key, Move, moves};
-use crate::cli::live::{event_lines, worst_first};
+use crate::cli::keys::{Key, Move, movement};
+use crate::cli::live::{event_lines, sort_by_severity};
 use crate::cli::names::Names;
-use crate::cli::output::Look;
+use crate::cli::output::RenderOptions;
 use crate::cli::rows::rollout_under_way;
 
 /// Maximum number of retained events.
-const KEPT: usize = 500;
+const MAX_EVENTS: usize = 500;
 
 /// Result of a poll.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct PollResult {
     pub(super) at: Timestamp,
     pub(super) position: Position,
     pub(super) status: StatusRow,
     pub(super) cells: Vec<CellRow>,
     pub(super) lrps: Vec<LrpRow>,
-    /// `true` if there are more processes than these.
+    /// `true` if the cluster has more processes than this result lists.
     pub(super) more: bool,
     /// The opened item and its instances, if an item is open.
-    pub(super) instances: Option<(Opened, Vec<InstanceRow>)>,
+    pub(super) instances: Option<(OpenedItem, Vec<InstanceRow>)>,
 }
 
 /// An input of the page.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
     Key(Key),
-    Seen(Box<Seen>),
+    Polled(Box<PollResult>),
     /// The cluster does not answer.
-    Lost {
+    Unreachable {
         at: Timestamp,
         why: String,
     },
     /// A log entry was recorded.
-    Happened(Box<RecordedEntry>, Look),
+    Recorded(Box<RecordedEntry>, RenderOptions),
     /// A requested explanation.
-    Told {
+    Explained {
         title: String,
         text: String,
     },
@@ -53,12 +53,12 @@ pub(super) enum Input {
 
 /// A request of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum Request {
     Quit,
     /// Explain the state of this instance.
     Why(String),
-    /// Poll the instances of this item from now on, or of no item if `None`.
-    Instances(Option<Opened>),
+    /// Start to poll the instances of this item. `None` stops polling instances.
+    Instances(Option<OpenedItem>),
 }
 
 /// A part of the page.
@@ -72,7 +72,7 @@ pub(super) enum Pane {
 
 /// An item whose instances are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum OpenedItem {
     Process(ProcessGuid),
     Cell(CellId),
 }
@@ -89,7 +89,7 @@ pub(super) struct Text {
 
 /// A displayed event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Happened {
+pub(super) struct EventLine {
     pub(super) position: Position,
     pub(super) line: String,
 }
@@ -97,13 +97,13 @@ pub(super) struct Happened {
 /// State of the page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    pub(super) seen: Option<Box<Seen>>,
+    pub(super) seen: Option<Box<PollResult>>,
     /// Time since which the cluster does not answer, and the last error.
     pub(super) lost: Option<(Timestamp, String)>,
-    pub(super) events: VecDeque<Happened>,
+    pub(super) events: VecDeque<EventLine>,
     pub(super) rates: Rates,
     pub(super) pane: Pane,
-    pub(super) opened: Option<Opened>,
+    pub(super) opened: Option<OpenedItem>,
     /// Instances of the opened item. `None` until they are known.
     pub(super) instances: Option<Vec<InstanceRow>>,
     pub(super) text: Option<Text>,
@@ -111,27 +111,27 @@ pub(super) struct Model {
     pub(super) filter: String,
     /// `true` while the user types the filter.
     pub(super) typing: bool,
-    pub(super) cells: Chosen,
-    pub(super) processes: Chosen,
-    pub(super) rows: Chosen,
+    pub(super) cells: Selection,
+    pub(super) processes: Selection,
+    pub(super) rows: Selection,
     /// Selected event, counted backwards from the newest.
-    pub(super) happened: Chosen,
+    pub(super) selected_event: Selection,
     /// Number of visible rows of the active list, as of the last rendering.
     pub(super) page: usize,
 }
 
 impl Model {
     /// Applies an input. Returns the request that follows from it, if there is one.
-    pub(super) fn take(&mut self, input: Input) -> Option<Ask> {
+    pub(super) fn take(&mut self, input: Input) -> Option<Request> {
         match input {
-            Input::Key(key) => return self.typed(key),
-            Input::Seen(seen) => self.see(seen),
-            Input::Lost { at, why } => {
+            Input::Key(key) => return self.apply_key(key),
+            Input::Polled(seen) => self.apply_poll(seen),
+            Input::Unreachable { at, why } => {
                 let since = self.lost.take().map_or(at, |(since, _)| since);
                 self.lost = Some((since, why));
             }
-            Input::Happened(entry, look) => self.happen(&entry, look),
-            Input::Told { title, text } => {
+            Input::Recorded(entry, look) => self.apply_entry(&entry, look),
+            Input::Explained { title, text } => {
                 self.text = Some(Text {
                     title,
                     lines: text.lines().map(str::to_owned).collect(),
@@ -143,9 +143,9 @@ impl Model {
         None
     }
 
-    fn see(&mut self, mut seen: Box<Seen>) {
+    fn apply_poll(&mut self, mut seen: Box<PollResult>) {
         self.lost = None;
-        self.rates.stands(seen.at, seen.position);
+        self.rates.record(seen.at, seen.position);
         let bad = |row: &LrpRow| match () {
             () if row.crashed > 0 => 0,
             () if rollout_under_way(row).is_some() => 1,
@@ -156,14 +156,14 @@ impl Model {
         if let Some((opened, mut rows)) = seen.instances.take()
             && self.opened.as_ref() == Some(&opened)
         {
-            worst_first(&mut rows, &mut []);
+            sort_by_severity(&mut rows, &mut []);
             self.instances = Some(rows);
         }
         self.seen = Some(seen);
-        self.settle();
+        self.update_selections();
     }
 
-    fn happen(&mut self, entry: &RecordedEntry, look: Look) {
+    fn apply_entry(&mut self, entry: &RecordedEntry, look: RenderOptions) {
         if let ReadEntry::Known(known) = &entry.entry {
             let asked = |actor: &Actor| matches!(actor, Actor::Client { .. } | Actor::Operator(_));
             let commands = known.decisions.iter().filter(|decision| asked(&decision.actor)).count();
@@ -171,27 +171,27 @@ impl Model {
         }
         let position = entry.position;
         let lines: Vec<String> = event_lines(entry, look);
-        if self.happened.at > 0 {
+        if self.selected_event.at > 0 {
             // The selection stays on its event when newer ones arrive.
-            self.happened.at += lines.iter().filter(|line| self.passes(&[line])).count();
+            self.selected_event.at += lines.iter().filter(|line| self.matches_filter(&[line])).count();
         }
-        self.events.extend(lines.into_iter().map(|line| Happened { position, line }));
-        let extra = self.events.len().saturating_sub(KEPT);
+        self.events.extend(lines.into_iter().map(|line| EventLine { position, line }));
+        let extra = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..extra);
     }
 
     /// Updates every selection after its list changed.
-    fn settle(&mut self) {
+    fn update_selections(&mut self) {
         let (cells, processes, rows) = (self.cell_keys(), self.process_keys(), self.instance_keys());
-        self.cells.settle(&cells);
-        self.processes.settle(&processes);
-        self.rows.settle(&rows);
-        self.happened.at = self.happened.at.min(self.shown_events().count().saturating_sub(1));
+        self.cells.update(&cells);
+        self.processes.update(&processes);
+        self.rows.update(&rows);
+        self.selected_event.at = self.selected_event.at.min(self.shown_events().count().saturating_sub(1));
     }
 
-    fn typed(&mut self, key: Key) -> Option<Ask> {
+    fn apply_key(&mut self, key: Key) -> Option<Request> {
         match key {
-            Key::Interrupt => return Some(Ask::Quit),
+            Key::Interrupt => return Some(Request::Quit),
             Key::Resized | Key::Control(_) => return None,
             Key::Char(_)
             | Key::Up
@@ -201,10 +201,10 @@ impl Model {
             | Key::First
             | Key::Last
             | Key::Enter
-            | Key::Back
-            | Key::Next
-            | Key::Previous
-            | Key::Erase => {}
+            | Key::Escape
+            | Key::Tab
+            | Key::BackTab
+            | Key::Backspace => {}
         }
         if self.typing {
             self.type_filter(key);
@@ -214,16 +214,18 @@ impl Model {
             self.help = false;
             return None;
         }
-        match (key, moves(key)) {
-            (_, Some(moves)) => self.go(moves),
-            (Key::Char('q'), _) if self.text.is_none() && self.opened.is_none() => return Some(Ask::Quit),
-            (Key::Char('q') | Key::Back, _) => return self.back(),
+        match (key, movement(key)) {
+            (_, Some(moves)) => self.move_by(moves),
+            (Key::Char('q'), _) if self.text.is_none() && self.opened.is_none() => {
+                return Some(Request::Quit);
+            }
+            (Key::Char('q') | Key::Escape, _) => return self.back(),
             (Key::Char('?' | 'h'), _) => self.help = true,
             (Key::Char('/'), _) if self.text.is_none() => self.typing = true,
             (Key::Char('w'), _) => return self.why(),
-            (Key::Enter, _) => return self.enter(),
-            (Key::Next, _) => self.turn([Pane::Cells, Pane::Processes, Pane::Events]),
-            (Key::Previous, _) => self.turn([Pane::Events, Pane::Processes, Pane::Cells]),
+            (Key::Enter, _) => return self.open_selected(),
+            (Key::Tab, _) => self.turn([Pane::Cells, Pane::Processes, Pane::Events]),
+            (Key::BackTab, _) => self.turn([Pane::Events, Pane::Processes, Pane::Cells]),
             _ => {}
         }
         None
@@ -232,15 +234,15 @@ impl Model {
     fn type_filter(&mut self, key: Key) {
         if let Key::Char(char) = key {
             self.filter.push(char);
-        } else if key == Key::Erase {
+        } else if key == Key::Backspace {
             self.filter.pop();
-        } else if key == Key::Back {
+        } else if key == Key::Escape {
             self.filter.clear();
             self.typing = false;
         } else if key == Key::Enter {
             self.typing = false;
         }
-        self.settle();
+        self.update_selections();
     }
 
     /// Activates the next pane in this order.
@@ -252,24 +254,24 @@ impl Model {
     }
 
     /// Goes one step back: closes the text or the opened item, clears the filter, or quits.
-    fn back(&mut self) -> Option<Ask> {
+    fn back(&mut self) -> Option<Request> {
         if self.text.take().is_some() {
             return None;
         }
         if self.opened.take().is_some() {
             self.instances = None;
-            self.rows = Chosen::default();
-            return Some(Ask::Instances(None));
+            self.rows = Selection::default();
+            return Some(Request::Instances(None));
         }
         if self.filter.is_empty() {
-            return Some(Ask::Quit);
+            return Some(Request::Quit);
         }
         self.filter.clear();
-        self.settle();
+        self.update_selections();
         None
     }
 
-    fn go(&mut self, by: Move) {
+    fn move_by(&mut self, by: Move) {
         let page = self.page.saturating_sub(1).max(1);
         if let Some(text) = &mut self.text {
             text.scrolled = by.from(text.scrolled, page, text.last).min(text.last);
@@ -278,29 +280,29 @@ impl Model {
         if self.opened.is_some() {
             let keys = self.instance_keys();
             let to = by.from(self.rows.at, page, keys.len());
-            return self.rows.moved(&keys, to);
+            return self.rows.select(&keys, to);
         }
         match self.pane {
             Pane::Cells => {
                 let keys = self.cell_keys();
                 let to = by.from(self.cells.at, page, keys.len());
-                self.cells.moved(&keys, to);
+                self.cells.select(&keys, to);
             }
             Pane::Processes => {
                 let keys = self.process_keys();
                 let to = by.from(self.processes.at, page, keys.len());
-                self.processes.moved(&keys, to);
+                self.processes.select(&keys, to);
             }
             Pane::Events => {
                 // The newest event is at the bottom.
                 let last = self.shown_events().count().saturating_sub(1);
-                let down = by.from(last.saturating_sub(self.happened.at), page, last + 1).min(last);
-                self.happened.at = last - down;
+                let down = by.from(last.saturating_sub(self.selected_event.at), page, last + 1).min(last);
+                self.selected_event.at = last - down;
             }
         }
     }
 
-    fn enter(&mut self) -> Option<Ask> {
+    fn open_selected(&mut self) -> Option<Request> {
         if self.text.is_some() {
             return None;
         }
@@ -308,13 +310,15 @@ impl Model {
             return self.why();
         }
         let opened = match self.pane {
-            Pane::Cells => self.shown_cells().nth(self.cells.at).map(|row| Opened::Cell(row.cell_id.clone())),
+            Pane::Cells => {
+                self.shown_cells().nth(self.cells.at).map(|row| OpenedItem::Cell(row.cell_id.clone()))
+            }
             Pane::Processes => {
                 let row = self.shown_processes().nth(self.processes.at);
-                row.map(|row| Opened::Process(row.process_guid.clone()))
+                row.map(|row| OpenedItem::Process(row.process_guid.clone()))
             }
             Pane::Events => {
-                let text = self.chosen_event()?;
+                let text = self.selected_event_line()?;
                 let title = format!("position {}", text.position);
                 let position = text.position;
                 let lines = self.events.iter().filter(|one| one.position == position);
@@ -325,18 +329,18 @@ impl Model {
         };
         self.opened.clone_from(&opened);
         self.instances = None;
-        self.rows = Chosen::default();
-        opened.map(|opened| Ask::Instances(Some(opened)))
+        self.rows = Selection::default();
+        opened.map(|opened| Request::Instances(Some(opened)))
     }
 
-    /// Requests an explanation of the selected instance. For a process, this is its worst instance, otherwise
-    /// its first one.
-    fn why(&self) -> Option<Ask> {
+    /// Requests an explanation of the selected instance. If a process is selected, explains its worst
+    /// instance, or its first instance if none has a problem.
+    fn why(&self) -> Option<Request> {
         if self.text.is_some() {
             return None;
         }
         if self.opened.is_some() {
-            return self.instance_keys().get(self.rows.at).cloned().map(Ask::Why);
+            return self.instance_keys().get(self.rows.at).cloned().map(Request::Why);
         }
         if self.pane != Pane::Processes {
             return None;
@@ -345,42 +349,44 @@ impl Model {
         let seen = self.seen.as_ref()?;
         let worst = seen.status.worst.iter().find(|one| one.process_guid == row.process_guid);
         let index = worst.map(|one| one.index).or_else(|| row.indices.iter().next())?;
-        Some(Ask::Why(format!("{}/{index}", row.process_guid)))
+        Some(Request::Why(format!("{}/{index}", row.process_guid)))
     }
 
     /// Returns `true` if one of the texts of a row contains the filter.
-    fn passes(&self, words: &[&str]) -> bool {
+    fn matches_filter(&self, words: &[&str]) -> bool {
         let filter = self.filter.to_lowercase();
         words.iter().any(|word| word.to_lowercase().contains(&filter))
     }
 
     pub(super) fn shown_cells(&self) -> impl Iterator<Item = &CellRow> {
         let all = self.seen.iter().flat_map(|seen| &seen.cells);
-        all.filter(|row| self.passes(&[row.cell_id.as_str(), row.presence.zone.as_str(), row.state.as_str()]))
+        all.filter(|row| {
+            self.matches_filter(&[row.cell_id.as_str(), row.presence.zone.as_str(), row.state.as_str()])
+        })
     }
 
     pub(super) fn shown_processes(&self) -> impl Iterator<Item = &LrpRow> {
         let all = self.seen.iter().flat_map(|seen| &seen.lrps);
-        all.filter(|row| self.passes(&[row.process_guid.as_str(), row.domain.as_str()]))
+        all.filter(|row| self.matches_filter(&[row.process_guid.as_str(), row.domain.as_str()]))
     }
 
     /// Returns the instances of the opened item that pass the filter, with their display names.
     pub(super) fn shown_instances(&self) -> Vec<(String, &InstanceRow)> {
         let Some(rows) = &self.instances else { return vec![] };
-        let names = Names::of_rows(rows);
+        let names = Names::from_rows(rows);
         let state = |row: &InstanceRow| row.state.as_str();
         let cell = |row: &InstanceRow| row.cell_id.as_ref().map(ToString::to_string).unwrap_or_default();
-        let all = rows.iter().map(|row| (names.of(row), row));
-        all.filter(|(name, row)| self.passes(&[name, state(row), &cell(row)])).collect()
+        let all = rows.iter().map(|row| (names.row_name(row), row));
+        all.filter(|(name, row)| self.matches_filter(&[name, state(row), &cell(row)])).collect()
     }
 
     /// Returns the events that pass the filter, the oldest first.
-    pub(super) fn shown_events(&self) -> impl DoubleEndedIterator<Item = &Happened> {
-        self.events.iter().filter(|one| self.passes(&[&one.line]))
+    pub(super) fn shown_events(&self) -> impl DoubleEndedIterator<Item = &EventLine> {
+        self.events.iter().filter(|one| self.matches_filter(&[&one.line]))
     }
 
-    fn chosen_event(&self) -> Option<&Happened> {
-        self.shown_events().rev().nth(self.happened.at)
+    fn selected_event_line(&self) -> Option<&EventLine> {
+        self.shown_events().rev().nth(self.selected_event.at)
     }
 
     fn cell_keys(&self) -> Vec<String> {
@@ -396,7 +402,7 @@ impl Model {
     }
 
     /// Returns the number of instances of the cluster in a state.
-    pub(super) fn instances_of(&self, state: InstanceState) -> u64 {
+    pub(super) fn instance_count(&self, state: InstanceState) -> u64 {
         let counts = self.seen.as_ref().map(|seen| &seen.status.cluster.instances);
         counts.and_then(|counts| counts.get(&state)).copied().unwrap_or_default()
     }

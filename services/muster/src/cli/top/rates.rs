@@ -6,11 +6,11 @@ use std::time::Duration;
 use schemas::{Position, Timestamp};
 
 /// Period over which rates are averaged.
-const OVER: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// Counters at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct Sample {
     at: Timestamp,
     position: Position,
     commands: u64,
@@ -19,7 +19,7 @@ struct Seen {
 /// Recent rates of entries and commands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Sample>,
     /// Number of commands observed so far.
     commands: u64,
 }
@@ -31,9 +31,9 @@ impl Rates {
     }
 
     /// Records the position of the log at a time.
-    pub(super) fn stands(&mut self, at: Timestamp, position: Position) {
-        self.seen.push_back(Seen { at, position, commands: self.commands });
-        while self.seen.len() > 2 && at.since(self.seen[1].at) >= OVER {
+    pub(super) fn record(&mut self, at: Timestamp, position: Position) {
+        self.seen.push_back(Sample { at, position, commands: self.commands });
+        while self.seen.len() > 2 && at.since(self.seen[1].at) >= PERIOD {
             self.seen.pop_front();
         }
     }
@@ -56,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_those_of_the_last_seconds() {
+    fn rates_cover_the_last_period() {
         let mut rates = Rates::default();
         let at = |second: u64| Timestamp::from_millis(second * 1_000);
-        rates.stands(at(0), Position(100));
+        rates.record(at(0), Position(100));
         assert_eq!(rates.per_second(), None);
         rates.commands(4);
-        rates.stands(at(2), Position(110));
+        rates.record(at(2), Position(110));
         assert_eq!(rates.per_second(), Some((5.0, 2.0)));
         for second in 3..=30 {
-            rates.stands(at(second), Position(110));
+            rates.record(at(second), Position(110));
         }
         assert_eq!(rates.per_second(), Some((0.0, 0.0)));
         assert!(rates.seen.len() <= 12, "{}", rates.seen.len());

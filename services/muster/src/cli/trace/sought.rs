@@ -8,35 +8,35 @@ use schemas::entry::{Actor, Event};
 use schemas::evaluation;
 use schemas::names::{DecisionId, RequestId};
 
-use crate::cli::describe::who;
-use crate::cli::events::{Decided, container};
+use crate::cli::describe::actor;
+use crate::cli::events::{PositionedDecision, container_guid};
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::find;
-use crate::cli::words::Invalid;
+use crate::cli::words::InvalidValue;
 
-/// Minimum length of an id fragment. A log holds many ids, and ids of the same minute have the same
-/// beginning.
-const PART: usize = 8;
+/// Minimum length of an id fragment. A log holds many ids, and ids that were created in the same minute have
+/// the same beginning.
+const MIN_FRAGMENT_LEN: usize = 8;
 /// Maximum number of ids in the error for an ambiguous fragment.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 /// Description of a valid id, for errors.
-const VALID: &str = "the id of a decision, a correlation or an evaluation or an instance guid, whole or 8 or more \
-                     characters of its beginning or end, or a request id of 1 to 128 of A-Z a-z 0-9 _ -";
+const VALID: &str = "the id of a decision, correlation, evaluation or instance, whole or 8 or more characters of \
+                     its beginning or end, or a request id of 1 to 128 of A-Z a-z 0-9 _ -";
 
 /// An id, or a fragment of one, to find in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sought(String);
+pub(crate) struct IdQuery(String);
 
-impl Sought {
+impl IdQuery {
     /// Parses an id or a fragment.
     ///
     /// # Errors
     /// The text cannot be an id.
-    pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidValue> {
         // Every kind of id is also a valid request id.
         match RequestId::new(text) {
             Ok(_) => Ok(Self(text.to_owned())),
-            Err(_) => Err(Invalid::new("id", text, VALID)),
+            Err(_) => Err(InvalidValue::new("id", text, VALID)),
         }
     }
 
@@ -45,14 +45,15 @@ impl Sought {
     }
 
     fn names(&self, id: &str) -> bool {
-        let is_part = self.0.len() >= PART && find::check_fragment("decision", &self.0, VALID).is_ok();
+        let is_part =
+            self.0.len() >= MIN_FRAGMENT_LEN && find::check_fragment("decision", &self.0, VALID).is_ok();
         self.is(id) || is_part && find::matches(id, &self.0)
     }
 }
 
 /// Kind of an id. Different actors may use the same request id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum IdKind {
     Decision,
     Correlation,
     Evaluation,
@@ -60,14 +61,14 @@ enum What {
     Request(Actor),
 }
 
-impl fmt::Display for What {
+impl fmt::Display for IdKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decision => f.write_str("decision"),
             Self::Correlation => f.write_str("correlation"),
             Self::Evaluation => f.write_str("evaluation"),
             Self::Instance => f.write_str("instance"),
-            Self::Request(actor) => write!(f, "request of {}", who(actor)),
+            Self::Request(by) => write!(f, "request of {}", actor(by)),
         }
     }
 }
@@ -85,8 +86,8 @@ pub(super) struct Target {
 
 impl Target {
     /// Adds a decision that the id names.
-    fn add(&mut self, decided: &Decided) {
-        let Decided { position, decision } = decided;
+    fn add(&mut self, decided: &PositionedDecision) {
+        let PositionedDecision { position, decision } = decided;
         let begins = decision.id == decision.correlation;
         if !self.correlations.contains(&decision.correlation) && !begins {
             self.after = Position(0);
@@ -100,29 +101,29 @@ impl Target {
 
 /// Matches of an id in a log.
 #[derive(Clone, Debug)]
-pub(super) struct Hits {
-    sought: Sought,
-    found: BTreeMap<(String, What), Target>,
+pub(super) struct Matches {
+    query: IdQuery,
+    found: BTreeMap<(String, IdKind), Target>,
 }
 
-impl Hits {
+impl Matches {
     /// Starts without matches.
-    pub(super) const fn of(sought: Sought) -> Self {
-        Self { sought, found: BTreeMap::new() }
+    pub(super) const fn new(query: IdQuery) -> Self {
+        Self { query, found: BTreeMap::new() }
     }
 
     /// Processes the next decision of the log. Returns `true` if the id is the complete id of this decision.
-    pub(super) fn take(&mut self, decided: &Decided) -> bool {
+    pub(super) fn take(&mut self, decided: &PositionedDecision) -> bool {
         let mut is_it = false;
         for (what, id) in ids(decided) {
-            if !self.sought.names(&id) {
+            if !self.query.names(&id) {
                 continue;
             }
-            is_it |= what == What::Decision && self.sought.is(&id);
-            let is_request = matches!(what, What::Request(_));
+            is_it |= what == IdKind::Decision && self.query.is(&id);
+            let is_request = matches!(what, IdKind::Request(_));
             let target = self.found.entry((id, what)).or_default();
-            // Many decisions refer to an instance or an evaluation. Only the first one counts, which created
-            // it.
+            // Many decisions refer to the same instance or evaluation. Only the first of them counts, because
+            // it created the instance or evaluation.
             if is_request || target.asked.is_empty() {
                 target.add(decided);
             }
@@ -130,27 +131,27 @@ impl Hits {
         is_it
     }
 
-    /// Returns the matching chains. Complete ids take precedence over fragments. Fails without a match, and
-    /// if the matches belong to different commands.
+    /// Returns the matching chains. Complete ids take precedence over fragments. Fails if there is no match,
+    /// or if the matches belong to different commands.
     pub(super) fn target(self) -> Result<Target, Failure> {
-        let Self { sought, mut found } = self;
+        let Self { query: sought, mut found } = self;
         if found.keys().any(|(id, _)| sought.is(id)) {
             found.retain(|(id, _), _| sought.is(id));
         }
         let chains: BTreeSet<&BTreeSet<DecisionId>> =
             found.values().map(|target| &target.correlations).collect();
         match chains.len() {
-            0 => Err(Failure::not_found(format!("a decision, evaluation, instance or request {}", sought.0))
-                .advise("ids are in muster history and muster events list, with -o json")
-                .advise(format!("a part of an id is looked for if it has {PART} characters or more"))),
-            1 => Ok(joined(found.into_values())),
+            0 => Err(Failure::not_found(format!("decision, evaluation, instance or request {}", sought.0))
+                .advise("to find ids: muster history or muster events list, with -o json")
+                .advise(format!("a part of an id must have at least {MIN_FRAGMENT_LEN} characters"))),
+            1 => Ok(merge(found.into_values())),
             chains => Err(ambiguous(&sought, chains, &found)),
         }
     }
 }
 
 /// Merges several matches of the same chains.
-fn joined(targets: impl Iterator<Item = Target>) -> Target {
+fn merge(targets: impl Iterator<Item = Target>) -> Target {
     let together = targets.reduce(|mut one, other| {
         one.after = one.after.min(other.after);
         one.asked.extend(other.asked);
@@ -159,77 +160,84 @@ fn joined(targets: impl Iterator<Item = Target>) -> Target {
     together.unwrap_or_default()
 }
 
-fn ambiguous(sought: &Sought, chains: usize, found: &BTreeMap<(String, What), Target>) -> Failure {
+fn ambiguous(sought: &IdQuery, chains: usize, found: &BTreeMap<(String, IdKind), Target>) -> Failure {
     // A correlation is the id of a decision, which is listed already.
-    let all = || found.iter().filter(|((_, what), _)| *what != What::Correlation);
-    let name = |((id, what), target): (&(String, What), &Target)| match (what, target.asked.first()) {
-        (What::Decision | What::Correlation, _) | (_, None) => format!("{what} {id}"),
-        (What::Evaluation | What::Instance | What::Request(_), Some(decision)) => {
+    let all = || found.iter().filter(|((_, what), _)| *what != IdKind::Correlation);
+    let name = |((id, what), target): (&(String, IdKind), &Target)| match (what, target.asked.first()) {
+        (IdKind::Decision | IdKind::Correlation, _) | (_, None) => format!("{what} {id}"),
+        (IdKind::Evaluation | IdKind::Instance | IdKind::Request(_), Some(decision)) => {
             format!("{what} {id} (decision {decision})")
         }
     };
-    let named: Vec<String> = all().take(NAMED).map(name).collect();
-    let more = all().count().saturating_sub(NAMED);
+    let named: Vec<String> = all().take(MAX_NAMED).map(name).collect();
+    let more = all().count().saturating_sub(MAX_NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let why = format!("{} names {chains} commands: {}{more}", sought.0, named.join(", "));
-    Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it, or the id of a decision")
+    let why = format!("ambiguous id {}: it matches {chains} commands: {}{more}", sought.0, named.join(", "));
+    Failure::new(Exit::Usage, "Ambiguous", why)
+        .advise("use more characters of the id, or the id of a decision")
 }
 
 /// Returns the ids that a decision contains.
-fn ids(decided: &Decided) -> Vec<(What, String)> {
+fn ids(decided: &PositionedDecision) -> Vec<(IdKind, String)> {
     let decision = &decided.decision;
     let mut ids = vec![
-        (What::Decision, decision.id.to_string()),
-        (What::Correlation, decision.correlation.to_string()),
+        (IdKind::Decision, decision.id.to_string()),
+        (IdKind::Correlation, decision.correlation.to_string()),
     ];
     for event in &decision.events {
         if let Event::Evaluation(made @ evaluation::Event::Created { .. }) = event {
-            ids.push((What::Evaluation, made.evaluation(decision.id).to_string()));
+            ids.push((IdKind::Evaluation, made.evaluation(decision.id).to_string()));
         }
-        ids.extend(container(event).map(|guid| (What::Instance, guid)));
+        ids.extend(container_guid(event).map(|guid| (IdKind::Instance, guid)));
     }
     let request = decision.request_id.as_ref();
-    ids.extend(request.map(|id| (What::Request(decision.actor.clone()), id.to_string())));
+    ids.extend(request.map(|id| (IdKind::Request(decision.actor.clone()), id.to_string())));
     ids
 }
 
 #[cfg(test)]
 mod tests {
-    use schemas::evaluation::{Begin, Trigger};
+    use schemas::evaluation::{InitialStatus, Trigger};
     use schemas::names::{ClientName, DefinitionId, Domain, EvaluationId};
     use schemas::{Place, actual};
 
     use super::*;
     use crate::cli::describe::tests::{client, container as by, decision, id};
 
-    fn at(position: u64, number: u64, correlation: u64, actor: Actor, events: Vec<Event>) -> Decided {
+    fn at(
+        position: u64,
+        number: u64,
+        correlation: u64,
+        actor: Actor,
+        events: Vec<Event>,
+    ) -> PositionedDecision {
         let mut decision = decision(number, actor, events);
         decision.id = DecisionId(id(u128::from(number) << 64 | u128::from(number)));
         decision.correlation = DecisionId(id(u128::from(correlation) << 64 | u128::from(correlation)));
-        Decided { position: Position(position), decision }
+        PositionedDecision { position: Position(position), decision }
     }
 
     fn made(number: u8) -> Event {
-        let (trigger, begin) = (Trigger::Crash, Begin::Pending);
+        let (trigger, begin) = (Trigger::Crash, InitialStatus::Pending);
         Event::Evaluation(evaluation::Event::Created { number, trigger, begin, previous: None })
     }
 
-    fn claimed() -> Event {
+    fn instance_claimed() -> Event {
         let place = Place::new(0, DefinitionId::new("web").unwrap());
         Event::Actual(actual::Event::Claimed { place, by: by(0xfeed_face, "c1"), placement: None })
     }
 
     /// Returns a log with a request of two chains, a consequence of one of them, another client's request
     /// with the same id, and a chain without a readable first decision.
-    fn log() -> Vec<Decided> {
+    fn log() -> Vec<PositionedDecision> {
         let eve =
             Actor::Client { domain: Domain::new("shop").unwrap(), name: ClientName::new("eve").unwrap() };
         let mut log = vec![
             at(3, 0x10, 0x10, client(), vec![made(0), made(1)]),
             at(4, 0x11, 0x11, client(), vec![]),
-            at(5, 0x12, 0x10, client(), vec![claimed()]),
+            at(5, 0x12, 0x10, client(), vec![instance_claimed()]),
             at(6, 0x13, 0x13, eve, vec![]),
-            at(7, 0x14, 0x9, client(), vec![claimed()]),
+            at(7, 0x14, 0x9, client(), vec![instance_claimed()]),
         ];
         for (at, request) in [(0, "grow"), (1, "grow"), (2, "report-1"), (3, "report-1"), (4, "report-1")] {
             log[at].decision.request_id = Some(RequestId::new(request).unwrap());
@@ -239,7 +247,7 @@ mod tests {
 
     /// Returns the correlations, the named decisions and the start position that an id resolves to.
     fn named(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Failure> {
-        let mut hits = Hits::of(Sought::parse(text)?);
+        let mut hits = Matches::new(IdQuery::parse(text)?);
         for one in log() {
             if hits.take(&one) {
                 break;
@@ -250,27 +258,35 @@ mod tests {
     }
 
     #[test]
-    fn an_id_names_the_chain_of_what_has_it() {
+    fn id_resolves_to_chain_of_its_decision() {
         let whole = |number: u128| id(number << 64 | number).to_string();
         assert_eq!(named(&whole(0x10)), Ok((vec![0x10], vec![0x10], 2)), "a decision and a correlation");
-        assert_eq!(named(&whole(0x12)), Ok((vec![0x10], vec![0x12], 0)), "a decision in its middle");
-        assert_eq!(named(&whole(0x9)), Ok((vec![0x9], vec![0x14], 0)), "a correlation that begins elsewhere");
+        assert_eq!(
+            named(&whole(0x12)),
+            Ok((vec![0x10], vec![0x12], 0)),
+            "a decision in the middle of a chain"
+        );
+        assert_eq!(
+            named(&whole(0x9)),
+            Ok((vec![0x9], vec![0x14], 0)),
+            "a correlation without its first decision"
+        );
         assert_eq!(named("grow"), Ok((vec![0x10, 0x11], vec![0x10, 0x11], 2)), "a request");
-        assert_eq!(named("00000012"), Ok((vec![0x10], vec![0x12], 0)), "an end");
-        let second = EvaluationId::of(DecisionId(id(0x10 << 64 | 0x10)), 1).to_string();
+        assert_eq!(named("00000012"), Ok((vec![0x10], vec![0x12], 0)), "the end of an id");
+        let second = EvaluationId::from_decision(DecisionId(id(0x10 << 64 | 0x10)), 1).to_string();
         assert_eq!(named(&second.to_uppercase()), Ok((vec![0x10], vec![0x10], 2)), "an evaluation");
         assert_eq!(
             named("feedface"),
             Ok((vec![0x10], vec![0x12], 0)),
-            "an instance is who first spoke of it"
+            "an instance resolves to its first decision"
         );
     }
 
     #[test]
-    fn what_names_nothing_or_several_commands_is_refused() {
+    fn unknown_or_ambiguous_id_is_refused() {
         let failure = |text: &str| named(text).unwrap_err();
         assert_eq!(failure("shrink").exit, Exit::NotFound);
-        assert_eq!(failure("0000012").exit, Exit::NotFound, "too short a part");
+        assert_eq!(failure("0000012").exit, Exit::NotFound, "fragment too short");
         assert_eq!(failure("GROW2").exit, Exit::NotFound);
         let several = failure("00000000-0000");
         assert_eq!((several.exit, several.code.as_str()), (Exit::Usage, "Ambiguous"));

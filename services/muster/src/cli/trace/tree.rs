@@ -7,16 +7,16 @@ use schemas::names::DecisionId;
 use schemas::{Decision, Position, Timestamp};
 use serde::Serialize;
 
-use crate::cli::describe::{sentences, who};
-use crate::cli::events::Decided;
-use crate::cli::output::Look;
+use crate::cli::describe::{actor, sentences};
+use crate::cli::events::PositionedDecision;
+use crate::cli::output::RenderOptions;
 use crate::cli::table::{Cell, Table};
 use crate::cli::why::stamp;
-use crate::cli::words::{count, one_line, short, took};
+use crate::cli::words::{count, one_line, precise_duration, short_id};
 
 /// Maximum number of levels that are drawn with lines. Deeper levels are numbered, because a process that
 /// crashes repeatedly has a chain of hundreds.
-const DRAWN: usize = 16;
+const MAX_DRAWN_LEVELS: usize = 16;
 
 /// A decision in its tree. Steps are listed below their cause, siblings in the order of the log.
 #[derive(Clone, Debug, Serialize)]
@@ -29,15 +29,15 @@ pub(super) struct Step {
     pub(super) depth: usize,
     /// `true` if the cause belongs to another chain or cannot be read.
     pub(super) cause_is_elsewhere: bool,
-    /// Milliseconds since the decision of the cause. `None` for a root.
+    /// Milliseconds between the decision that caused this one and this decision. `None` for a root.
     pub(super) since_cause_ms: Option<u64>,
     /// Milliseconds since the first decision of the tree.
     pub(super) since_start_ms: u64,
-    /// `true` if the id of the user named this decision.
+    /// `true` if the id that the user passed names this decision.
     asked: bool,
-    /// Start time: that of the cause or, for a root, of the decision itself.
+    /// Start time of the step: the time of its cause or, for a root, the time of the decision itself.
     #[serde(skip)]
-    pub(super) began: Timestamp,
+    pub(super) start_time: Timestamp,
     /// Lines drawn before the text.
     #[serde(skip)]
     branch: String,
@@ -53,9 +53,9 @@ struct Placed {
     rails: String,
 }
 
-/// Builds the tree of decisions in the order of the log. A decision is a root unless its cause is among those
-/// before it.
-pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<Step> {
+/// Builds the tree from decisions in log order. A decision is a root unless its cause is an earlier decision
+/// in the list.
+pub(super) fn build_tree(decided: Vec<PositionedDecision>, asked: &BTreeSet<DecisionId>) -> Vec<Step> {
     let parents = parents(&decided);
     let mut children: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
     for (index, parent) in parents.iter().enumerate() {
@@ -64,15 +64,15 @@ pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<S
     let root = |&index: &usize| Placed { index, depth: 0, branch: String::new(), rails: String::new() };
     let mut open: Vec<Placed> = children.get(&None).into_iter().flatten().rev().map(root).collect();
     let times: Vec<Timestamp> = decided.iter().map(|one| one.decision.at).collect();
-    let mut left: Vec<Option<Decided>> = decided.into_iter().map(Some).collect();
+    let mut left: Vec<Option<PositionedDecision>> = decided.into_iter().map(Some).collect();
     let mut steps = vec![];
     while let Some(placed) = open.pop() {
         let below = children.get(&Some(placed.index)).map_or(&[][..], Vec::as_slice);
         for (nth, &index) in below.iter().enumerate().rev() {
-            open.push(under(&placed, index, nth + 1 == below.len()));
+            open.push(child(&placed, index, nth + 1 == below.len()));
         }
         // Each decision has at most one parent, so it is reached once.
-        let Some(Decided { position, decision }) = left[placed.index].take() else { continue };
+        let Some(PositionedDecision { position, decision }) = left[placed.index].take() else { continue };
         let cause = parents[placed.index].map(|parent| times[parent]);
         steps.push(Step {
             position,
@@ -81,8 +81,8 @@ pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<S
             since_cause_ms: cause.map(|cause| millis(decision.at.since(cause))),
             since_start_ms: millis(decision.at.since(times[0])),
             asked: asked.contains(&decision.id),
-            // The clocks of two leaders may differ.
-            began: cause.map_or(decision.at, |cause| cause.min(decision.at)),
+            // The clocks of two leaders may differ, so the cause can have a later time than its consequence.
+            start_time: cause.map_or(decision.at, |cause| cause.min(decision.at)),
             branch: placed.branch,
             decision,
         });
@@ -90,21 +90,22 @@ pub(super) fn tree(decided: Vec<Decided>, asked: &BTreeSet<DecisionId>) -> Vec<S
     steps
 }
 
-/// Returns the index of the cause of each decision, if it is among those before it.
-fn parents(decided: &[Decided]) -> Vec<Option<usize>> {
+/// Returns the index of the cause of each decision. `None` if the cause is not an earlier decision in the
+/// list.
+fn parents(decided: &[PositionedDecision]) -> Vec<Option<usize>> {
     let mut known: BTreeMap<DecisionId, usize> = BTreeMap::new();
     let mut parents = vec![];
-    for (index, Decided { decision, .. }) in decided.iter().enumerate() {
+    for (index, PositionedDecision { decision, .. }) in decided.iter().enumerate() {
         parents.push(decision.cause.and_then(|cause| known.get(&cause).copied()));
         known.entry(decision.id).or_insert(index);
     }
     parents
 }
 
-fn under(cause: &Placed, index: usize, is_last: bool) -> Placed {
+fn child(cause: &Placed, index: usize, is_last: bool) -> Placed {
     let depth = cause.depth + 1;
     let (mark, rail) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-    if depth > DRAWN {
+    if depth > MAX_DRAWN_LEVELS {
         return Placed { index, depth, branch: format!("…{depth} {mark}"), rails: String::new() };
     }
     let (branch, rails) = (format!("{}{mark}", cause.rails), format!("{}{rail}", cause.rails));
@@ -116,17 +117,16 @@ fn millis(length: Duration) -> u64 {
 }
 
 /// Formats the tree: its actor and start time, a line for each decision, and the totals.
-pub(super) fn text(steps: &[Step], look: Look) -> String {
+pub(super) fn text(steps: &[Step], look: RenderOptions) -> String {
     let first_of = |step: &&Step| step.decision.id == step.decision.correlation;
     let beginning = |step: &Step| {
-        let decided = Decided { position: step.position, decision: step.decision.clone() };
+        let decided = PositionedDecision { position: step.position, decision: step.decision.clone() };
         format!("correlation {}\n{}", step.decision.correlation, stamp(&decided))
     };
     let mut lines: Vec<String> = steps.iter().filter(first_of).map(beginning).collect();
     if lines.is_empty() {
         let missing = steps.iter().map(|step| step.decision.correlation).collect::<BTreeSet<_>>();
-        lines
-            .extend(missing.iter().map(|id| format!("correlation {id}, whose first decision can't be read")));
+        lines.extend(missing.iter().map(|id| format!("correlation {id} (its first decision can't be read)")));
     }
     let mut table = Table::new(&["SINCE START", "SINCE CAUSE", "POSITION", "WHO", "WHAT"]);
     for step in steps {
@@ -134,7 +134,7 @@ pub(super) fn text(steps: &[Step], look: Look) -> String {
             since(Some(step.since_start_ms)),
             since(step.since_cause_ms),
             Cell::number(step.position),
-            Cell::text(who(&step.decision.actor)),
+            Cell::text(actor(&step.decision.actor)),
             Cell::text(what(step, look)),
         ]);
     }
@@ -143,22 +143,22 @@ pub(super) fn text(steps: &[Step], look: Look) -> String {
 }
 
 fn since(millis: Option<u64>) -> Cell {
-    let since = |millis| format!("+{}", took(Duration::from_millis(millis)));
+    let since = |millis| format!("+{}", precise_duration(Duration::from_millis(millis)));
     Cell::number(millis.map_or_else(|| "-".to_owned(), since))
 }
 
 /// Formats a step in one line.
-fn what(step: &Step, look: Look) -> String {
+fn what(step: &Step, look: RenderOptions) -> String {
     let Step { decision, branch, .. } = step;
     let mut line = format!("{branch}{}", sentences(decision, look.full_ids).join("; "));
     if let Some(reason) = decision.reason.as_ref().filter(|_| decision.id != decision.correlation) {
         line.push_str(&format!(" \"{}\"", one_line(reason)));
     }
     if let Some(cause) = decision.cause.as_ref().filter(|_| step.cause_is_elsewhere) {
-        line.push_str(&format!(" (its cause {} is elsewhere)", short(cause, look.full_ids)));
+        line.push_str(&format!(" (cause {} is not in this trace)", short_id(cause, look.full_ids)));
     }
     if step.asked && step.depth > 0 {
-        line.push_str(" ← asked for");
+        line.push_str(" ← requested");
     }
     line
 }
@@ -169,7 +169,7 @@ fn total(steps: &[Step]) -> String {
     let longest = steps.iter().map(|step| step.since_start_ms).max().unwrap_or(0);
     let (decisions, aggregates) =
         (count(number(steps.len()), "decision"), count(number(aggregates.len()), "aggregate"));
-    format!("{decisions} about {aggregates} in {}", took(Duration::from_millis(longest)))
+    format!("{decisions} about {aggregates} in {}", precise_duration(Duration::from_millis(longest)))
 }
 
 #[cfg(test)]
@@ -181,24 +181,25 @@ pub(super) mod tests {
     use super::*;
     use crate::cli::describe::tests::{client, decision, id};
 
-    const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
+    const LOOK: RenderOptions =
+        RenderOptions { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
 
     pub(in crate::cli::trace) fn decision_id(number: u64) -> DecisionId {
         DecisionId(id(number.into()))
     }
 
     /// Returns a decision at `number` seconds after 1970 that creates instance `number`.
-    pub(in crate::cli::trace) fn at(number: u64, cause: Option<u64>) -> Decided {
+    pub(in crate::cli::trace) fn at(number: u64, cause: Option<u64>) -> PositionedDecision {
         let definition_id = schemas::names::DefinitionId::new("web").unwrap();
         let places = Places { indices: Indices::from(u32::try_from(number).unwrap()), definition_id };
         let mut decision = decision(number, client(), vec![Event::Actual(actual::Event::Created { places })]);
         decision.cause = cause.map(decision_id);
-        Decided { position: Position(number * 10), decision }
+        PositionedDecision { position: Position(number * 10), decision }
     }
 
-    fn shape(decided: Vec<Decided>) -> Vec<(u64, usize, String)> {
+    fn shape(decided: Vec<PositionedDecision>) -> Vec<(u64, usize, String)> {
         let of = |step: Step| (step.position.0 / 10, step.depth, step.branch);
-        tree(decided, &BTreeSet::new()).into_iter().map(of).collect()
+        build_tree(decided, &BTreeSet::new()).into_iter().map(of).collect()
     }
 
     fn row(number: u64, depth: usize, branch: &str) -> (u64, usize, String) {
@@ -206,13 +207,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_chain_goes_down() {
+    fn tree_indents_consequences() {
         let shape = shape(vec![at(1, None), at(2, Some(1)), at(3, Some(2))]);
         assert_eq!(shape, [row(1, 0, ""), row(2, 1, "└─ "), row(3, 2, "   └─ ")]);
     }
 
     #[test]
-    fn siblings_stand_in_the_order_of_the_log_with_what_they_caused_under_them() {
+    fn siblings_are_in_log_order_above_their_consequences() {
         let log =
             vec![at(1, None), at(2, Some(1)), at(3, Some(1)), at(4, Some(2)), at(5, Some(2)), at(6, Some(1))];
         assert_eq!(
@@ -229,16 +230,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_thousand_are_all_there() {
+    fn tree_of_a_thousand_decisions_is_complete() {
         let log = (2..=1_001).map(|number| at(number, Some(1)));
-        let steps = tree(std::iter::once(at(1, None)).chain(log).collect(), &BTreeSet::new());
+        let steps = build_tree(std::iter::once(at(1, None)).chain(log).collect(), &BTreeSet::new());
         assert_eq!(steps.len(), 1_001);
         assert!(steps.iter().map(|step| step.position).is_sorted());
         assert_eq!(text(&steps, LOOK).lines().count(), 2 + 1 + 1 + 1_001 + 2);
     }
 
     #[test]
-    fn a_cause_that_is_missing_or_comes_later_makes_a_root() {
+    fn missing_or_later_cause_makes_a_root() {
         let log = vec![
             at(1, None),
             at(2, Some(99)),
@@ -247,7 +248,7 @@ pub(super) mod tests {
             at(5, Some(6)),
             at(6, Some(5)),
         ];
-        let steps = tree(log, &BTreeSet::new());
+        let steps = build_tree(log, &BTreeSet::new());
         let told: Vec<_> =
             steps.iter().map(|step| (step.position.0 / 10, step.depth, step.cause_is_elsewhere)).collect();
         let expected =
@@ -255,45 +256,46 @@ pub(super) mod tests {
         assert_eq!(told, expected);
         assert_eq!((steps[1].since_cause_ms, steps[2].since_cause_ms), (None, Some(1_000)));
         assert!(
-            text(&steps, LOOK).contains("web/2: created, to be placed (its cause 00000063 is elsewhere)")
+            text(&steps, LOOK)
+                .contains("web/2: created, waiting for placement (cause 00000063 is not in this trace)")
         );
     }
 
     #[test]
-    fn a_long_chain_is_drawn_with_numbers() {
+    fn deep_levels_are_numbered() {
         let log = (2..=400).map(|number| at(number, Some(number - 1)));
         let shape = shape(std::iter::once(at(1, None)).chain(log).collect());
         assert_eq!(shape[399], row(400, 399, "…399 └─ "));
-        assert!(shape.iter().all(|(_, _, branch)| branch.chars().count() <= 3 * DRAWN));
+        assert!(shape.iter().all(|(_, _, branch)| branch.chars().count() <= 3 * MAX_DRAWN_LEVELS));
     }
 
     #[test]
-    fn clocks_that_differ_give_no_negative_durations() {
+    fn clock_skew_never_yields_negative_durations() {
         let mut log = vec![at(5, None), at(6, Some(5))];
         log[1].decision.at = Timestamp::from_millis(4_000);
-        let steps = tree(log, &BTreeSet::new());
+        let steps = build_tree(log, &BTreeSet::new());
         assert_eq!((steps[1].since_cause_ms, steps[1].since_start_ms), (Some(0), 0));
-        assert_eq!(steps[1].began, steps[1].decision.at);
+        assert_eq!(steps[1].start_time, steps[1].decision.at);
     }
 
     #[test]
-    fn it_is_told_to_people_and_to_programs() {
+    fn tree_is_formatted_as_text_and_json() {
         let mut log = vec![at(1, None), at(2, Some(1)), at(3, Some(2)), at(4, Some(1))];
         log[0].decision.reason = Some("launch".into());
         log[3].decision.aggregate = Aggregate::Cell(CellId::new("c1").unwrap());
         log[3].decision.reason = Some("it is late".into());
         log[3].decision.at = Timestamp::from_millis(4_250);
-        let steps = tree(log, &[decision_id(3)].into());
+        let steps = build_tree(log, &[decision_id(3)].into());
         assert_eq!(
             text(&steps, LOOK),
             "correlation 00000000-0000-0000-0000-000000000001\n\
-             1970-01-01T00:00:01.000Z at position 10, by client shop/ada, who said \"launch\"\n\
+             1970-01-01T00:00:01.000Z at position 10, by client shop/ada, reason \"launch\"\n\
              \n\
              SINCE START   SINCE CAUSE   POSITION   WHO               WHAT\n       \
-             +0ms             -         10   client shop/ada   web/1: created, to be placed\n    \
-             +1.000s       +1.000s         20   client shop/ada   ├─ web/2: created, to be placed\n    \
-             +2.000s       +1.000s         30   client shop/ada   │  └─ web/3: created, to be placed ← asked for\n    \
-             +3.250s       +3.250s         40   client shop/ada   └─ cell c1/4@web: created, to be placed \"it is late\"\n\
+             +0ms             -         10   client shop/ada   web/1: created, waiting for placement\n    \
+             +1.000s       +1.000s         20   client shop/ada   ├─ web/2: created, waiting for placement\n    \
+             +2.000s       +1.000s         30   client shop/ada   │  └─ web/3: created, waiting for placement ← requested\n    \
+             +3.250s       +3.250s         40   client shop/ada   └─ cell c1/4@web: created, waiting for placement \"it is late\"\n\
              \n\
              4 decisions about 2 aggregates in 3.250s"
         );

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use journal::{Journal, JournalError, Recorded};
+use journal::{Journal, JournalError, StoredEntry};
 use past::Past;
 use projections::Reader;
-use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about, subject_about};
+use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_target, target_subject};
 use schemas::{Code, Position, Refusal, Subject, limits};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -15,25 +15,25 @@ use crate::error::chain;
 use crate::wire::bbs::Driver;
 
 /// Maximum time that a read of events may wait for an entry.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Maximum duration of a scan for matching entries if the caller waits for less. The reply states how far the
-/// scan got.
-const SCAN: Duration = Duration::from_secs(1);
-/// Pause before the journal is read again because the replica that answered lacks an entry.
-const CATCHING_UP: Duration = Duration::from_millis(20);
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Minimum time limit of a scan for matching entries. It applies if the caller waits for a shorter time. The
+/// reply states the position that the scan has reached.
+const SCAN_TIME: Duration = Duration::from_secs(1);
+/// Pause before a read of the journal is repeated because the replica that answered lacks an entry.
+const REPLICA_RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Polling interval of a BBS that has stopped and does not follow the log.
-const STOPPED: Duration = Duration::from_secs(1);
+const STOPPED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of entries of a page that are read individually, at positions from the index.
-const INDEXED: usize = 64;
-/// Maximum number of concurrent reads of these entries.
-const READ_AT_ONCE: usize = 16;
+const MAX_INDEXED_READS: usize = 64;
+/// Maximum number of concurrent reads of individual entries.
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// A scan of the journal.
 struct Scan<'a> {
     journal: &'a Journal,
     /// Lookup of the reason that a position is quarantined.
-    why_set_aside: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
+    quarantine_reason: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
     about: Option<&'a str>,
     /// The only subject with matching entries. `None` if they may be on any subject.
     subject: Option<Subject>,
@@ -41,13 +41,13 @@ struct Scan<'a> {
     reader: Reader,
     /// Permits for concurrent reads of the journal.
     room: &'a Semaphore,
-    /// Index of the entries about each aggregate, as far as it extends.
+    /// Index of the positions of the entries about each aggregate. It may end before the log does.
     past: Option<&'a Past>,
 }
 
 /// Result of reading the journal.
-struct Found {
-    recorded: Vec<Recorded>,
+struct ReadResult {
+    recorded: Vec<StoredEntry>,
     /// Position up to which the result is complete.
     next: Position,
 }
@@ -55,10 +55,10 @@ struct Found {
 pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<EventsPage, Refusal> {
     let unavailable = |error: JournalError| Refusal::new(Code::Unavailable, error.to_string());
     let began = Instant::now();
-    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
-    let (waits_until, scans_until) = (began + wait, began + wait.max(SCAN));
+    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_WAIT);
+    let (waits_until, scans_until) = (began + wait, began + wait.max(SCAN_TIME));
     let mut followed = driver.followed();
-    let why_set_aside = |position| driver.why_set_aside(position);
+    let why_set_aside = |position| driver.quarantine_reason(position);
     let scan = Scan::new(&driver.lines.history, &why_set_aside, driver.reader(), &asked, &driver.scans)?;
     let scan = Scan { past: driver.looking.past(), ..scan };
     let mut after = asked.after;
@@ -71,16 +71,22 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
         }
         after = page.next;
         // With a single subject, entries on other subjects do not wake this read.
-        let there =
-            |followed: Position| scan.subject.as_ref().map_or(followed, |subject| driver.last_on(subject));
+        let there = |followed: Position| {
+            scan.subject.as_ref().map_or(followed, |subject| driver.last_position(subject))
+        };
         let end = *followed.borrow_and_update();
         if behind || there(end) > after {
             // There are more entries, but the replica that answered lacks them.
-            sleep_until((now + CATCHING_UP).min(scans_until)).await;
+            sleep_until((now + REPLICA_RETRY_PAUSE).min(scans_until)).await;
             continue;
         }
-        let until = if driver.stopped().is_some() { waits_until.min(now + STOPPED) } else { waits_until };
-        // The journal is read once more, whether an entry arrived or the time is over.
+        let until = if driver.stopped().is_some() {
+            waits_until.min(now + STOPPED_POLL_INTERVAL)
+        } else {
+            waits_until
+        };
+        // After the wait, the journal is read once more, both if an entry has arrived and if the time is
+        // over.
         drop(timeout_at(until, followed.wait_for(|followed| there(*followed) > after)).await);
     }
 }
@@ -94,14 +100,22 @@ impl<'a> Scan<'a> {
         room: &'a Semaphore,
     ) -> Result<Self, Refusal> {
         let about = asked.about.as_deref();
-        // Every subject is read if the number of shards is unknown, because the log holds no readable entry.
-        // The same applies if the number was changed, because entries of one process are then on several
-        // subjects.
-        let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
+        // Every subject is read in two cases. Either the number of shards is unknown because the log holds no
+        // readable entry. Or the number was changed, so that entries of one process are on several subjects.
+        let subject = about.map(|about| target_subject(about, reader.shards().unwrap_or(1))).transpose()?;
         let subject = subject
             .filter(|subject| reader.shards().is_some() && !(subject.is_shard() && reader.is_resharded()));
         let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
-        Ok(Self { journal, why_set_aside, about, subject, limit, reader, room, past: None })
+        Ok(Self {
+            journal,
+            quarantine_reason: why_set_aside,
+            about,
+            subject,
+            limit,
+            reader,
+            room,
+            past: None,
+        })
     }
 
     /// Reads pages until one has matching entries, the journal has no more entries, or the time is over.
@@ -116,17 +130,17 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Returns the matching entries after a position, as far as one read of the journal covers.
+    /// Returns the matching entries that follow a position. A page covers one read of the journal.
     async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
         let _room = self.room.acquire().await.map_err(|_| JournalError::Closed)?;
         let journal = self.journal;
-        let Found { recorded, mut next } = match self.indexed(after).await {
+        let ReadResult { recorded, mut next } = match self.read_indexed(after).await {
             Some(found) => found,
             None => self.read(after).await?,
         };
         let nothing = recorded.is_empty() && next == after;
-        let shown = |entry: Recorded| {
-            show_entry(&self.reader, (self.why_set_aside)(entry.position), entry, self.about)
+        let shown = |entry: StoredEntry| {
+            show_entry(&self.reader, (self.quarantine_reason)(entry.position), entry, self.about)
         };
         let mut entries: Vec<RecordedEntry> = recorded.into_iter().filter_map(shown).collect();
         if entries.len() > self.limit {
@@ -134,28 +148,29 @@ impl<'a> Scan<'a> {
             next = entries.last().map_or(next, |last| last.position);
         }
         let end = journal.end().await?;
-        if nothing && next < end && self.is_read_to_the_end(after).await? {
+        if nothing && next < end && self.is_at_end(after).await? {
             next = end;
         }
         Ok(EventsPage { next, end, entries })
     }
 
-    async fn read(&self, after: Position) -> Result<Found, JournalError> {
-        // Few entries may match, so a full page is read regardless of the limit.
+    async fn read(&self, after: Position) -> Result<ReadResult, JournalError> {
+        // If only entries about one target match, they may be few. A full page is then read regardless of the
+        // limit.
         let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
         let recorded = self.journal.read(after, self.subject.as_ref(), most).await?;
         let next = recorded.last().map_or(after, |last| last.position);
-        Ok(Found { recorded, next })
+        Ok(ReadResult { recorded, next })
     }
 
     /// Reads the entries that the index lists. Returns `None` if the index does not extend beyond the
     /// position, or cannot be used.
-    async fn indexed(&self, after: Position) -> Option<Found> {
+    async fn read_indexed(&self, after: Position) -> Option<ReadResult> {
         let (past, about) = self.past.zip(self.about)?;
-        let (positions, next) = match past.positions(about, after, self.limit.min(INDEXED)).await {
+        let (positions, next) = match past.positions(about, after, self.limit.min(MAX_INDEXED_READS)).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!("what is asked for is looked for without an index: {}", chain(&error));
+                tracing::warn!("reading without the event index: {}", chain(&error));
                 return None;
             }
         };
@@ -166,27 +181,28 @@ impl<'a> Scan<'a> {
             let read = self.journal.read(Position(position.0 - 1), None, 1).await.ok()?;
             read.into_iter().find(|one| one.position == position)
         };
-        let read: Vec<_> = stream::iter(positions).map(read).buffered(READ_AT_ONCE).collect().await;
+        let read: Vec<_> = stream::iter(positions).map(read).buffered(MAX_CONCURRENT_READS).collect().await;
         // If a replica lacks an entry, the result is `None`. The caller then reads the subject, which waits
         // for the entry.
-        Some(Found { recorded: read.into_iter().collect::<Option<_>>()?, next })
+        Some(ReadResult { recorded: read.into_iter().collect::<Option<_>>()?, next })
     }
 
     /// Returns `true` if no matching entry follows a position. An empty read does not prove this, because a
     /// replica that lags may have answered.
-    async fn is_read_to_the_end(&self, after: Position) -> Result<bool, JournalError> {
+    async fn is_at_end(&self, after: Position) -> Result<bool, JournalError> {
         let Some(subject) = &self.subject else { return Ok(false) };
         let last = self.journal.last(subject).await?;
         Ok(last.is_none_or(|last| last.position <= after))
     }
 }
 
-/// Converts a recorded entry for the reply. A quarantined entry is returned as such, whether it is readable
-/// or not.
+/// Converts a recorded entry for the reply. A quarantined entry is returned as an unreadable one, even if
+/// this program can read it. `None` if `about` is set and no readable decision of the entry concerns that
+/// target.
 fn show_entry(
     reader: &Reader,
     why_set_aside: Option<String>,
-    recorded: Recorded,
+    recorded: StoredEntry,
     about: Option<&str>,
 ) -> Option<RecordedEntry> {
     let read = match why_set_aside {
@@ -199,7 +215,7 @@ fn show_entry(
     let entry = match read {
         Ok(mut entry) => {
             if let Some(about) = about {
-                entry.decisions.retain(|decision| is_about(&decision.aggregate, about));
+                entry.decisions.retain(|decision| is_target(&decision.aggregate, about));
             }
             if about.is_some() && entry.decisions.is_empty() {
                 return None;
@@ -216,21 +232,21 @@ fn show_entry(
 mod tests {
     use std::sync::Arc;
 
-    use bbs::Settings;
+    use bbs::Config;
     use bus::{Bus, InProcess};
     use client::Client;
     use journal::{Append, JetStream, Memory, Sqlite, StreamSettings};
     use schemas::Timestamp;
-    use schemas::names::{ClientName, DecisionId, Domain, EntryId, Ids, ServiceId};
+    use schemas::names::{ClientName, DecisionId, Domain, EntryId, IdGenerator, ServiceId};
     use support::server::NatsServer;
     use tempfile::TempDir;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::callback::allow::Allowed;
-    use crate::wire::bbs::{Lines, Own};
-    use crate::wire::watching::Watching;
-    use crate::wire::watching::bbs::BbsWatch;
+    use crate::wire::bbs::{Connections, SharedResources};
+    use crate::wire::watching::MetricsRegistry;
+    use crate::wire::watching::bbs::BbsMetrics;
 
     /// Returns a journal of each kind, with the resources that must outlive it.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
@@ -254,21 +270,21 @@ mod tests {
     async fn start(journal: &Journal, stop: &CancellationToken) -> Client {
         let bus = InProcess::new();
         let of = |inbox| Bus::InProcess(bus.with_inbox(inbox).unwrap());
-        let settings = Settings {
+        let settings = Config {
             id: ServiceId::new("b1").unwrap(),
-            founds: Some(4),
-            presence: ::bbs::presence::Settings::default(),
+            founding_shards: Some(4),
+            presence: ::bbs::presence::Config::default(),
             durability: String::new(),
-            history_limit: limits::HISTORY_SHOWN,
+            history_limit: limits::DEFAULT_HISTORY_SHOWN,
             program: schemas::message::Program::default(),
-            sweep: ::bbs::SWEEP,
+            slice_len: ::bbs::SLICE_LEN,
             bytes_in_flight: limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
-        let lines = Lines::within(journal.clone(), of("muster.inbox.bbs.b1"), None);
+        let lines = Connections::within(journal.clone(), of("muster.inbox.bbs.b1"), None);
         let watched = (lines.bus.clone(), journal.clone());
-        let watch = BbsWatch::begin(&Watching::default(), watched, Arc::default(), stop.clone());
-        let own = Own::new(secrets::Keys::default(), Allowed::default()).unwrap();
+        let watch = BbsMetrics::begin(&MetricsRegistry::default(), watched, Arc::default(), stop.clone());
+        let own = SharedResources::new(secrets::Keys::default(), Allowed::default()).unwrap();
         tokio::spawn(crate::wire::bbs::run(settings, 1, (lines, own), watch, stop.clone()));
         let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("ada").unwrap());
         let client = Client::over(of("muster.inbox.client.apps.ada"), domain, name).unwrap();
@@ -277,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_reads_beyond_the_end_waits_for_what_is_to_come() {
+    async fn read_beyond_end_waits_for_next_entry() {
         for (journal, _folder, _server) in journals().await {
             let stop = CancellationToken::new();
             let client = start(&journal, &stop).await;
@@ -292,7 +308,7 @@ mod tests {
                 let began = Instant::now();
                 let page = client.read_events(&read(beyond, wait_ms)).await.unwrap();
                 assert_eq!((page.next, page.end, page.entries.len()), (Position(beyond), end, 0));
-                assert!(began.elapsed() >= Duration::from_millis(wait_ms), "it waited as long as asked");
+                assert!(began.elapsed() >= Duration::from_millis(wait_ms), "the read waits for wait_ms");
             }
             let next = read(end.0 + 1, 20_000);
             let waiting = client.read_events(&next);
@@ -306,7 +322,7 @@ mod tests {
         }
     }
 
-    async fn append(journal: &Journal, subject: &Subject, ids: &mut Ids) -> Position {
+    async fn append(journal: &Journal, subject: &Subject, ids: &mut IdGenerator) -> Position {
         let expected = journal.last(subject).await.unwrap().map_or(Position(0), |last| last.position);
         let entry = EntryId(ids.next(Timestamp(1)));
         let append = Append { subject: subject.clone(), expected, entry, bytes: "no entry".into() };
@@ -314,10 +330,10 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_is_about_one_thing_is_read_of_its_one_subject_until_the_time_is_over() {
+    async fn filtered_read_scans_single_subject_until_deadline() {
         let (journal, stop) = (Journal::Memory(Memory::new()), CancellationToken::new());
         let client = start(&journal, &stop).await;
-        let mut ids = Ids::new(7);
+        let mut ids = IdGenerator::new(7);
         for _ in 0..2 * limits::PAGE_ROWS {
             append(&journal, &Subject::Lrp(0), &mut ids).await;
         }
@@ -337,14 +353,14 @@ mod tests {
         assert_eq!(
             (next, entries.last()),
             (refreshed, Some(&refreshed)),
-            "behind two pages of another subject"
+            "found after two pages of another subject"
         );
         let end = journal.end().await.unwrap();
         assert_eq!(page("domain:apps", refreshed).await, (end, vec![]));
         assert_eq!(page("domain:none", Position(0)).await, (end, vec![]));
-        // The time is over already, so the page states how far the scan got.
+        // The time limit is already over, so the page states the position that the scan has reached.
         let process = (0..).map(|n| format!("lrp:p{n}"));
-        let mut of_shard = process.filter(|about| subject_about(about, 4) == Ok(Subject::Lrp(0)));
+        let mut of_shard = process.filter(|about| target_subject(about, 4) == Ok(Subject::Lrp(0)));
         let (next, entries) = page(&of_shard.next().unwrap(), Position(0)).await;
         assert!(
             entries.is_empty() && next < refreshed && next > Position(limits::PAGE_ROWS as u64),
@@ -352,15 +368,15 @@ mod tests {
         );
         let nothing = ReadEvents { about: Some("pod:x".into()), ..ReadEvents::default() };
         let refused = client.read_events(&nothing);
-        assert!(refused.await.unwrap_err().to_string().contains("lrp:GUID"), "nothing is called so");
+        assert!(refused.await.unwrap_err().to_string().contains("lrp:GUID"), "the aggregate kind is unknown");
         stop.cancel();
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_decision_is_found_by_its_name_alone() {
+    async fn decision_is_found_by_its_id() {
         let (journal, stop) = (Journal::Memory(Memory::new()), CancellationToken::new());
         let client = start(&journal, &stop).await;
-        let mut ids = Ids::new(7);
+        let mut ids = IdGenerator::new(7);
         for number in 0..40 {
             if number % 5 == 0 {
                 append(&journal, &Subject::Lrp(0), &mut ids).await;
@@ -378,9 +394,9 @@ mod tests {
             }
         }
         assert!(found > 40, "{found}");
-        // Ids from long before, within, and long after the log.
+        // Ids with times long before, within, and long after the period of the log.
         for millis in [1, clock::now().0 / 1_000_000, u64::MAX >> 20] {
-            let nobodys = Ids::new(8).next(Timestamp::from_millis(millis));
+            let nobodys = IdGenerator::new(8).next(Timestamp::from_millis(millis));
             assert_eq!(client.decision(DecisionId(nobodys)).await.unwrap(), None, "{millis}");
         }
         stop.cancel();

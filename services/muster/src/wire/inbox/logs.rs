@@ -4,10 +4,10 @@ use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
 use schemas::container::Instance;
 use schemas::names::{CellId, InstanceGuid};
-use schemas::query::{InstanceRow, Logs, One, ReadLogs, Show, TaskRow};
+use schemas::query::{InstanceRow, Logs, ReadLogs, Show, ShowAnswer, TaskRow};
 use schemas::{Code, Refusal};
 
-use super::relay::log_of_removed;
+use super::relay::removed_container_log;
 use crate::wire::bbs::Driver;
 
 /// Finds a container in the World, and reads its log on the cell that has or had it.
@@ -15,26 +15,26 @@ pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -
     let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
     let parse = |error: serde_json::Error| Refusal::new(Code::Unavailable, error.to_string());
     let (holder, crashed) = if of_task {
-        let found: One<TaskRow> =
+        let found: ShowAnswer<TaskRow> =
             serde_json::from_str(&driver.query(Query::Task(show)).await?).map_err(parse)?;
         (container(found.row.instance_guid, found.row.cell_id), None)
     } else {
         let rows = match (driver.query(Query::Instance(show)).await, asked.id.parse::<InstanceGuid>()) {
             // The World forgets a container as soon as its record is removed, but its cell keeps the log.
             (Err(refusal), Ok(guid)) if refusal.code == Code::ResourceNotFound => {
-                return log_of_removed(driver, guid, &asked).await;
+                return removed_container_log(driver, guid, &asked).await;
             }
             (rows, _) => rows?,
         };
-        let found: One<Vec<InstanceRow>> = serde_json::from_str(&rows).map_err(parse)?;
+        let found: ShowAnswer<Vec<InstanceRow>> = serde_json::from_str(&rows).map_err(parse)?;
         let crashed = found.row.iter().find_map(|row| row.crashed_in.clone());
         (found.row.into_iter().find_map(|row| container(row.instance_guid, row.cell_id)), crashed)
     };
     match (holder.filter(|_| !asked.previous), crashed) {
-        (Some(holder), _) => read_log_of(driver, &holder, asked).await,
-        (None, Some(crashed)) => {
-            read_log_of(driver, &crashed, asked).await.map_err(|refusal| or_gone(refusal, &crashed))
-        }
+        (Some(holder), _) => read_container_log(driver, &holder, asked).await,
+        (None, Some(crashed)) => read_container_log(driver, &crashed, asked)
+            .await
+            .map_err(|refusal| gone_as_not_found(refusal, &crashed)),
         (None, None) => Err(Refusal::not_found(format!("a container of {}", asked.id))),
     }
 }
@@ -43,7 +43,7 @@ fn container(instance_guid: Option<InstanceGuid>, cell_id: Option<CellId>) -> Op
     instance_guid.zip(cell_id).map(|(instance_guid, cell_id)| Instance { instance_guid, cell_id })
 }
 
-async fn read_log_of(driver: &Driver, container: &Instance, asked: ReadLogs) -> Result<Logs, Refusal> {
+async fn read_container_log(driver: &Driver, container: &Instance, asked: ReadLogs) -> Result<Logs, Refusal> {
     let question = ReadLogs { id: container.instance_guid.to_string(), previous: false, ..asked };
     let subject = BusSubject::Rep(container.cell_id.clone(), RepVerb::Logs);
     driver.relay(&subject.to_string(), &question).await
@@ -51,7 +51,7 @@ async fn read_log_of(driver: &Driver, container: &Instance, asked: ReadLogs) -> 
 
 /// Converts the refusal if the log of a crashed container is gone with its cell. This is not a failure: a
 /// client that follows the instance waits for its next container.
-fn or_gone(refusal: Refusal, crashed: &Instance) -> Refusal {
+fn gone_as_not_found(refusal: Refusal, crashed: &Instance) -> Refusal {
     if refusal.code != Code::Unavailable {
         return refusal;
     }

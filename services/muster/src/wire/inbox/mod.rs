@@ -1,5 +1,6 @@
-//! Messages from the bus to a BBS. The subject proves the caller. The reply subject is checked here, because
-//! the server does not check it: with a forged one, the BBS would write its own reply into the stream.
+//! Messages from the bus to a BBS. The subject of a message proves its caller. The server does not check
+//! reply subjects, so the BBS checks them. With a forged reply subject, a caller could make the BBS publish
+//! its reply into the stream that holds the log.
 //!
 //! | file | content |
 //! |---|---|
@@ -26,27 +27,34 @@ use bbs::Input;
 use bus::{Bus, BusError, Incoming};
 use schemas::bus::{BusPattern, BusSubject, LeaderRole};
 use schemas::codec;
-use schemas::message::Alive;
+use schemas::message::ServiceStatus;
 use tokio_util::sync::CancellationToken;
 
 use super::bbs::Driver;
 
 /// Queue group in which BBSs share queries.
-const GROUP: &str = "bbs";
+const QUERY_GROUP: &str = "bbs";
 
 /// Subscribes to the messages that every BBS processes: queries, heartbeats, presence, and leader heartbeats.
 pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
     let bus = driver.services.bus();
-    on(bus, driver, ends, &BusPattern::Beats(LeaderRole::Bbs), None, |driver, incoming| async move {
-        if let Ok((beat, _)) = codec::decode(&incoming.payload) {
-            driver.heard_leader();
-            driver.feed(Input::Beat(beat)).await;
-        }
-    })
+    on(
+        bus,
+        driver,
+        ends,
+        &BusPattern::LeaderHeartbeats(LeaderRole::Bbs),
+        None,
+        |driver, incoming| async move {
+            if let Ok((beat, _)) = codec::decode(&incoming.payload) {
+                driver.record_leader_heartbeat();
+                driver.feed(Input::LeaderHeartbeat(beat)).await;
+            }
+        },
+    )
     .await?;
     on(bus, driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
         if let (Ok(BusSubject::Alive(role)), Ok((alive, _))) =
-            (BusSubject::parse(&incoming.subject), codec::decode::<Alive>(&incoming.payload))
+            (BusSubject::parse(&incoming.subject), codec::decode::<ServiceStatus>(&incoming.payload))
             && role == LeaderRole::from(alive.role)
         {
             driver.feed(Input::Alive(alive)).await;
@@ -57,8 +65,8 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
         commands::heartbeat(&driver, &incoming).await;
     })
     .await?;
-    let of_this = BusPattern::QueriesOf(driver.id.clone());
-    for (pattern, group) in [(BusPattern::Queries, Some(GROUP)), (of_this, None)] {
+    let of_this = BusPattern::ForwardedQueries(driver.id.clone());
+    for (pattern, group) in [(BusPattern::Queries, Some(QUERY_GROUP)), (of_this, None)] {
         on(&driver.lines.queries, driver, ends, &pattern, group, |driver, incoming| async move {
             queries::query(&driver, incoming).await;
         })
@@ -84,16 +92,16 @@ pub(super) async fn listen_to_commands(
 }
 
 /// Queue group in which stopped BBSs share the commands of operators.
-const STOPPED: &str = "bbs-stopped";
+const STOPPED_GROUP: &str = "bbs-stopped";
 
-/// Subscribes to the commands of operators. Apart from queries, a stopped BBS only answers these, so that the
-/// entry that stopped it can be quarantined.
+/// Subscribes to the commands of operators. Apart from queries, a stopped BBS answers only these commands.
+/// They allow an operator to quarantine the entry that stopped it.
 pub(super) async fn listen_to_operators(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
     let bus = driver.services.bus();
-    on(bus, driver, ends, &BusPattern::Operators, Some(STOPPED), |driver, incoming| async move {
+    on(bus, driver, ends, &BusPattern::Operators, Some(STOPPED_GROUP), |driver, incoming| async move {
         commands::command(&driver, &incoming).await;
     })
     .await

@@ -3,43 +3,43 @@
 use std::sync::{Arc, LazyLock};
 
 use bbs::{Input, Query, Reply};
-use bus::{AskError, Incoming, ReplyTo};
+use bus::{Incoming, ReplyTo, RequestError};
 use bytes::Bytes;
 use schemas::bus::{BusSubject, QueryVerb};
 use schemas::caller::Caller;
 use schemas::codec::{self, Form};
-use schemas::published::{ListSchemas, Published, ShowSchema};
+use schemas::published::{ListSchemas, PublishedSchemas, ShowSchema};
 use schemas::query::{AsOf, Cursor, EventsPage, Filter, ReadEntry, ReadFiles, ReadLogs, Records, Show};
-use schemas::sight::Sight;
+use schemas::sight::ReadScope;
 use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::authority::{is_inbox_of_caller, may_ask, reply_of, sight};
+use super::authority::{checked_reply, is_expected_inbox, is_inbox_of_caller, read_scope};
 use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::{files, health};
-use crate::wire::asking::{PATIENCE, answer};
-use crate::wire::bbs::{Asker, Driver, Waiter};
+use crate::wire::asking::{REQUEST_TIMEOUT, answer};
+use crate::wire::bbs::{BusCaller, Driver, ReplyTarget};
 
 /// JSON Schemas of events and commands, loaded once.
-static SCHEMAS: LazyLock<Published> = LazyLock::new(Published::new);
+static SCHEMAS: LazyLock<PublishedSchemas> = LazyLock::new(PublishedSchemas::new);
 
 pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     let subject = match BusSubject::parse(&incoming.subject) {
         Ok(subject) => subject,
         Err(refusal) => {
-            let caller = Caller::of_subject(&incoming.subject);
+            let caller = Caller::from_subject(&incoming.subject);
             let expected = |reply: &ReplyTo| is_inbox_of_caller(caller.as_ref(), reply);
-            let Some(reply) = reply_of(&incoming, expected) else { return };
+            let Some(reply) = checked_reply(&incoming, expected) else { return };
             return driver.refuse(reply, refusal).await;
         }
     };
-    let Some(reply) = reply_of(&incoming, |reply| may_ask(&subject, reply)) else { return };
+    let Some(reply) = checked_reply(&incoming, |reply| is_expected_inbox(&subject, reply)) else { return };
     let (caller, verb, is_relayed) = match subject {
         BusSubject::Query(caller, verb) => (caller, verb, false),
-        BusSubject::QueryOf(_, caller, verb) => (caller, verb, true),
+        BusSubject::ForwardedQuery(_, caller, verb) => (caller, verb, true),
         other @ (BusSubject::Client(..)
         | BusSubject::Seal(..)
         | BusSubject::Talk(..)
@@ -50,11 +50,11 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::Auctioneer(_)
-        | BusSubject::Beat(_)
+        | BusSubject::LeaderHeartbeat(_)
         | BusSubject::Elected(_)
         | BusSubject::Alive(_)
-        | BusSubject::FoundingAsked
-        | BusSubject::FoundingKnown) => {
+        | BusSubject::FoundingQuery
+        | BusSubject::FoundingReply) => {
             let problem = format!("{other} is not a query");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             return driver.refuse(reply, refusal).await;
@@ -65,27 +65,27 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         return driver.refuse(reply, refusal).await;
     }
     let admitted =
-        if is_read(verb) { driver.budgets.admit_poll(&caller) } else { driver.budgets.admit_query(&caller) };
+        if is_slow(verb) { driver.budgets.admit_poll(&caller) } else { driver.budgets.admit_query(&caller) };
     let ticket = match admitted {
         Ok(ticket) => ticket,
         Err(refusal) => return driver.refuse(reply, refusal).await,
     };
-    let sight = sight(&driver.lines.queries, &caller);
+    let sight = read_scope(&driver.lines.queries, &caller);
     match asked(&caller, verb, &incoming.payload) {
-        Ok(Asked::World(form, at_least, query)) => {
+        Ok(QueryTarget::World(form, at_least, query)) => {
             let question =
-                Question { caller, verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
-            let asker = Asker { to: reply, form, sight, ticket, asked: None };
-            ask(driver, Waiter::Bus(asker), question).await;
+                WorldQuery { caller, verb, relayed: is_relayed, at_least, query, payload: incoming.payload };
+            let asker = BusCaller { to: reply, form, read_scope: sight, ticket, asked: None };
+            ask(driver, ReplyTarget::Bus(asker), question).await;
         }
-        Ok(Asked::Reader) => {
+        Ok(QueryTarget::Reader) => {
             let driver = Arc::clone(driver);
             tokio::spawn(async move {
                 read(&driver, verb, &incoming, (&reply, &sight)).await;
                 drop(ticket);
             });
         }
-        Ok(Asked::Program(said)) => answer(&driver.lines.queries, &reply, Form::Json, said).await,
+        Ok(QueryTarget::Program(said)) => answer(&driver.lines.queries, &reply, Form::Json, said).await,
         Err(refusal) => driver.refuse(reply, refusal).await,
     }
 }
@@ -96,7 +96,7 @@ fn needs_machine(verb: QueryVerb) -> bool {
 }
 
 /// Returns `true` if the query reads the journal or is forwarded to a rep, which may take long.
-const fn is_read(verb: QueryVerb) -> bool {
+const fn is_slow(verb: QueryVerb) -> bool {
     match verb {
         QueryVerb::EventsRead
         | QueryVerb::InstanceLogs
@@ -129,8 +129,8 @@ const fn is_read(verb: QueryVerb) -> bool {
     }
 }
 
-/// A decoded query of the World.
-struct Question {
+/// A decoded query of the projected state (World).
+struct WorldQuery {
     caller: Caller,
     verb: QueryVerb,
     /// `true` if another BBS forwarded the query.
@@ -141,7 +141,7 @@ struct Question {
 }
 
 /// Component that answers a query.
-enum Asked {
+enum QueryTarget {
     /// The World, at the given position or later.
     World(Form, Option<Position>, Query),
     /// The journal or a rep.
@@ -150,14 +150,14 @@ enum Asked {
     Program(Result<Value, Refusal>),
 }
 
-fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
+fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<QueryTarget, Refusal> {
     let list = |query: fn(Filter) -> projections::Query| {
         let filter: Filter = decode_or_default(payload)?;
-        Ok(Asked::World(Form::Json, filter.at_least, Query::Rows(query(filter))))
+        Ok(QueryTarget::World(Form::Json, filter.at_least, Query::Rows(query(filter))))
     };
     let show = |query: fn(Show) -> projections::Query| {
         let (show, _) = codec::decode::<Show>(payload)?;
-        Ok(Asked::World(Form::Json, show.at_least, Query::Rows(query(show))))
+        Ok(QueryTarget::World(Form::Json, show.at_least, Query::Rows(query(show))))
     };
     match verb {
         QueryVerb::LrpList => list(projections::Query::Lrps),
@@ -183,37 +183,39 @@ fn asked(caller: &Caller, verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refu
         QueryVerb::CellRecords => {
             let (records, form) = codec::decode::<Records>(payload)?;
             if *caller != Caller::Rep(records.cell_id.clone()) {
-                let why =
-                    format!("the records of cell {} are for its rep, not for {caller}", records.cell_id);
+                let why = format!(
+                    "{caller} may not read the records of cell {}: only its rep may",
+                    records.cell_id
+                );
                 return Err(Refusal::new(Code::Forbidden, why));
             }
-            Ok(Asked::World(form, records.at_least, Query::Records(records)))
+            Ok(QueryTarget::World(form, records.at_least, Query::Records(records)))
         }
         QueryVerb::EventsRead
         | QueryVerb::InstanceLogs
         | QueryVerb::InstanceHealth
         | QueryVerb::InstanceFiles
-        | QueryVerb::TaskLogs => Ok(Asked::Reader),
+        | QueryVerb::TaskLogs => Ok(QueryTarget::Reader),
         QueryVerb::SchemaList => {
             decode_or_default::<ListSchemas>(payload)?;
-            Ok(Asked::Program(Ok(json!(SCHEMAS.list()))))
+            Ok(QueryTarget::Program(Ok(json!(SCHEMAS.list()))))
         }
         QueryVerb::SchemaShow => {
             let (asked, _) = codec::decode::<ShowSchema>(payload)?;
-            Ok(Asked::Program(SCHEMAS.show(&asked.name).cloned()))
+            Ok(QueryTarget::Program(SCHEMAS.show(&asked.name).cloned()))
         }
     }
 }
 
-/// Passes a query to the machine. A further page is read from the World snapshot of the first page, by the
-/// BBS that holds it.
-async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
+/// Passes a query to the machine. A further page of a list is read from the World snapshot of its first page.
+/// If another BBS holds this snapshot, the query is forwarded to that BBS.
+async fn ask(driver: &Arc<Driver>, waiter: ReplyTarget, question: WorldQuery) {
     let text = match &question.query {
         // Every BBS can answer queries about the past.
         Query::Rows(rows) if rows.as_of().is_some() => {
             if question.at_least.is_some() {
-                let why = "is of the past, and at_least of now: use one of them";
-                return driver.reply(waiter, Reply::Rows(Err(AsOf::refused(why.to_owned())))).await;
+                let why = "can't be combined with at_least: set one of them";
+                return driver.reply(waiter, Reply::Rows(Err(AsOf::refusal(why.to_owned())))).await;
             }
             None
         }
@@ -224,47 +226,50 @@ async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
         Ok(cursor) => cursor,
         Err(refusal) => return driver.reply(waiter, Reply::Rows(Err(refusal))).await,
     };
-    let Question { caller, verb, relayed, at_least, query, payload } = question;
+    let WorldQuery { caller, verb, relayed, at_least, query, payload } = question;
     match cursor {
-        None => driver.ask_machine(waiter, |requester| Input::Queried { requester, at_least, query }),
+        None => driver.queue_request(waiter, |requester| Input::Query { requester, at_least, query }),
         Some(cursor) if cursor.bbs != driver.id && !relayed => {
             let driver = Arc::clone(driver);
-            let subject = BusSubject::QueryOf(cursor.bbs.clone(), caller, verb).to_string();
-            tokio::spawn(async move { page_of_another(&driver, waiter, (&subject, payload), &cursor).await });
+            let subject = BusSubject::ForwardedQuery(cursor.bbs.clone(), caller, verb).to_string();
+            tokio::spawn(async move { forward_page(&driver, waiter, (&subject, payload), &cursor).await });
         }
         Some(cursor) => match driver.reading.held(&cursor).filter(|_| cursor.bbs == driver.id) {
-            Some((picture, observed)) => driver.reading.put(waiter, query, picture, observed),
+            Some((picture, observed)) => driver.reading.enqueue(waiter, query, picture, observed),
             None => {
-                driver.reply(waiter, Reply::Rows(Err(projections::queries::expired(&cursor)))).await;
+                driver.reply(waiter, Reply::Rows(Err(projections::queries::expired_cursor(&cursor)))).await;
             }
         },
     }
 }
 
 /// Forwards the query to the BBS that holds the World snapshot.
-async fn page_of_another(
+async fn forward_page(
     driver: &Driver,
-    waiter: Waiter,
+    waiter: ReplyTarget,
     (subject, payload): (&str, Bytes),
     cursor: &Cursor,
 ) {
-    let refusal = match driver.lines.queries.ask(subject, payload, PATIENCE).await {
-        Ok(answer) => return driver.pass_on(waiter, answer).await,
-        Err(AskError::NoResponder(_)) => projections::queries::expired(cursor),
-        Err(error @ (AskError::TimedOut(_) | AskError::Disconnected(_) | AskError::Refused(_))) => {
-            Refusal::new(Code::Unavailable, format!("BBS {}, which holds this list: {error}", cursor.bbs))
-        }
+    let refusal = match driver.lines.queries.ask(subject, payload, REQUEST_TIMEOUT).await {
+        Ok(answer) => return driver.forward_reply(waiter, answer).await,
+        Err(RequestError::NoResponder(_)) => projections::queries::expired_cursor(cursor),
+        Err(
+            error @ (RequestError::TimedOut(_) | RequestError::Disconnected(_) | RequestError::Refused(_)),
+        ) => Refusal::new(
+            Code::Unavailable,
+            format!("can't reach BBS {}, which holds this list: {error}", cursor.bbs),
+        ),
     };
     driver.reply(waiter, Reply::Rows(Err(refusal))).await;
 }
 
-/// Restricts events to the read scope. The bytes of undecodable entries may be anything, and require the full
-/// scope.
-fn seen(sight: &Sight, mut page: EventsPage) -> EventsPage {
+/// Restricts events to the read scope. The bytes of an undecodable entry may contain any data, so only a
+/// caller with the full scope receives them.
+fn seen(sight: &ReadScope, mut page: EventsPage) -> EventsPage {
     for recorded in &mut page.entries {
         match &mut recorded.entry {
-            ReadEntry::Known(entry) => sight.of_entry(entry),
-            ReadEntry::Unknown { raw, .. } if *sight != Sight::Everything => raw.clear(),
+            ReadEntry::Known(entry) => sight.redact_entry(entry),
+            ReadEntry::Unknown { raw, .. } if *sight != ReadScope::Everything => raw.clear(),
             ReadEntry::Unknown { .. } => {}
         }
     }
@@ -276,7 +281,7 @@ fn decode_or_default<T: DeserializeOwned + Default>(payload: &[u8]) -> Result<T,
     if payload.is_empty() { Ok(T::default()) } else { codec::decode(payload).map(|(message, _)| message) }
 }
 
-async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sight): (&ReplyTo, &Sight)) {
+async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sight): (&ReplyTo, &ReadScope)) {
     let bus = &driver.lines.queries;
     if verb == QueryVerb::EventsRead {
         let page = match decode_or_default(&incoming.payload) {
@@ -287,9 +292,9 @@ async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sig
     }
     if verb == QueryVerb::InstanceHealth {
         let found = match codec::decode::<Show>(&incoming.payload) {
-            Ok((Show { as_of: Some(_), .. }, _)) => Err(AsOf::refused(
-                "is of the past, and what a rep knows of now alone: leave it out".to_owned(),
-            )),
+            Ok((Show { as_of: Some(_), .. }, _)) => {
+                Err(AsOf::refusal("is not supported here: a rep reports only current results".to_owned()))
+            }
             Ok((asked, _)) => health(driver, asked).await,
             Err(refusal) => Err(refusal),
         };

@@ -5,25 +5,26 @@ use futures::StreamExt;
 use futures::stream;
 use projections::Query;
 use schemas::bus::{BusSubject, RepVerb};
-use schemas::exec::{Talked, Talking};
+use schemas::exec::{ExecIoReply, ForwardedExecIo};
 use schemas::health::ContainerHealth;
-use schemas::message::{AcceptLog, Done};
+use schemas::message::{AcceptLog, Ack};
 use schemas::names::{CellId, InstanceGuid};
 use schemas::query::{
-    CellRow, CellState, ClusterRow, Files, Filter, InstanceRow, Logs, One, Page, ReadFiles, ReadLogs, Show,
+    CellRow, CellState, ClusterRow, Files, Filter, InstanceRow, Logs, Page, ReadFiles, ReadLogs, Show,
+    ShowAnswer,
 };
-use schemas::sight::Sight;
+use schemas::sight::ReadScope;
 use schemas::{Code, Refusal};
 
 use crate::wire::bbs::Driver;
 
 /// Maximum number of cells that are queried concurrently for a removed container.
-const ASKED_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_QUERIES: usize = 16;
 
 /// Returns the monitor results of the containers of an instance. An evacuating instance has two.
 pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<ContainerHealth>, Refusal> {
     let rows = driver.query(Query::Instance(asked)).await?;
-    let found: One<Vec<InstanceRow>> = parse(&rows)?;
+    let found: ShowAnswer<Vec<InstanceRow>> = parse(&rows)?;
     let mut all = vec![];
     for row in found.row {
         let Some((guid, cell)) = row.instance_guid.zip(row.cell_id) else { continue };
@@ -40,25 +41,29 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
 }
 
 /// Makes the rep of a cell accept the current log.
-pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Done, Refusal> {
-    let shown: One<ClusterRow> = parse(&driver.query(Query::Cluster(Filter::default())).await?)?;
+pub(super) async fn accept_log(driver: &Driver, cell: CellId) -> Result<Ack, Refusal> {
+    let shown: ShowAnswer<ClusterRow> = parse(&driver.query(Query::Cluster(Filter::default())).await?)?;
     let asked = AcceptLog { cluster_id: shown.row.cluster_id };
     let () = driver.relay(&BusSubject::Rep(cell, RepVerb::AcceptLog).to_string(), &asked).await?;
-    Ok(Done { position: shown.position, version: 0 })
+    Ok(Ack { position: shown.position, version: 0 })
 }
 
-/// Reads the work directory of an instance. Requires read access to its environment, which any file may
-/// contain.
-pub(super) async fn files(driver: &Driver, sight: &Sight, asked: ReadFiles) -> Result<Files, Refusal> {
+/// Reads the work directory of an instance. The caller needs read access to the environment of the instance,
+/// because any file may contain values from it.
+pub(super) async fn files(driver: &Driver, sight: &ReadScope, asked: ReadFiles) -> Result<Files, Refusal> {
     let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
-    let found: One<Vec<InstanceRow>> = parse(&driver.query(Query::Instance(show)).await?)?;
+    let found: ShowAnswer<Vec<InstanceRow>> = parse(&driver.query(Query::Instance(show)).await?)?;
     let mut rows = found.row.into_iter();
     let holder = rows.find_map(|row| Some((row.instance_guid?, row.cell_id?, row.domain)));
     let Some((guid, cell, domain)) = holder else {
         return Err(Refusal::not_found(format!("a container of {}", asked.id)));
     };
-    if !sight.reaches(&domain) {
-        let why = format!("instance {} is of domain {domain}: its files are for its own clients", asked.id);
+    if !sight.includes(&domain) {
+        let why = format!(
+            "instance {} belongs to domain {domain}: \
+             only clients of that domain, operators and auditors may read its files",
+            asked.id
+        );
         return Err(Refusal::new(Code::Forbidden, why));
     }
     let question = ReadFiles { id: guid.to_string(), ..asked };
@@ -66,14 +71,14 @@ pub(super) async fn files(driver: &Driver, sight: &Sight, asked: ReadFiles) -> R
 }
 
 /// Exchanges input and output between a client and its program on a cell. The subject proves the client.
-pub(super) async fn talk(driver: &Driver, talking: Talking) -> Result<Talked, Refusal> {
+pub(super) async fn talk(driver: &Driver, talking: ForwardedExecIo) -> Result<ExecIoReply, Refusal> {
     let rep = BusSubject::Rep(talking.talk.cell_id.clone(), RepVerb::Talk);
     driver.relay(&rep.to_string(), &talking).await
 }
 
-/// Reads the log of a removed container. All cells are queried, because the one that had it keeps the log for
-/// a while.
-pub(super) async fn log_of_removed(
+/// Reads the log of a removed container. The cell that ran the container keeps the log for a while, but the
+/// cluster no longer knows which cell this was. Therefore all cells are queried.
+pub(super) async fn removed_container_log(
     driver: &Driver,
     guid: InstanceGuid,
     asked: &ReadLogs,
@@ -88,7 +93,7 @@ pub(super) async fn log_of_removed(
             let (subject, question) = (BusSubject::Rep(cell, RepVerb::Logs).to_string(), &question);
             async move { driver.relay::<_, Logs>(&subject, question).await }
         };
-        let mut answers = stream::iter(there).map(ask).buffer_unordered(ASKED_AT_ONCE);
+        let mut answers = stream::iter(there).map(ask).buffer_unordered(MAX_CONCURRENT_QUERIES);
         while let Some(answer) = answers.next().await {
             if let Ok(logs) = answer {
                 return Ok(logs);
@@ -96,7 +101,7 @@ pub(super) async fn log_of_removed(
         }
         cursor = page.next;
         if cursor.is_none() {
-            return Err(Refusal::not_found(format!("a log of container {guid} on any cell that answers")));
+            return Err(Refusal::not_found(format!("a log of container {guid} on a cell that answers")));
         }
     }
 }

@@ -9,13 +9,13 @@ use schemas::codec::Form;
 use schemas::{Code, Refusal};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::GROUP;
-use super::authority::{may_ask, reply_of};
+use super::QUERY_GROUP;
+use super::authority::{checked_reply, is_expected_inbox};
 use crate::wire::asking::answer;
 
 /// Responder that refuses queries and commands until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct NoJournalResponder {
     queries: Bus,
     commands: Bus,
     why: Arc<Mutex<Option<String>>>,
@@ -23,7 +23,7 @@ pub(crate) struct Waiting {
     _guard: DropGuard,
 }
 
-impl Waiting {
+impl NoJournalResponder {
     /// Creates a responder that refuses nothing yet.
     pub(crate) fn new(queries: Bus, commands: Bus) -> Self {
         let ends = CancellationToken::new();
@@ -50,9 +50,9 @@ impl Waiting {
 
 /// Refuses every request on a pattern. Waiting BBSs share a queue group, so that one of them answers.
 async fn refuse_all(bus: Bus, pattern: BusPattern, why: Arc<Mutex<Option<String>>>) {
-    let mut asked = match bus.subscribe(&pattern.to_string(), Some(GROUP)).await {
+    let mut asked = match bus.subscribe(&pattern.to_string(), Some(QUERY_GROUP)).await {
         Ok(asked) => asked,
-        Err(error) => return tracing::warn!(%error, "clients are not told why this BBS waits"),
+        Err(error) => return tracing::warn!(%error, "can't report to clients why this BBS is waiting"),
     };
     while let Some(incoming) = asked.next().await {
         let why = why.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
@@ -62,7 +62,7 @@ async fn refuse_all(bus: Bus, pattern: BusPattern, why: Arc<Mutex<Option<String>
 
 async fn refuse(bus: &Bus, incoming: &Incoming, why: String) {
     let Ok(subject) = BusSubject::parse(&incoming.subject) else { return };
-    if let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) {
+    if let Some(reply) = checked_reply(incoming, |reply| is_expected_inbox(&subject, reply)) {
         answer::<()>(bus, &reply, Form::Json, Err(Refusal::new(Code::Unavailable, why))).await;
     }
 }

@@ -3,70 +3,70 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use auctioneer::{Auctioneer, Deeds};
+use auctioneer::{Auctioneer, Totals};
 use bus::Bus;
 use journal::Journal;
 use metrics::catalogue as of;
 use metrics::counted::Histogram;
 use metrics::family::{Sample, Service};
-use metrics::page::{Saying, Source};
+use metrics::page::{Source, SourceFuture};
 use schemas::Position;
-use schemas::message::Standing;
+use schemas::message::LeadershipStatus;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::driven::Driven;
+use super::driven::MachineMetrics;
 use super::lag::Lag;
-use super::{Watching, by, leading, lock};
-use crate::wire::drive::Onlooker;
+use super::{MetricsRegistry, by, lock, standing_text};
+use crate::wire::drive::Observer;
 
 /// Metrics of an auctioneer. They outlive its machines.
 #[derive(Debug)]
-pub(crate) struct AuctioneerWatch {
-    driven: Driven,
+pub(crate) struct AuctioneerMetrics {
+    driven: MachineMetrics,
     lag: Arc<Lag>,
     auction: Histogram,
     work: Histogram,
-    seen: Mutex<Seen>,
+    seen: Mutex<MachineState>,
 }
 
 /// State of the machine, as of its last turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    standing: Option<Standing>,
+struct MachineState {
+    standing: Option<LeadershipStatus>,
     caught_up: bool,
     /// Totals of the previous machines.
-    before: Deeds,
-    deeds: Deeds,
+    before: Totals,
+    deeds: Totals,
     ready: u64,
     handed_out: u64,
     blocked: u64,
 }
 
-impl AuctioneerWatch {
+impl AuctioneerMetrics {
     /// Creates and registers the metrics of an auctioneer.
     pub(crate) fn begin(
-        watching: &Watching,
+        watching: &MetricsRegistry,
         (bus, journal): (Bus, Journal),
         refused: Arc<AtomicU64>,
         ends: CancellationToken,
     ) -> Arc<Self> {
         let watch = Arc::new(Self {
-            driven: Driven::new(bus, refused),
+            driven: MachineMetrics::new(bus, refused),
             lag: Arc::default(),
-            auction: Histogram::of_seconds(),
-            work: Histogram::of_things(),
+            auction: Histogram::durations(),
+            work: Histogram::quantities(),
             seen: Mutex::default(),
         });
-        watching.add_follower(&watch, (&watch.lag, journal), Self::position, ends);
+        watching.register_follower(&watch, (&watch.lag, journal), Self::position, ends);
         watch
     }
 
     /// Records that the machine is no longer driven. Another one may follow.
-    pub(crate) fn rests(&self) {
+    pub(crate) fn mark_idle(&self) {
         self.driven.pulse.end();
         let mut seen = lock(&self.seen);
-        *seen = Seen { before: sum(seen.before, seen.deeds), ..Seen::default() };
+        *seen = MachineState { before: sum(seen.before, seen.deeds), ..MachineState::default() };
     }
 
     fn position(&self) -> Position {
@@ -74,8 +74,8 @@ impl AuctioneerWatch {
     }
 }
 
-const fn sum(one: Deeds, other: Deeds) -> Deeds {
-    Deeds {
+const fn sum(one: Totals, other: Totals) -> Totals {
+    Totals {
         auctions: one.auctions + other.auctions,
         work: one.work + other.work,
         placed: one.placed + other.placed,
@@ -85,19 +85,19 @@ const fn sum(one: Deeds, other: Deeds) -> Deeds {
     }
 }
 
-impl Source for AuctioneerWatch {
+impl Source for AuctioneerMetrics {
     fn service(&self) -> Service {
         Service::Auctioneer
     }
 
-    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+    fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         let seen = *lock(&self.seen);
         let deeds = sum(seen.before, seen.deeds);
         let mut told = self.driven.tell().to_vec();
         told.extend([
             of::LEADER.says(seen.standing.is_some_and(|standing| standing.leads)),
-            of::AUCTION.says(self.auction.observed()),
-            of::AUCTION_WORK.says(self.work.observed()),
+            of::AUCTION.says(self.auction.snapshot()),
+            of::AUCTION_WORK.says(self.work.snapshot()),
         ]);
         let outcomes = [
             ("placed", deeds.placed),
@@ -120,19 +120,19 @@ impl Source for AuctioneerWatch {
     }
 
     fn standing(&self) -> String {
-        lock(&self.seen).standing.map_or_else(|| "reads the journal".to_owned(), leading)
+        lock(&self.seen).standing.map_or_else(|| "reading the journal".to_owned(), standing_text)
     }
 
-    fn hangs(&self) -> Option<String> {
-        self.driven.hangs()
+    fn hang_reason(&self) -> Option<String> {
+        self.driven.hang_description()
     }
 
-    fn lacks(&self) -> Saying<'_, Vec<String>> {
-        let mut wrong = self.driven.lacks();
+    fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
+        let mut wrong = self.driven.problems();
         let seen = *lock(&self.seen);
         match seen.standing.filter(|_| seen.caught_up) {
             Some(standing) => wrong.extend(self.lag.behind(standing.position).wrong()),
-            None => wrong.push("it is still reading the journal".to_owned()),
+            None => wrong.push("still reading the journal".to_owned()),
         }
         Box::pin(std::future::ready(wrong))
     }
@@ -140,18 +140,18 @@ impl Source for AuctioneerWatch {
 
 /// Observer of the machine of an auctioneer.
 #[derive(Debug)]
-pub(crate) struct AuctioneerOnlooker<'a>(pub(crate) &'a AuctioneerWatch);
+pub(crate) struct AuctioneerObserver<'a>(pub(crate) &'a AuctioneerMetrics);
 
-impl Onlooker<Auctioneer> for AuctioneerOnlooker<'_> {
-    fn acted(&mut self, machine: &Auctioneer, began: Instant) {
+impl Observer<Auctioneer> for AuctioneerObserver<'_> {
+    fn after_step(&mut self, machine: &Auctioneer, began: Instant) {
         let Self(watch) = self;
-        let (deeds, counts) = (machine.deeds(), machine.counts());
+        let (deeds, counts) = (machine.totals(), machine.counts());
         let mut seen = lock(&watch.seen);
         if deeds.auctions > seen.deeds.auctions {
-            watch.auction.took(began.elapsed());
+            watch.auction.observe_duration(began.elapsed());
             watch.work.was(u32::try_from(deeds.work - seen.deeds.work).unwrap_or(u32::MAX));
         }
-        *seen = Seen {
+        *seen = MachineState {
             standing: Some(machine.standing()),
             caught_up: machine.is_caught_up(),
             before: seen.before,

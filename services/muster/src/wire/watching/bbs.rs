@@ -4,15 +4,15 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use bbs::callbacks::Called;
+use bbs::callbacks::CallbackResult;
 use bbs::{Bbs, Gauges};
 use bus::Bus;
 use journal::{AppendError, Journal};
 use metrics::catalogue as of;
 use metrics::counted::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
-use metrics::page::{Saying, Source};
-use projections::{Figures, Observed, Picture};
+use metrics::page::{Source, SourceFuture};
+use projections::{Figures, Observed, WorldSnapshot};
 use schemas::Position;
 use schemas::query::{AppendTrouble, CellState, InstanceState, LogRow, TaskState};
 use schemas::resources::Resources;
@@ -20,34 +20,35 @@ use schemas::task::CallbackVerdict;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::commands::Commands;
-use super::driven::Driven;
+use super::commands::CommandMetrics;
+use super::driven::MachineMetrics;
 use super::lag::Lag;
-use super::{MIB, Watching, by, leading, lock};
+use super::{MIB, MetricsRegistry, by, lock, standing_text};
 use crate::wire::bbs::Driver;
-use crate::wire::drive::Onlooker;
+use crate::wire::drive::Observer;
 
-/// Minimum age of World figures before they are counted again.
-const FRESH: Duration = Duration::from_secs(1);
+/// Minimum age of the figures of the World (the projected state) before they are counted again.
+const MIN_FIGURES_AGE: Duration = Duration::from_secs(1);
 /// Minimum age of World figures, as a multiple of the time that counting took. Limits the processor time for
 /// counting.
-const COUNTING: u32 = 20;
+const FIGURES_AGE_FACTOR: u32 = 20;
 /// Timeout for a World snapshot of the machine.
-const SHOWN: Duration = Duration::from_secs(2);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between heartbeats of a rep.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Metrics of a BBS, and access to the driver for the figures of the World. They outlive its machines.
-pub(crate) struct BbsWatch {
-    driven: Driven,
+/// Metrics of a BBS, and access to the driver for the figures of the World. The metrics outlive the machines
+/// of the BBS.
+pub(crate) struct BbsMetrics {
+    driven: MachineMetrics,
     lag: Arc<Lag>,
-    pub(crate) commands: Commands,
+    pub(crate) commands: CommandMetrics,
     append: Histogram,
     appends: [Counter; 5],
     convergence: Histogram,
     heartbeats: Counter,
     callbacks: [Counter; 3],
-    pub(crate) feed_left_out: Counter,
+    pub(crate) feed_dropped: Counter,
     pub(crate) spans_sent: Counter,
     pub(crate) spans_dropped: Counter,
     /// State of the machine, as of its last turn.
@@ -61,11 +62,11 @@ pub(crate) struct BbsWatch {
     /// Reason that the BBS has no journal yet.
     waits: Mutex<Option<String>>,
     driver: Mutex<Weak<Driver>>,
-    counted: tokio::sync::Mutex<Option<Counted>>,
+    counted: tokio::sync::Mutex<Option<WorldFigures>>,
 }
 
 /// Last figures of the World.
-struct Counted {
+struct WorldFigures {
     until: Instant,
     figures: Figures,
     set_aside: u64,
@@ -77,31 +78,35 @@ const APPENDS: [&str; 5] = ["stored", "conflict", "unknown", "refused", "not_sto
 /// Names of the outcomes of callbacks.
 const CALLBACKS: [&str; 3] = ["delivered", "repeated", "given_up"];
 
-impl BbsWatch {
+impl BbsMetrics {
     /// Creates and registers the metrics of a BBS.
     pub(crate) fn begin(
-        watching: &Watching,
+        watching: &MetricsRegistry,
         (bus, journal): (Bus, Journal),
         refused: Arc<AtomicU64>,
         ends: CancellationToken,
     ) -> Arc<Self> {
-        let watch = Self::before_journal(watching, bus, refused);
-        watch.follows(watching, journal, ends);
+        let watch = Self::register_before_journal(watching, bus, refused);
+        watch.set_journal(watching, journal, ends);
         watch
     }
 
     /// Creates and registers the metrics of a BBS that has no journal yet.
-    pub(crate) fn before_journal(watching: &Watching, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
+    pub(crate) fn register_before_journal(
+        watching: &MetricsRegistry,
+        bus: Bus,
+        refused: Arc<AtomicU64>,
+    ) -> Arc<Self> {
         let watch = Arc::new(Self {
-            driven: Driven::new(bus, refused),
+            driven: MachineMetrics::new(bus, refused),
             lag: Arc::default(),
-            commands: Commands::default(),
-            append: Histogram::of_seconds(),
+            commands: CommandMetrics::default(),
+            append: Histogram::durations(),
             appends: APPENDS.map(|_| Counter::new()),
-            convergence: Histogram::of_seconds(),
+            convergence: Histogram::durations(),
             heartbeats: Counter::new(),
             callbacks: CALLBACKS.map(|_| Counter::new()),
-            feed_left_out: Counter::new(),
+            feed_dropped: Counter::new(),
             spans_sent: Counter::new(),
             spans_dropped: Counter::new(),
             gauges: Mutex::default(),
@@ -118,9 +123,14 @@ impl BbsWatch {
 
     /// Records that the BBS has a journal. The end of the journal is compared with the position of the BBS
     /// until the token is cancelled.
-    pub(crate) fn follows(self: &Arc<Self>, watching: &Watching, journal: Journal, ends: CancellationToken) {
+    pub(crate) fn set_journal(
+        self: &Arc<Self>,
+        watching: &MetricsRegistry,
+        journal: Journal,
+        ends: CancellationToken,
+    ) {
         *lock(&self.waits) = None;
-        watching.follow(self, (&self.lag, journal), Self::position, ends);
+        watching.observe_lag(self, (&self.lag, journal), Self::position, ends);
     }
 
     /// Records that the BBS waits for a journal, and the reason.
@@ -129,19 +139,19 @@ impl BbsWatch {
     }
 
     /// Records that a driver runs a new machine.
-    pub(in crate::wire) fn drives(&self, driver: &Arc<Driver>) {
+    pub(in crate::wire) fn set_driver(&self, driver: &Arc<Driver>) {
         *lock(&self.driver) = Arc::downgrade(driver);
         *lock(&self.gauges) = None;
         *lock(&self.stopped) = None;
     }
 
     /// Records that the machine has stopped, or is no longer driven.
-    pub(crate) fn rests(&self) {
+    pub(crate) fn mark_idle(&self) {
         self.driven.pulse.end();
     }
 
     /// Records that the machine stopped deciding, and the reason.
-    pub(crate) fn stops(&self, why: &str) {
+    pub(crate) fn set_stop_reason(&self, why: &str) {
         *lock(&self.stopped) = Some(why.to_owned());
     }
 
@@ -151,7 +161,7 @@ impl BbsWatch {
     }
 
     /// Records the duration and the outcome of an append.
-    pub(crate) fn appended(&self, took: Duration, error: Option<&AppendError>) {
+    pub(crate) fn record_append(&self, took: Duration, error: Option<&AppendError>) {
         let outcome = match error {
             None => 0,
             Some(AppendError::Conflict) => 1,
@@ -159,7 +169,7 @@ impl BbsWatch {
             Some(AppendError::Refused(_)) => 3,
             Some(AppendError::NotStored(_)) => 4,
         };
-        self.append.took(took);
+        self.append.observe_duration(took);
         self.appends[outcome].add();
     }
 
@@ -169,7 +179,7 @@ impl BbsWatch {
     }
 
     /// Counts the outcome of a completion callback.
-    pub(crate) fn called(&self, called: &Called) {
+    pub(crate) fn called(&self, called: &CallbackResult) {
         let outcome = match called.verdict() {
             CallbackVerdict::Delivered => 0,
             CallbackVerdict::Repeat => 1,
@@ -178,8 +188,8 @@ impl BbsWatch {
         self.callbacks[outcome].add();
     }
 
-    /// Returns `true` while commands wait for the machine, or entries for the journal.
-    pub(in crate::wire) fn decides(&self) -> bool {
+    /// Returns `true` while commands wait for the machine or entries wait for the journal.
+    pub(in crate::wire) fn is_deciding(&self) -> bool {
         lock(&self.gauges).is_some_and(|gauges| gauges.commands_waiting + gauges.entries_in_flight > 0)
     }
 
@@ -187,15 +197,15 @@ impl BbsWatch {
         lock(&self.gauges).map_or(Position(0), |gauges| gauges.standing.position)
     }
 
-    /// Returns the samples that are counted here.
+    /// Returns the samples that do not need a World snapshot.
     fn own(&self) -> Vec<Sample> {
         let mut told = self.commands.tell();
         told.extend(self.driven.tell());
         told.extend([
-            of::APPEND.says(self.append.observed()),
-            of::CONVERGENCE.says(self.convergence.observed()),
+            of::APPEND.says(self.append.snapshot()),
+            of::CONVERGENCE.says(self.convergence.snapshot()),
             of::HEARTBEATS_RECEIVED.says(self.heartbeats.get()),
-            of::FEED_LEFT_OUT.says(self.feed_left_out.get()),
+            of::FEED_DROPPED.says(self.feed_dropped.get()),
         ]);
         told.extend(by(&of::APPENDS, APPENDS.into_iter().zip(self.appends.iter().map(Counter::get))));
         told.extend(by(&of::CALLBACKS, CALLBACKS.into_iter().zip(self.callbacks.iter().map(Counter::get))));
@@ -203,7 +213,7 @@ impl BbsWatch {
         told.extend(by(&of::TRACE_SPANS, spans));
         let gauges = *lock(&self.gauges);
         let fails = self.append_trouble().is_some_and(|trouble| trouble.fails);
-        told.push(of::APPENDS_FAIL.says(fails));
+        told.push(of::APPENDS_FAILING.says(fails));
         if let Some(log) = &*lock(&self.log) {
             told.extend([
                 of::LOG_REPLICAS.says(log.replicas),
@@ -233,27 +243,27 @@ impl BbsWatch {
         told
     }
 
-    /// Returns the samples of the World. Empty if no snapshot is available.
-    async fn of_world(&self) -> Vec<Sample> {
+    /// Returns the samples that are counted from a World snapshot. Empty if no snapshot is available.
+    async fn world_samples(&self) -> Vec<Sample> {
         let mut counted = self.counted.lock().await;
         if counted.as_ref().is_none_or(|counted| counted.until <= Instant::now()) {
             *counted = self.count().await;
         }
-        counted.as_ref().map(tell_world).unwrap_or_default()
+        counted.as_ref().map(figures_samples).unwrap_or_default()
     }
 
-    /// Counts the World, off the deciding thread.
-    async fn count(&self) -> Option<Counted> {
+    /// Counts the figures of the World, off the deciding thread.
+    async fn count(&self) -> Option<WorldFigures> {
         let driver = lock(&self.driver).upgrade()?;
-        let (picture, observed): (Picture, Box<Observed>) =
-            timeout(SHOWN, driver.picture()).await.ok().flatten()?;
+        let (picture, observed): (WorldSnapshot, Box<Observed>) =
+            timeout(SNAPSHOT_TIMEOUT, driver.world_snapshot()).await.ok().flatten()?;
         let counting = tokio::task::spawn_blocking(move || {
             let begin = Instant::now();
-            let figures = Figures::of(&picture, &observed);
-            Counted {
-                until: Instant::now() + FRESH.max(begin.elapsed() * COUNTING),
+            let figures = Figures::new(&picture, &observed);
+            WorldFigures {
+                until: Instant::now() + MIN_FIGURES_AGE.max(begin.elapsed() * FIGURES_AGE_FACTOR),
                 figures,
-                set_aside: observed.set_aside.count,
+                set_aside: observed.malformed_entries.count,
                 found_by_convergence: picture.found_by_convergence(),
             }
         });
@@ -261,15 +271,15 @@ impl BbsWatch {
     }
 }
 
-impl Source for BbsWatch {
+impl Source for BbsMetrics {
     fn service(&self) -> Service {
         Service::Bbs
     }
 
-    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+    fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         Box::pin(async {
             let mut told = self.own();
-            told.extend(self.of_world().await);
+            told.extend(self.world_samples().await);
             told
         })
     }
@@ -278,25 +288,26 @@ impl Source for BbsWatch {
         if let Some(why) = &*lock(&self.waits) {
             return why.clone();
         }
-        lock(&self.gauges).map_or_else(|| "reads the journal".to_owned(), |gauges| leading(gauges.standing))
+        lock(&self.gauges)
+            .map_or_else(|| "reading the journal".to_owned(), |gauges| standing_text(gauges.standing))
     }
 
-    fn hangs(&self) -> Option<String> {
-        self.driven.hangs()
+    fn hang_reason(&self) -> Option<String> {
+        self.driven.hang_description()
     }
 
-    fn lacks(&self) -> Saying<'_, Vec<String>> {
+    fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         Box::pin(async {
-            let mut wrong = self.driven.lacks();
+            let mut wrong = self.driven.problems();
             if let Some(why) = &*lock(&self.waits) {
                 wrong.push(why.clone());
                 return wrong;
             }
             if let Some(why) = &*lock(&self.stopped) {
-                wrong.push(format!("it decides nothing any more: {why}"));
+                wrong.push(format!("stopped deciding: {why}"));
             }
             if let Some(AppendTrouble { since, fails: true, reason }) = &*lock(&self.trouble) {
-                wrong.push(format!("the log takes no entries since {since}: {reason}"));
+                wrong.push(format!("the log has accepted no entries since {since}: {reason}"));
             }
             match *lock(&self.gauges) {
                 Some(gauges) if gauges.caught_up => {
@@ -304,11 +315,9 @@ impl Source for BbsWatch {
                 }
                 Some(gauges) => {
                     let position = gauges.standing.position;
-                    wrong.push(format!(
-                        "it is still reading the journal, and has come to position {position}"
-                    ));
+                    wrong.push(format!("still reading the journal, now at position {position}"));
                 }
-                None => wrong.push("it is still reading the journal".to_owned()),
+                None => wrong.push("still reading the journal".to_owned()),
             }
             wrong
         })
@@ -317,34 +326,34 @@ impl Source for BbsWatch {
 
 /// Observer of the machine of a BBS.
 #[derive(Debug)]
-pub(crate) struct BbsOnlooker<'a> {
-    watch: &'a BbsWatch,
-    looks: u64,
+pub(crate) struct BbsObserver<'a> {
+    watch: &'a BbsMetrics,
+    passes: u64,
     /// Start of the convergence pass in progress.
-    looking: Option<Instant>,
+    pass_started: Option<Instant>,
 }
 
-impl std::fmt::Debug for BbsWatch {
+impl std::fmt::Debug for BbsMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BbsWatch").finish_non_exhaustive()
+        f.debug_struct("BbsMetrics").finish_non_exhaustive()
     }
 }
 
-impl<'a> BbsOnlooker<'a> {
-    pub(crate) const fn new(watch: &'a BbsWatch) -> Self {
-        Self { watch, looks: 0, looking: None }
+impl<'a> BbsObserver<'a> {
+    pub(crate) const fn new(watch: &'a BbsMetrics) -> Self {
+        Self { watch, passes: 0, pass_started: None }
     }
 }
 
-impl Onlooker<Bbs> for BbsOnlooker<'_> {
-    fn acted(&mut self, machine: &Bbs, began: Instant) {
+impl Observer<Bbs> for BbsObserver<'_> {
+    fn after_step(&mut self, machine: &Bbs, began: Instant) {
         let gauges = machine.gauges();
-        if gauges.looks > self.looks {
-            self.watch.convergence.took(self.looking.take().unwrap_or(began).elapsed());
-            self.looks = gauges.looks;
+        if gauges.full_passes > self.passes {
+            self.watch.convergence.observe_duration(self.pass_started.take().unwrap_or(began).elapsed());
+            self.passes = gauges.full_passes;
         }
-        if gauges.looking {
-            self.looking.get_or_insert(began);
+        if gauges.full_pass_running {
+            self.pass_started.get_or_insert(began);
         }
         *lock(&self.watch.gauges) = Some(gauges);
         *lock(&self.watch.trouble) = machine.append_trouble();
@@ -357,8 +366,8 @@ impl Onlooker<Bbs> for BbsOnlooker<'_> {
     }
 }
 
-fn tell_world(counted: &Counted) -> Vec<Sample> {
-    let Counted { figures, set_aside, found_by_convergence, .. } = counted;
+fn figures_samples(counted: &WorldFigures) -> Vec<Sample> {
+    let WorldFigures { figures, set_aside, found_by_convergence, .. } = counted;
     let counts = figures.counts;
     let mut told = vec![
         of::PROCESSES_DESIRED.says(counts.processes),
@@ -371,13 +380,13 @@ fn tell_world(counted: &Counted) -> Vec<Sample> {
         of::INSTANCES_EVACUATING.says(counts.instances.evacuating),
         of::TASKS_UNPLACED.says(figures.tasks_unplaced),
         of::DOMAINS_FRESH.says(figures.domains_fresh),
-        of::FOUND_BY_CONVERGENCE.says(*found_by_convergence),
-        of::ENTRIES_SET_ASIDE.says(*set_aside),
+        of::CONVERGENCE_FINDINGS.says(*found_by_convergence),
+        of::INVALID_ENTRIES.says(*set_aside),
     ];
     let lower = |name: &str| name.to_lowercase();
-    let instances = InstanceState::ALL.map(|state| (lower(state.as_str()), counts.instances.of(state)));
+    let instances = InstanceState::ALL.map(|state| (lower(state.as_str()), counts.instances.in_state(state)));
     told.extend(instances.map(|(state, count)| of::INSTANCES.is(vec![("state", state)], count)));
-    let tasks = TaskState::ALL.map(|state| (lower(state.as_str()), counts.tasks.of(state)));
+    let tasks = TaskState::ALL.map(|state| (lower(state.as_str()), counts.tasks.in_state(state)));
     told.extend(tasks.map(|(state, count)| of::TASKS.is(vec![("state", state)], count)));
     let cells = CellState::ALL.map(|state| (state, figures.cells.get(&state).copied().unwrap_or_default()));
     told.extend(cells.map(|(state, count)| of::CELLS.is(vec![("state", lower(state.as_str()))], count)));
@@ -398,7 +407,7 @@ fn tell_world(counted: &Counted) -> Vec<Sample> {
         [("rolling", rollouts.rolling), ("paused", rollouts.paused), ("stalled", rollouts.stalled)],
     ));
     told.extend(figures.present.iter().flat_map(|(id, cell)| {
-        let missed = cell.heard.map_or(0, |ago| ago.as_secs() / HEARTBEAT.as_secs());
+        let missed = cell.heard.map_or(0, |ago| ago.as_secs() / HEARTBEAT_INTERVAL.as_secs());
         let of_cell = |family: &'static Family, value: u64| family.is(vec![("cell", id.to_string())], value);
         let Resources { memory_mb, disk_mb, containers, .. } = cell.total;
         let used = cell.used;

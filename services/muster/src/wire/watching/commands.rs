@@ -33,12 +33,12 @@ enum Outcome {
 
 /// Verb of a received command, and its arrival time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedCommand {
     verb: Verb,
     at: Instant,
 }
 
-impl Asked {
+impl ReceivedCommand {
     /// Returns the command on this subject. `None` if the subject carries no command.
     pub(crate) fn on(subject: &BusSubject) -> Option<Self> {
         let verb = match subject {
@@ -52,29 +52,29 @@ impl Asked {
             BusSubject::Talk(..)
             | BusSubject::Heartbeat(_)
             | BusSubject::Rep(..)
-            | BusSubject::Beat(_)
+            | BusSubject::LeaderHeartbeat(_)
             | BusSubject::Elected(_)
             | BusSubject::Alive(_)
-            | BusSubject::FoundingAsked
-            | BusSubject::FoundingKnown
+            | BusSubject::FoundingQuery
+            | BusSubject::FoundingReply
             | BusSubject::Query(..)
-            | BusSubject::QueryOf(..) => return None,
+            | BusSubject::ForwardedQuery(..) => return None,
         };
         Some(Self { verb, at: Instant::now() })
     }
 }
 
-const CLIENT: usize = ClientVerb::ALL.len();
-const OPERATOR: usize = OperatorVerb::ALL.len();
-const AUCTIONEER: usize = AuctioneerVerb::ALL.len();
+const CLIENT_VERBS: usize = ClientVerb::ALL.len();
+const OPERATOR_VERBS: usize = OperatorVerb::ALL.len();
+const AUCTIONEER_VERBS: usize = AuctioneerVerb::ALL.len();
 /// Commands that only reps send, and the sealing of secrets.
-const OTHERS: [(Verb, &str); 4] = [
+const OTHER_VERBS: [(Verb, &str); 4] = [
     (Verb::Seal, "secret.seal"),
     (Verb::Report, "cell.report"),
     (Verb::Attach, "cell.attach"),
     (Verb::Leave, "cell.leave"),
 ];
-const VERBS: usize = CLIENT + OPERATOR + AUCTIONEER + OTHERS.len();
+const VERB_COUNT: usize = CLIENT_VERBS + OPERATOR_VERBS + AUCTIONEER_VERBS + OTHER_VERBS.len();
 
 impl Verb {
     /// Returns all verbs in the order of their indices.
@@ -82,19 +82,19 @@ impl Verb {
         let own = ClientVerb::ALL.map(Self::Client).into_iter();
         own.chain(OperatorVerb::ALL.map(Self::Operator))
             .chain(AuctioneerVerb::ALL.map(Self::Auctioneer))
-            .chain(OTHERS.map(|(verb, _)| verb))
+            .chain(OTHER_VERBS.map(|(verb, _)| verb))
     }
 
     /// Returns the index of the verb.
     const fn place(self) -> usize {
         match self {
             Self::Client(verb) => verb as usize,
-            Self::Operator(verb) => CLIENT + verb as usize,
-            Self::Auctioneer(verb) => CLIENT + OPERATOR + verb as usize,
-            Self::Seal => CLIENT + OPERATOR + AUCTIONEER,
-            Self::Report => CLIENT + OPERATOR + AUCTIONEER + 1,
-            Self::Attach => CLIENT + OPERATOR + AUCTIONEER + 2,
-            Self::Leave => CLIENT + OPERATOR + AUCTIONEER + 3,
+            Self::Operator(verb) => CLIENT_VERBS + verb as usize,
+            Self::Auctioneer(verb) => CLIENT_VERBS + OPERATOR_VERBS + verb as usize,
+            Self::Seal => CLIENT_VERBS + OPERATOR_VERBS + AUCTIONEER_VERBS,
+            Self::Report => CLIENT_VERBS + OPERATOR_VERBS + AUCTIONEER_VERBS + 1,
+            Self::Attach => CLIENT_VERBS + OPERATOR_VERBS + AUCTIONEER_VERBS + 2,
+            Self::Leave => CLIENT_VERBS + OPERATOR_VERBS + AUCTIONEER_VERBS + 3,
         }
     }
 
@@ -105,7 +105,7 @@ impl Verb {
             Self::Operator(verb) => of(verb.noun_and_verb()),
             Self::Auctioneer(verb) => of(("auctioneer", verb.as_str())),
             Self::Seal | Self::Report | Self::Attach | Self::Leave => {
-                OTHERS.iter().find(|(verb, _)| *verb == self).map_or("", |(_, label)| label).to_owned()
+                OTHER_VERBS.iter().find(|(verb, _)| *verb == self).map_or("", |(_, label)| label).to_owned()
             }
         }
     }
@@ -114,11 +114,11 @@ impl Verb {
 impl Outcome {
     const ALL: [Self; 3] = [Self::Done, Self::Refused, Self::NotNow];
 
-    const fn of(refused: Option<Code>) -> Self {
+    const fn from_refusal(refused: Option<Code>) -> Self {
         match refused {
             None => Self::Done,
             Some(code) => match code.class() {
-                Class::NotNow => Self::NotNow,
+                Class::Retryable => Self::NotNow,
                 Class::NotFound | Class::Conflict | Class::Invalid => Self::Refused,
             },
         }
@@ -135,29 +135,29 @@ impl Outcome {
 
 /// Durations and refusals of commands.
 #[derive(Debug)]
-pub(crate) struct Commands {
+pub(crate) struct CommandMetrics {
     /// Durations by verb and outcome.
-    took: Vec<[Histogram; 3]>,
+    durations: Vec<[Histogram; 3]>,
     /// Number of refusals by code.
     refused: [Counter; Code::ALL.len()],
 }
 
-impl Default for Commands {
+impl Default for CommandMetrics {
     fn default() -> Self {
-        let row = |_| Outcome::ALL.map(|_| Histogram::of_seconds());
-        Self { took: (0..VERBS).map(row).collect(), refused: Code::ALL.map(|_| Counter::new()) }
+        let row = |_| Outcome::ALL.map(|_| Histogram::durations());
+        Self { durations: (0..VERB_COUNT).map(row).collect(), refused: Code::ALL.map(|_| Counter::new()) }
     }
 }
 
-impl Commands {
+impl CommandMetrics {
     /// Records the reply to a command.
-    pub(crate) fn answered<T>(&self, asked: Option<Asked>, answer: &Result<T, Refusal>) {
+    pub(crate) fn answered<T>(&self, asked: Option<ReceivedCommand>, answer: &Result<T, Refusal>) {
         let code = answer.as_ref().err().map(|refusal| refusal.code);
         if let Some(code) = code {
             self.refused(code);
         }
-        if let Some(Asked { verb, at }) = asked {
-            self.took(verb, code, at.elapsed());
+        if let Some(ReceivedCommand { verb, at }) = asked {
+            self.record_duration(verb, code, at.elapsed());
         }
     }
 
@@ -166,16 +166,16 @@ impl Commands {
         self.refused[code as usize].add();
     }
 
-    fn took(&self, verb: Verb, code: Option<Code>, took: Duration) {
-        self.took[verb.place()][Outcome::of(code) as usize].took(took);
+    fn record_duration(&self, verb: Verb, code: Option<Code>, took: Duration) {
+        self.durations[verb.place()][Outcome::from_refusal(code) as usize].observe_duration(took);
     }
 
     /// Returns samples for everything that has occurred.
     pub(crate) fn tell(&self) -> Vec<Sample> {
         let mut told = vec![];
-        for (verb, row) in Verb::all().zip(&self.took) {
+        for (verb, row) in Verb::all().zip(&self.durations) {
             for (outcome, took) in Outcome::ALL.into_iter().zip(row) {
-                let observed = took.observed();
+                let observed = took.snapshot();
                 if observed.count > 0 {
                     let labels = vec![("verb", verb.label()), ("outcome", outcome.label().to_owned())];
                     told.push(COMMAND.is(labels, observed));
@@ -200,26 +200,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_verb_and_code_has_a_place_of_its_own() {
-        assert!(Verb::all().map(Verb::place).eq(0..VERBS));
-        assert_eq!(Verb::all().map(Verb::label).collect::<BTreeSet<_>>().len(), VERBS);
+    fn verbs_and_codes_have_unique_indices() {
+        assert!(Verb::all().map(Verb::place).eq(0..VERB_COUNT));
+        assert_eq!(Verb::all().map(Verb::label).collect::<BTreeSet<_>>().len(), VERB_COUNT);
         assert!(Code::ALL.iter().map(|code| *code as usize).eq(0..Code::ALL.len()));
     }
 
     #[test]
-    fn commands_are_told_by_verb_and_outcome() {
-        let commands = Commands::default();
+    fn samples_have_verb_and_outcome() {
+        let commands = CommandMetrics::default();
         let verb = Verb::Client(ClientVerb::LrpUpdate);
-        commands.took(verb, None, Duration::from_millis(2));
-        commands.took(verb, Some(Code::ResourceConflict), Duration::from_millis(2));
-        commands.took(Verb::Report, Some(Code::Unavailable), Duration::from_millis(2));
+        commands.record_duration(verb, None, Duration::from_millis(2));
+        commands.record_duration(verb, Some(Code::ResourceConflict), Duration::from_millis(2));
+        commands.record_duration(Verb::Report, Some(Code::Unavailable), Duration::from_millis(2));
         commands.refused(Code::Overloaded);
         let told: Vec<String> = commands
             .tell()
             .into_iter()
             .map(|sample| {
                 let labels: Vec<String> = sample.labels.into_iter().map(|(_, value)| value).collect();
-                assert!(matches!(sample.value, Value::Observed(_) | Value::Count(1)));
+                assert!(matches!(sample.value, Value::Histogram(_) | Value::Count(1)));
                 format!("{} {}", sample.family.full_name(), labels.join(" "))
             })
             .collect();

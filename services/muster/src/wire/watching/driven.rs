@@ -10,14 +10,14 @@ use metrics::pulse::Pulse;
 
 /// Common metrics of a service that is on the bus and drives a machine.
 #[derive(Debug)]
-pub(super) struct Driven {
+pub(super) struct MachineMetrics {
     bus: Bus,
     /// Number of operations that the NATS server refused for lack of permission.
     refused: Arc<AtomicU64>,
     pub(super) pulse: Pulse,
 }
 
-impl Driven {
+impl MachineMetrics {
     pub(super) fn new(bus: Bus, refused: Arc<AtomicU64>) -> Self {
         Self { bus, refused, pulse: Pulse::default() }
     }
@@ -31,13 +31,15 @@ impl Driven {
     }
 
     /// Describes a loop that hangs. `None` if it does not hang.
-    pub(super) fn hangs(&self) -> Option<String> {
-        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+    pub(super) fn hang_description(&self) -> Option<String> {
+        self.pulse
+            .hang_time()
+            .map(|still| format!("its main loop has made no progress for {} s", still.as_secs()))
     }
 
     /// Returns the problems that keep the service from doing its work.
-    pub(super) fn lacks(&self) -> Vec<String> {
+    pub(super) fn problems(&self) -> Vec<String> {
         let apart = (!self.bus.is_connected()).then(|| "no connection to a NATS server".to_owned());
-        self.hangs().into_iter().chain(apart).collect()
+        self.hang_description().into_iter().chain(apart).collect()
     }
 }

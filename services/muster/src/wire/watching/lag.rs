@@ -11,19 +11,19 @@ use tokio_util::sync::CancellationToken;
 use super::lock;
 use crate::error::chain;
 
-/// Lag in entries from which a service is not ready.
-const BEHIND: u64 = 1_000;
+/// Lag in entries at which a service stops being ready.
+const MAX_LAG: u64 = 1_000;
 /// Interval between queries of the end of the journal, and the timeout of a query.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Observed end of the journal.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
-    seen: Mutex<Seen>,
+    seen: Mutex<Observation>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observation {
     end: Position,
     /// Position to reach, and the time at which it was first observed.
     target: Option<(Position, Instant)>,
@@ -35,7 +35,7 @@ struct Seen {
 
 /// Lag of a service.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Behind {
+pub(super) struct LagReport {
     pub(super) entries: u64,
     pub(super) since: Duration,
     /// Reason that the lag is unknown.
@@ -54,14 +54,14 @@ impl Lag {
     ) {
         let lag = Arc::clone(self);
         let looks = async move {
-            let mut looks = interval(LOOK);
+            let mut looks = interval(POLL_INTERVAL);
             loop {
                 looks.tick().await;
-                let end = match timeout(LOOK, journal.end()).await {
+                let end = match timeout(POLL_INTERVAL, journal.end()).await {
                     Ok(end) => end.map_err(|error| chain(&error)),
-                    Err(_) => Err(format!("no answer within {LOOK:?}")),
+                    Err(_) => Err(format!("no answer within {POLL_INTERVAL:?}")),
                 };
-                lock(&lag.seen).unreadable = journal.unreadable();
+                lock(&lag.seen).unreadable = journal.unreadable_reason();
                 lag.found(end, position(), Instant::now());
             }
         };
@@ -84,10 +84,10 @@ impl Lag {
     }
 
     /// Returns the lag of a service at a position.
-    pub(super) fn behind(&self, position: Position) -> Behind {
+    pub(super) fn behind(&self, position: Position) -> LagReport {
         let seen = lock(&self.seen);
         let since = seen.target.filter(|(target, _)| position < *target).map(|(_, since)| since.elapsed());
-        Behind {
+        LagReport {
             entries: seen.end.0.saturating_sub(position.0),
             since: since.unwrap_or_default(),
             failed: seen.failed.clone(),
@@ -96,16 +96,16 @@ impl Lag {
     }
 }
 
-impl Behind {
+impl LagReport {
     /// Returns the problem that keeps the service from doing its work, if there is one.
     pub(super) fn wrong(&self) -> Option<String> {
         if let Some(why) = &self.failed {
-            return Some(format!("the journal doesn't say where it ends: {why}"));
+            return Some(format!("can't read the end of the journal: {why}"));
         }
         if let Some(why) = &self.unreadable {
             return Some(format!("the journal cannot be read: {why}"));
         }
-        (self.entries >= BEHIND).then(|| format!("{} entries behind the journal", self.entries))
+        (self.entries >= MAX_LAG).then(|| format!("{} entries behind the journal", self.entries))
     }
 }
 
@@ -114,12 +114,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_counted_from_when_the_end_was_seen_that_is_not_reached() {
+    async fn lag_time_starts_when_unreached_end_was_observed() {
         let lag = Lag::default();
         let found =
             |end: u64, position: u64| lag.found(Ok(Position(end)), Position(position), Instant::now());
         let behind = |position: u64| {
-            let Behind { entries, since, .. } = lag.behind(Position(position));
+            let LagReport { entries, since, .. } = lag.behind(Position(position));
             (entries, since.as_secs())
         };
         found(10, 10);
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!((behind(20), behind(29), behind(30)), ((10, 5), (1, 5), (0, 0)));
         found(50, 29);
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert_eq!(behind(29), (21, 10), "what was seen first counts");
+        assert_eq!(behind(29), (21, 10), "the first observation counts");
         found(50, 30);
-        assert_eq!(behind(30), (20, 0), "that was reached, and the next one is to be");
+        assert_eq!(behind(30), (20, 0), "the first target was reached, and the time of the next one starts");
         lag.found(Err("gone".into()), Position(30), Instant::now());
         assert!(lag.behind(Position(30)).wrong().unwrap().ends_with("gone"));
         found(1_030, 30);

@@ -1,4 +1,4 @@
-//! Metrics and probes of services (docs/operations.md, "Watching").
+//! Metrics and probes of services (docs/guides/monitor.md).
 //!
 //! Drivers count events with atomic additions, whether metrics are read or not. The state of a machine is
 //! queried on demand, from the machine or from a World snapshot.
@@ -25,7 +25,7 @@ use journal::Journal;
 use metrics::family::{Family, Sample};
 use metrics::page::{Page, Source};
 use schemas::Position;
-use schemas::message::Standing;
+use schemas::message::LeadershipStatus;
 use tokio_util::sync::CancellationToken;
 
 use self::lag::Lag;
@@ -34,29 +34,30 @@ use crate::supervised::Supervised;
 /// Number of bytes in a MiB.
 const MIB: u64 = 1 << 20;
 
-/// Registry for the services of this program. Does nothing without a metrics page and a supervisor.
+/// Registry for the services of this program. Does nothing if there is neither a metrics page nor a
+/// supervisor.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watching {
+pub(crate) struct MetricsRegistry {
     page: Option<Page>,
-    /// Supervisor of the only service.
-    supervised: Option<Supervised>,
+    /// Supervisor of this program. `None` if there is no supervisor, or if the program runs several services.
+    supervisor: Option<Supervised>,
 }
 
-impl Watching {
+impl MetricsRegistry {
     /// Creates a registry for a metrics page.
     pub(crate) const fn by(page: Page) -> Self {
-        Self { page: Some(page), supervised: None }
+        Self { page: Some(page), supervisor: None }
     }
 
     /// Adds the supervisor of the program, if there is one.
-    pub(crate) fn supervised(self, supervised: Option<Supervised>) -> Self {
-        Self { supervised, ..self }
+    pub(crate) fn with_supervisor(self, supervised: Option<Supervised>) -> Self {
+        Self { supervisor: supervised, ..self }
     }
 
     /// Registers a service.
     pub(super) fn add(&self, source: Arc<dyn Source>) {
-        if let Some(supervised) = &self.supervised {
-            supervised.of(Arc::clone(&source));
+        if let Some(supervised) = &self.supervisor {
+            supervised.report_on(Arc::clone(&source));
         }
         if let Some(page) = &self.page {
             page.add(source);
@@ -64,34 +65,34 @@ impl Watching {
     }
 
     /// Registers a service that follows the journal. Its lag is observed until the token is cancelled.
-    fn add_follower<S: Source + 'static>(
+    fn register_follower<S: Source + 'static>(
         &self,
         source: &Arc<S>,
         following: (&Arc<Lag>, Journal),
         position: impl Fn(&S) -> Position + Send + 'static,
         ends: CancellationToken,
     ) {
-        self.follow(source, following, position, ends);
+        self.observe_lag(source, following, position, ends);
         self.add(Arc::clone(source) as Arc<dyn Source>);
     }
 
-    /// Observes the lag of a service until the token is cancelled. Does nothing without a metrics page and a
-    /// supervisor.
-    fn follow<S: Source + 'static>(
+    /// Observes the lag of a service until the token is cancelled. Does nothing if there is neither a metrics
+    /// page nor a supervisor.
+    fn observe_lag<S: Source + 'static>(
         &self,
         source: &Arc<S>,
         (lag, journal): (&Arc<Lag>, Journal),
         position: impl Fn(&S) -> Position + Send + 'static,
         ends: CancellationToken,
     ) {
-        if self.page.is_some() || self.supervised.is_some() {
+        if self.page.is_some() || self.supervisor.is_some() {
             let of = Arc::clone(source);
             lag.watch(journal, move || position(&of), ends);
         }
     }
 }
 
-/// Returns a sample for each value of the only label of a metric.
+/// Returns a sample for each label value of a metric that has a single label.
 fn by(
     family: &'static Family,
     values: impl IntoIterator<Item = (&'static str, u64)>,
@@ -101,9 +102,9 @@ fn by(
 }
 
 /// Describes whether a service leads, and its position.
-fn leading(standing: Standing) -> String {
-    let Standing { position, leads, .. } = standing;
-    format!("{} at position {position}", if leads { "leads" } else { "stands by" })
+fn standing_text(standing: LeadershipStatus) -> String {
+    let LeadershipStatus { position, leads, .. } = standing;
+    format!("{} at position {position}", if leads { "leading" } else { "standby" })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

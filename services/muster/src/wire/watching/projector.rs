@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use journal::Journal;
 use metrics::catalogue as of;
 use metrics::family::{Sample, Service};
-use metrics::page::{Saying, Source};
+use metrics::page::{Source, SourceFuture};
 use metrics::pulse::Pulse;
 use schemas::Position;
 use tokio_util::sync::CancellationToken;
 
 use super::lag::Lag;
-use super::{Watching, lock};
+use super::{MetricsRegistry, lock};
 
 /// Metrics of a projector.
 #[derive(Debug)]
-pub(crate) struct ProjectorWatch {
+pub(crate) struct ProjectorMetrics {
     refused: Arc<AtomicU64>,
     lag: Arc<Lag>,
     pulse: Pulse,
@@ -26,10 +26,10 @@ pub(crate) struct ProjectorWatch {
     stopped: Mutex<Option<String>>,
 }
 
-impl ProjectorWatch {
+impl ProjectorMetrics {
     /// Creates and registers the metrics of a projector.
     pub(crate) fn begin(
-        watching: &Watching,
+        watching: &MetricsRegistry,
         journal: Journal,
         refused: Arc<AtomicU64>,
         ends: CancellationToken,
@@ -41,7 +41,7 @@ impl ProjectorWatch {
             position: Mutex::default(),
             stopped: Mutex::default(),
         });
-        watching.add_follower(
+        watching.register_follower(
             &watch,
             (&watch.lag, journal),
             |watch: &Self| watch.position().unwrap_or_default(),
@@ -51,18 +51,18 @@ impl ProjectorWatch {
     }
 
     /// Records the position of the tables. Called repeatedly while the projector follows the journal.
-    pub(crate) fn stands_at(&self, position: Position) {
+    pub(crate) fn set_position(&self, position: Position) {
         *lock(&self.position) = Some(position);
         self.pulse.turn();
     }
 
     /// Records that the projector waits for the database or for an operator.
-    pub(crate) fn rests(&self) {
+    pub(crate) fn mark_idle(&self) {
         self.pulse.end();
     }
 
     /// Sets or clears the reason that the projector cannot continue.
-    pub(crate) fn stops(&self, why: Option<String>) {
+    pub(crate) fn set_stop_reason(&self, why: Option<String>) {
         *lock(&self.stopped) = why;
     }
 
@@ -71,12 +71,12 @@ impl ProjectorWatch {
     }
 }
 
-impl Source for ProjectorWatch {
+impl Source for ProjectorMetrics {
     fn service(&self) -> Service {
         Service::Projector
     }
 
-    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+    fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         let position = self.position();
         let behind = self.lag.behind(position.unwrap_or_default());
         let mut told = vec![
@@ -96,14 +96,16 @@ impl Source for ProjectorWatch {
 
     fn standing(&self) -> String {
         let position = self.position().unwrap_or_default();
-        format!("its tables stand at position {position}")
+        format!("tables at position {position}")
     }
 
-    fn hangs(&self) -> Option<String> {
-        self.pulse.hangs().map(|still| format!("its loop has stood still for {} s", still.as_secs()))
+    fn hang_reason(&self) -> Option<String> {
+        self.pulse
+            .hang_time()
+            .map(|still| format!("its main loop has made no progress for {} s", still.as_secs()))
     }
 
-    fn lacks(&self) -> Saying<'_, Vec<String>> {
+    fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         let mut wrong = vec![];
         if let Some(why) = &*lock(&self.stopped) {
             wrong.push(why.clone());
@@ -111,7 +113,7 @@ impl Source for ProjectorWatch {
         match self.position() {
             Some(position) => wrong.extend(self.lag.behind(position).wrong()),
             None => wrong.push(
-                "it has no tables: its database doesn't answer, or another projector writes them".to_owned(),
+                "no tables yet: the database does not answer, or another projector writes them".to_owned(),
             ),
         }
         Box::pin(std::future::ready(wrong))

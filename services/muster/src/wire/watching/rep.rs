@@ -9,7 +9,7 @@ use bus::Bus;
 use metrics::catalogue as of;
 use metrics::counted::{Counter, Histogram};
 use metrics::family::{Family, Sample, Service};
-use metrics::page::{Saying, Source};
+use metrics::page::{Source, SourceFuture};
 use rep::{ContainerCounts, Input, Rep};
 use schemas::Position;
 use schemas::cluster::Terms;
@@ -18,19 +18,19 @@ use schemas::message::Heartbeat;
 use schemas::names::{CellId, InstanceGuid};
 use tokio::time::Instant;
 
-use super::driven::Driven;
-use super::{MIB, Watching, by, lock};
+use super::driven::MachineMetrics;
+use super::{MIB, MetricsRegistry, by, lock};
 use crate::wire::containers::Containers;
-use crate::wire::drive::Onlooker;
+use crate::wire::drive::Observer;
 
 /// Minimum interval between two counts of the containers.
-const COUNTED: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Metrics of a rep. They outlive its machines.
 #[derive(Debug)]
-pub(crate) struct RepWatch {
+pub(crate) struct RepMetrics {
     cell: CellId,
-    driven: Driven,
+    driven: MachineMetrics,
     attached: AtomicBool,
     heartbeats: Counter,
     start: Histogram,
@@ -39,24 +39,29 @@ pub(crate) struct RepWatch {
     beat: Mutex<Option<Heartbeat>>,
     containers: Mutex<ContainerCounts>,
     /// Container backend, once it is available.
-    kept_by: OnceLock<Containers>,
+    backend: OnceLock<Containers>,
     /// Terms and position of the log that the machine knows.
     known: Mutex<(Terms, Position)>,
 }
 
-impl RepWatch {
+impl RepMetrics {
     /// Creates and registers the metrics of a rep.
-    pub(crate) fn begin(watching: &Watching, cell: CellId, bus: Bus, refused: Arc<AtomicU64>) -> Arc<Self> {
+    pub(crate) fn begin(
+        watching: &MetricsRegistry,
+        cell: CellId,
+        bus: Bus,
+        refused: Arc<AtomicU64>,
+    ) -> Arc<Self> {
         let watch = Arc::new(Self {
             cell,
-            driven: Driven::new(bus, refused),
+            driven: MachineMetrics::new(bus, refused),
             attached: AtomicBool::new(false),
             heartbeats: Counter::new(),
-            start: Histogram::of_seconds(),
+            start: Histogram::durations(),
             starting: Mutex::default(),
             beat: Mutex::default(),
             containers: Mutex::default(),
-            kept_by: OnceLock::new(),
+            backend: OnceLock::new(),
             known: Mutex::default(),
         });
         watching.add(Arc::clone(&watch) as Arc<dyn Source>);
@@ -64,12 +69,12 @@ impl RepWatch {
     }
 
     /// Sets the container backend of the cell.
-    pub(crate) fn watch_containers(&self, containers: &Containers) {
-        self.kept_by.get_or_init(|| containers.clone());
+    pub(crate) fn set_backend(&self, containers: &Containers) {
+        self.backend.get_or_init(|| containers.clone());
     }
 
     /// Records whether the rep is attached to its cell.
-    pub(crate) fn attached(&self, so: bool) {
+    pub(crate) fn set_attached(&self, so: bool) {
         self.attached.store(so, Ordering::Relaxed);
         if !so {
             self.driven.pulse.end();
@@ -88,12 +93,12 @@ impl RepWatch {
     }
 
     /// Records the deletion of a container.
-    pub(crate) fn deletes(&self, guid: InstanceGuid) {
+    pub(crate) fn record_delete(&self, guid: InstanceGuid) {
         lock(&self.starting).remove(&guid);
     }
 
     /// Records a sent heartbeat.
-    pub(crate) fn beats(&self, beat: &Heartbeat) {
+    pub(crate) fn record_heartbeat(&self, beat: &Heartbeat) {
         self.heartbeats.add();
         *lock(&self.beat) = Some(beat.clone());
     }
@@ -105,12 +110,12 @@ impl RepWatch {
             ContainerState::Completed(_) => false,
         };
         if let Some(since) = lock(&self.starting).remove(&container.instance_guid).filter(|_| runs) {
-            self.start.took(since.elapsed());
+            self.start.observe_duration(since.elapsed());
         }
     }
 }
 
-impl Source for RepWatch {
+impl Source for RepMetrics {
     fn service(&self) -> Service {
         Service::Rep
     }
@@ -119,13 +124,13 @@ impl Source for RepWatch {
         Some(self.cell.to_string())
     }
 
-    fn tell(&self) -> Saying<'_, Vec<Sample>> {
+    fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         let mut told = self.driven.tell().to_vec();
         told.extend([
             of::ATTACHED.says(self.attached.load(Ordering::Relaxed)),
             of::HEARTBEATS_SENT.says(self.heartbeats.get()),
-            of::CONTAINER_START.says(self.start.observed()),
-            of::UNREMOVED.says(self.kept_by.get().map_or(0, Containers::unremoved)),
+            of::CONTAINER_START.says(self.start.snapshot()),
+            of::UNREMOVED_FOLDERS.says(self.backend.get().map_or(0, Containers::unremoved)),
         ]);
         let ContainerCounts { reserved, initializing, created, running, completed } = *lock(&self.containers);
         let states = [
@@ -156,22 +161,22 @@ impl Source for RepWatch {
     fn standing(&self) -> String {
         let running = lock(&self.containers).running;
         let evacuates = lock(&self.beat).as_ref().is_some_and(|beat| beat.evacuating);
-        let does = if evacuates { "evacuates" } else { "speaks for" };
-        format!("{does} cell {}, {running} containers run", self.cell)
+        let does = if evacuates { "evacuating" } else { "attached to" };
+        format!("{does} cell {}, {running} containers running", self.cell)
     }
 
-    fn hangs(&self) -> Option<String> {
-        self.driven.hangs()
+    fn hang_reason(&self) -> Option<String> {
+        self.driven.hang_description()
     }
 
-    fn lacks(&self) -> Saying<'_, Vec<String>> {
-        let mut wrong = self.driven.lacks();
+    fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
+        let mut wrong = self.driven.problems();
         if !self.attached.load(Ordering::Relaxed) {
-            let why = "it doesn't speak for its cell: no BBS has answered yet, or another rep does";
+            let why = "not attached to its cell: no BBS has answered yet, or another rep is attached";
             wrong.push(why.to_owned());
         }
         if let Some(why) = lock(&self.beat).as_ref().and_then(|beat| beat.unhealthy.clone()) {
-            wrong.push(format!("its self-test fails: {why}"));
+            wrong.push(format!("the self-test fails: {why}"));
         }
         Box::pin(std::future::ready(wrong))
     }
@@ -179,18 +184,18 @@ impl Source for RepWatch {
 
 /// Observer of the machine of a rep.
 #[derive(Debug)]
-pub(crate) struct RepOnlooker<'a> {
-    watch: &'a RepWatch,
+pub(crate) struct RepObserver<'a> {
+    watch: &'a RepMetrics,
     counted: Option<Instant>,
 }
 
-impl<'a> RepOnlooker<'a> {
-    pub(crate) const fn new(watch: &'a RepWatch) -> Self {
+impl<'a> RepObserver<'a> {
+    pub(crate) const fn new(watch: &'a RepMetrics) -> Self {
         Self { watch, counted: None }
     }
 }
 
-impl Onlooker<Rep> for RepOnlooker<'_> {
+impl Observer<Rep> for RepObserver<'_> {
     fn takes(&mut self, input: &Input) {
         match input {
             Input::Container(container) => self.watch.changed(container),
@@ -211,9 +216,9 @@ impl Onlooker<Rep> for RepOnlooker<'_> {
         }
     }
 
-    fn acted(&mut self, machine: &Rep, _: Instant) {
+    fn after_step(&mut self, machine: &Rep, _: Instant) {
         let now = Instant::now();
-        if self.counted.is_none_or(|counted| now.duration_since(counted) >= COUNTED) {
+        if self.counted.is_none_or(|counted| now.duration_since(counted) >= COUNT_INTERVAL) {
             *lock(&self.watch.containers) = machine.containers();
             self.counted = Some(now);
         }

@@ -7,12 +7,13 @@ use crate::support::Muster;
 use crate::support::eventually;
 use crate::support::place::so;
 
-/// Every certificate is renewed by a new authority, two services get new nkeys, and the server restarts when it trusts the new
-/// authority alone. The services read their files at each connect, so none is restarted. Copies of the old files get no one in.
-pub(super) fn services_follow_renewed_certificates_and_keys(stage: &mut Stage) {
+/// Checks that services follow renewed files without a restart, because they read them at each connect. A new
+/// authority renews every certificate, and two services get new nkeys. The server restarts when it trusts
+/// only the new authority. Copies of the old files give no access.
+pub(super) fn assert_services_follow_renewed_files(stage: &mut Stage) {
     let folder = stage.users.folder.clone();
     let shown = folder.display().to_string();
-    let nobody = stage.users.nobody();
+    let nobody = stage.users.anonymous();
     for ending in ["nk", "crt", "key"] {
         fs::copy(
             folder.join(format!("users/client-d-n.{ending}")),
@@ -20,7 +21,7 @@ pub(super) fn services_follow_renewed_certificates_and_keys(stage: &mut Stage) {
         )
         .unwrap();
     }
-    let before = connections(stage);
+    let before = connect_counts(stage);
 
     let rows = nobody.json(&format!("auth renew {shown} --authority --host nats.example"));
     let renewed = rows.as_array().unwrap().len();
@@ -30,24 +31,24 @@ pub(super) fn services_follow_renewed_certificates_and_keys(stage: &mut Stage) {
         assert_eq!((&rotated["did"], &rotated["server_told"]), (&"rotated".into(), &true.into()));
     }
     eventually("services with a new nkey are connected again", || {
-        let now = connections(stage);
+        let now = connect_counts(stage);
         let again = |user: &str| now.iter().zip(&before).any(|(new, old)| new.0 == user && new.1 > old.1);
         so(again("rep-c1") && again("bbs"), || format!("{before:?} {now:?}"))
     });
 
     nobody.run(&["auth", "renew", &shown, "--forget-authority"]).exits(0);
-    let before = connections(stage);
+    let before = connect_counts(stage);
     stage.users.server.restart();
-    eventually("every service is connected by its renewed certificate", || {
-        let now = connections(stage);
+    eventually("every service is connected with its renewed certificate", || {
+        let now = connect_counts(stage);
         so(now.iter().zip(&before).all(|(new, old)| new.1 > old.1), || format!("{before:?} {now:?}"))
     });
-    eventually("the cluster works", || {
+    eventually("the cluster is ready", || {
         let row = stage.users.muster("operator-o").try_json("cluster show")?;
         so(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
     });
     for service in &mut stage.services {
-        assert!(!service.has_ended(), "{}", service.said());
+        assert!(!service.has_exited(), "{}", service.log());
     }
     let with_copy = |variables: &[&str]| {
         let replaced = stage.users.variables("client-d-n").into_iter().map(|(name, value)| {
@@ -63,9 +64,9 @@ pub(super) fn services_follow_renewed_certificates_and_keys(stage: &mut Stage) {
     with_copy(&["MUSTER_NATS_CREDS"]).exits(1);
 }
 
-/// How often each service was connected to the server.
-fn connections(stage: &Stage) -> Vec<(&'static str, usize)> {
+/// Returns the number of times that each service connected to the server.
+fn connect_counts(stage: &Stage) -> Vec<(&'static str, usize)> {
     ["auctioneer", "projector", "bbs", "rep-c1"]
-        .map(|user| (user, stage.said(user).matches("connected to NATS").count()))
+        .map(|user| (user, stage.log(user).matches("connected to NATS").count()))
         .to_vec()
 }

@@ -1,17 +1,17 @@
-//! Whose environment each may read.
+//! Read scope of environments.
 
 use serde_json::{Value, json};
 
 use super::Stage;
 use crate::support::eventually;
 use crate::support::place::so;
-use crate::support::plain::Plain;
+use crate::support::plain::PlainClient;
 
-/// What stands in every value that is not for everybody.
+/// Marker in every value that is not public.
 const CANARY: &str = "canary-4711";
 
-/// Has everything desired that has an environment, each with the canary in it.
-fn desire(client: &mut Plain) {
+/// Desires one object of each kind that has an environment, with the canary in it.
+fn desire(client: &mut PlainClient) {
     let env = json!([{"name": "NAMED", "value": CANARY}]);
     let action = json!({"run": {"path": "true", "env": env}});
     let task = json!({"domain": "d", "memory_mb": 8, "action": action, "environment_variables": env});
@@ -40,13 +40,14 @@ fn desire(client: &mut Plain) {
         ("parameterised.desire", template),
         ("parameterised.dispatch", dispatch),
     ] {
-        let answer = client.ask_json(&format!("muster.client.d.n.{verb}"), &json!({"body": body}));
+        let answer = client.request_json(&format!("muster.client.d.n.{verb}"), &json!({"body": body}));
         assert!(answer["ok"].is_object(), "{verb}: {answer}");
     }
 }
 
-/// Asks all that shows an environment, now and of the past, and gives each answer as text.
-fn everything(plain: &mut Plain, root: &str, at: u64) -> Vec<(String, String)> {
+/// Sends every query that shows an environment, for the present and for a past state. Returns each answer as
+/// text.
+fn query_everything(plain: &mut PlainClient, root: &str, at: u64) -> Vec<(String, String)> {
     let mut questions = vec![("events.read", json!({"after": 0, "limit": 1000}))];
     for as_of in [None, Some(at.to_string())] {
         for (noun, id) in
@@ -64,22 +65,23 @@ fn everything(plain: &mut Plain, root: &str, at: u64) -> Vec<(String, String)> {
     }
     let mut answers = vec![];
     for (verb, question) in questions {
-        let answer = plain.ask_json(&format!("muster.query.{root}.{verb}"), &question);
+        let answer = plain.request_json(&format!("muster.query.{root}.{verb}"), &question);
         assert!(!answer["ok"].is_null(), "{verb} {question}: {answer}");
         answers.push((format!("{verb} {question}"), answer.to_string()));
     }
     answers
 }
 
-/// Who is of a domain reads its environment, an operator and an auditor every one; anybody else the names alone.
-pub(super) fn environment_is_its_domains(stage: &Stage) {
+/// Checks the read scope. Clients may read the environment of their own domain; operators and auditors may
+/// read all environments; other clients see variable names only.
+pub(super) fn assert_read_scope(stage: &Stage) {
     let users = &stage.users;
     let mut listener = users.plain("client-other-n", "muster.inbox.client.other.n.listener");
     listener.subscribe("muster.feed.>");
-    assert_eq!(listener.complaints(), Some(vec![]));
+    assert_eq!(listener.errors(), Some(vec![]));
     let mut client = users.plain("client-d-n", "muster.inbox.client.d.n");
     desire(&mut client);
-    let at = client.ask_json("muster.query.client.d.n.cluster.show", &json!({}))["ok"]["position"]
+    let at = client.request_json("muster.query.client.d.n.cluster.show", &json!({}))["ok"]["position"]
         .as_u64()
         .unwrap();
 
@@ -91,33 +93,35 @@ pub(super) fn environment_is_its_domains(stage: &Stage) {
         ("client-other-n", "client.other.n", false),
     ] {
         let mut plain = users.plain(user, &format!("muster.inbox.{inbox}"));
-        for (asked, answer) in everything(&mut plain, inbox, at) {
+        for (asked, answer) in query_everything(&mut plain, inbox, at) {
             assert_eq!(answer.contains(CANARY), reads, "{user}: {asked}: {answer}");
             assert!(answer.contains("NAMED"), "{user}: {asked}: {answer}");
         }
     }
-    the_owner_on_this_host_is_not_called(&mut client);
+    assert_loopback_callback_is_refused(&mut client);
     let shown = users.muster("client-other-n").ok("lrp show seen --domain d -o json");
     assert!(shown.out.contains("NAMED") && !shown.out.contains(CANARY), "{shown:?}");
     assert!(users.muster("operator-o").ok("lrp show seen -o json").out.contains(CANARY));
     let mut told = 0;
-    while !told_of_dispatch(&mut listener, &mut told) {}
-    assert!(told >= 5, "{told} events were told");
+    while !receive_event(&mut listener, &mut told) {}
+    assert!(told >= 5, "{told} events were received");
 }
 
-/// A BBS that wasn't told to calls nobody on its own host, and says so once and for all.
-fn the_owner_on_this_host_is_not_called(client: &mut Plain) {
+/// Checks that a BBS without `--callback-allow` does not call an owner on its own host, and that this refusal
+/// is final.
+fn assert_loopback_callback_is_refused(client: &mut PlainClient) {
     eventually("the call is refused", || {
-        let row = client.ask_json("muster.query.client.d.n.task.show", &json!({"id": "seen-t"}))["ok"]["row"]
-            .clone();
-        let refused = "127.0.0.1, which is loopback and is called only if --callback-allow names it";
+        let row =
+            client.request_json("muster.query.client.d.n.task.show", &json!({"id": "seen-t"}))["ok"]["row"]
+                .clone();
+        let refused = "127.0.0.1 (loopback): not allowed by --callback-allow";
         let last = &row["callback"]["last"]["refused"];
         so(last == refused && row["callback"]["attempts"] == 1, || row.to_string())
     });
 }
 
-/// Hears one event, of which nobody may be told a value; whether it is the last that is waited for.
-fn told_of_dispatch(listener: &mut Plain, told: &mut u32) -> bool {
+/// Receives one event, which must not contain the canary. Returns `true` if it is the last expected event.
+fn receive_event(listener: &mut PlainClient, told: &mut u32) -> bool {
     let message = listener.next().unwrap();
     let text = String::from_utf8_lossy(&message.payload);
     assert!(!text.contains(CANARY), "{message:?}");

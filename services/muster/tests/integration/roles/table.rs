@@ -1,33 +1,33 @@
-//! What each role may and must not do, as the server says it.
+//! Permissions of each role, as the server enforces them.
 
 use std::collections::BTreeSet;
 
 use access::Role;
-use access::probes::{Probe, everybody, probes};
+use access::probes::{Probe, probes, sample_roles};
 
 use crate::support::eventually;
 use crate::support::place::so;
-use crate::support::plain::Plain;
+use crate::support::plain::PlainClient;
 use crate::support::users::Users;
 
-/// Adds every role that the folder doesn't begin with, and waits until the server knows the last of them.
-pub(super) fn everybody_is_added(users: &Users) {
-    let listed = users.nobody().json(&format!("auth list {}", users.folder.display()));
+/// Adds every role that the folder does not contain yet, and waits until the server accepts the last one.
+pub(super) fn add_all_roles(users: &Users) {
+    let listed = users.anonymous().json(&format!("auth list {}", users.folder.display()));
     let known: BTreeSet<&str> =
         listed.as_array().unwrap().iter().map(|row| row["role"].as_str().unwrap()).collect();
-    let roles = everybody();
+    let roles = sample_roles();
     let missing = roles.iter().filter(|role| !known.contains(role.to_string().as_str()));
     missing.for_each(|role| users.add(&role.to_string()));
-    let last = roles.last().unwrap().usual_name();
-    eventually("the server knows everybody", || {
-        so(users.plain(&last, "").complaints().is_some(), || format!("{last} is not let in"))
+    let last = roles.last().unwrap().default_name();
+    eventually("the server accepts every role", || {
+        so(users.plain(&last, "").errors().is_some(), || format!("{last} is rejected"))
     });
 }
 
-/// Who has no certificate of the authority, or is no user, is not talked to.
-pub(super) fn strangers_are_not_let_in(users: &Users) {
-    assert!(!users.lets_in(None), "without a certificate");
-    assert!(!users.lets_in(Some("rep-c1")), "with a certificate, and no nkey");
+/// Checks that a client without a certificate of the authority, or without the nkey of a user, is rejected.
+pub(super) fn assert_strangers_are_rejected(users: &Users) {
+    assert!(!users.accepts_without_nkey(None), "without a certificate");
+    assert!(!users.accepts_without_nkey(Some("rep-c1")), "with a certificate, without an nkey");
     let url = users.server.url();
     let trusted = users.folder.join("ca.crt").display().to_string();
     for variables in
@@ -39,13 +39,13 @@ pub(super) fn strangers_are_not_let_in(users: &Users) {
     }
 }
 
-/// Tries everything of the table as each role.
-pub(super) fn the_server_holds_to_the_table(users: &Users) {
+/// Tries all probes of the table as each role.
+pub(super) fn assert_server_enforces_table(users: &Users) {
     let mut tried = 0;
-    for role in everybody() {
+    for role in sample_roles() {
         let all = probes(&role);
-        let mut plain = users.plain(&role.usual_name(), "");
-        for (wanted, probes) in [(true, &all.may), (false, &all.may_not)] {
+        let mut plain = users.plain(&role.default_name(), "");
+        for (wanted, probes) in [(true, &all.may), (false, &all.denied)] {
             let said = attempt(&mut plain, &role, probes);
             for probe in probes {
                 let lets = !said.contains(&refusal(probe));
@@ -54,22 +54,22 @@ pub(super) fn the_server_holds_to_the_table(users: &Users) {
             }
         }
     }
-    assert!(tried > 1_000, "{tried} is few for so many roles");
+    assert!(tried > 1_000, "only {tried} probes for all roles");
     println!("           {tried} probes");
 }
 
-/// Tries all of it, and gives what the server complains about.
-fn attempt(plain: &mut Plain, role: &Role, probes: &BTreeSet<Probe>) -> Vec<String> {
+/// Tries these probes and returns the errors of the server.
+fn attempt(plain: &mut PlainClient, role: &Role, probes: &BTreeSet<Probe>) -> Vec<String> {
     for probe in probes {
         match probe {
             Probe::Publish(subject) => plain.try_publish(subject, b"{}"),
             Probe::Subscribe(pattern) => plain.subscribe(pattern),
         }
     }
-    plain.complaints().unwrap_or_else(|| panic!("the server ends the connection of {role}"))
+    plain.errors().unwrap_or_else(|| panic!("the server closed the connection of {role}"))
 }
 
-/// What the server says that refuses something.
+/// Returns the server's error for a refused probe.
 fn refusal(probe: &Probe) -> String {
     let (what, subject) = match probe {
         Probe::Publish(subject) => ("Publish", subject),

@@ -1,4 +1,4 @@
-//! What the roles are there for, done.
+//! Regular work of each role.
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use super::Stage;
 use crate::support::place::so;
 use crate::support::{Muster, eventually};
 
-/// A process of a client is placed, runs, is read, and ends; a task runs.
-pub(super) fn a_client_is_served(stage: &Stage) {
+/// Checks that a process of a client is placed, runs, can be queried and ends, and that a task runs.
+pub(super) fn assert_client_is_served(stage: &Stage) {
     let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n");
     let mut listener = stage.users.plain("client-d-n", "muster.inbox.client.d.n.listener");
     listener.subscribe("muster.feed.lrp.web.desired_desired");
-    assert_eq!(listener.complaints(), Some(vec![]));
+    assert_eq!(listener.errors(), Some(vec![]));
     let mut ask = |subject: &str, question: Value| {
-        let answer = client.ask_json(subject, &question);
+        let answer = client.request_json(subject, &question);
         assert!(answer["ok"].is_object() || answer["ok"].is_array(), "{subject}: {answer}");
         answer["ok"].clone()
     };
@@ -23,7 +23,7 @@ pub(super) fn a_client_is_served(stage: &Stage) {
         "action": {"run": {"path": "sh", "args": ["-c", "echo here; exec sleep 100000"]}},
     });
     ask("muster.client.d.n.lrp.desire", json!({"body": body}));
-    eventually("it runs", || {
+    eventually("the instance runs", || {
         let row = ask("muster.query.client.d.n.instance.show", json!({"id": "web/0"}))["row"][0].clone();
         so(row["state"] == "RUNNING", || row.to_string())
     });
@@ -34,7 +34,7 @@ pub(super) fn a_client_is_served(stage: &Stage) {
     ask("muster.query.client.d.n.events.read", json!({"after": 0, "limit": 1}));
     let heard = listener.next().map(|message| message.subject);
     assert_eq!(heard.as_deref(), Some("muster.feed.lrp.web.desired_desired"));
-    a_client_alone_talks_to_its_program(stage, &mut ask);
+    assert_only_owner_talks_to_program(stage, &mut ask);
     let task = json!({"task_guid": "t", "domain": "d", "memory_mb": 8, "action": {"run": {"path": "true"}}});
     ask("muster.client.d.n.task.desire", json!({"body": task}));
     eventually("the task has run", || {
@@ -42,15 +42,16 @@ pub(super) fn a_client_is_served(stage: &Stage) {
         so(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
     });
     ask("muster.client.d.n.lrp.remove", json!({"body": {"process_guid": "web"}}));
-    eventually("it is gone", || {
+    eventually("the instance is gone", || {
         let page = ask("muster.query.client.d.n.instance.list", json!({}));
         so(page["rows"] == json!([]), || page.to_string())
     });
-    the_command_line_knows_who_it_is(stage);
+    assert_identity_comes_from_credentials(stage);
 }
 
-/// As any NATS client does; another client of the domain is not heard, and has programs of its own.
-fn a_client_alone_talks_to_its_program(stage: &Stage, ask: &mut impl FnMut(&str, Value) -> Value) {
+/// Talks to a program in a container like any NATS client. Another client of the domain is refused, but may
+/// run programs of its own.
+fn assert_only_owner_talks_to_program(stage: &Stage, ask: &mut impl FnMut(&str, Value) -> Value) {
     let exec = json!({"path": "sh", "args": ["-c", "read line; echo got $line; exit 3"]});
     let body = json!({"process_guid": "web", "index": 0, "exec": exec});
     ask("muster.client.d.n.instance.exec", json!({"envelope": {"request_id": "x1"}, "body": body}));
@@ -58,12 +59,12 @@ fn a_client_alone_talks_to_its_program(stage: &Stage, ask: &mut impl FnMut(&str,
         "request_id": "x1", "cell_id": "c1", "input": BASE64.encode(b"this\n"), "output_from": 0, "wait_ms": 1000,
     });
     let mut other = stage.users.plain("client-d-other", "muster.inbox.client.d.other");
-    let refused = other.ask_json("muster.client.d.other.instance.talk", &talk);
+    let refused = other.request_json("muster.client.d.other.instance.talk", &talk);
     assert_eq!(refused["refused"]["code"], "ResourceNotFound", "{refused}");
     let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n.talk");
-    // It may take a moment until the cell knows it.
-    let told = eventually("it has ended", || {
-        let told = client.ask_json("muster.client.d.n.instance.talk", &talk);
+    // The cell may learn of the program with a delay.
+    let told = eventually("the program has exited", || {
+        let told = client.request_json("muster.client.d.n.instance.talk", &talk);
         so(!told["ok"]["end"].is_null(), || told.to_string()).map(|()| told)
     });
     let got = BASE64.encode(b"got this\n");
@@ -74,8 +75,8 @@ fn a_client_alone_talks_to_its_program(stage: &Stage, ask: &mut impl FnMut(&str,
     assert_eq!(said.exits(0).out, "mine\n");
 }
 
-/// By its credentials alone.
-fn the_command_line_knows_who_it_is(stage: &Stage) {
+/// Checks that the command line takes its identity from its credentials alone.
+fn assert_identity_comes_from_credentials(stage: &Stage) {
     let client = stage.users.muster("client-d-other");
     client.ok("domain refresh d");
     let history = client.json("events list --about domain:d");
@@ -84,8 +85,9 @@ fn the_command_line_knows_who_it_is(stage: &Stage) {
     refused.exits(1).tells(&["no permission to publish on muster.client.other.other.domain.upsert"]);
 }
 
-/// An auditor and an operator read the log itself, a projector has it in tables; none of them writes to it.
-pub(super) fn readers_read_and_change_nothing(stage: &Stage) {
+/// Checks that an auditor and an operator read the log and a projector copies it into tables. None of them
+/// writes to the log.
+pub(super) fn assert_readers_are_read_only(stage: &Stage) {
     let file = stage.place.path().join("log.jsonl").display().to_string();
     for user in ["auditor-a", "operator-o"] {
         let reader = stage.users.muster(user);
@@ -93,26 +95,26 @@ pub(super) fn readers_read_and_change_nothing(stage: &Stage) {
         std::fs::remove_file(&file).ok();
         reader.run(&["export", &file]).exits(0);
         reader.ok("cell show c1");
-        let why = if user == "operator-o" { "holds an entry" } else { "no permission to publish" };
+        let why = if user == "operator-o" { "has an entry" } else { "no permission to publish" };
         reader.run(&["journal", "set-aside", "1", "--reason", "no"]).exits(1).tells(&[why]);
         reader.run(&["domain", "refresh", "d"]).exits(1).tells(&["no permission to publish"]);
     }
-    eventually("the tables know the domain", || {
+    eventually("the tables contain the domain", || {
         let domains = "SELECT domain FROM domains";
         let said = Muster::with("MUSTER_DATABASE", &stage.tables).run(&["sql", domains, "-o", "csv"]);
         so(said.out == "domain\nd\n", || format!("{said:?}"))
     });
 }
 
-/// An operator empties a cell, and its rep leaves.
-pub(super) fn an_operator_empties_a_cell(stage: &Stage) {
+/// Checks that an operator can evacuate a cell, and that its rep leaves.
+pub(super) fn evacuate_cell(stage: &Stage) {
     let operator = stage.users.muster("operator-o");
     operator.ok("cell evacuate c1 --reason maintenance");
-    eventually("the cell has left", || {
+    eventually("the cell is absent", || {
         let row = operator.try_json("cell show c1")?;
         so(row["state"] == "ABSENT", || row.to_string())
     });
-    eventually("the tables know it", || {
+    eventually("the tables contain the absent cell", || {
         let cells = "SELECT state FROM cells";
         let said = Muster::with("MUSTER_DATABASE", &stage.tables).run(&["sql", cells, "-o", "csv"]);
         so(said.out == "state\nABSENT\n", || format!("{said:?}"))

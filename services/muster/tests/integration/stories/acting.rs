@@ -1,33 +1,33 @@
-//! What users and faults do, by the command line and by signals.
+//! Acts of users, and faults, by the command line and by signals.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use schemas::names::Domain;
-use schemas::process::Steer;
+use schemas::process::RolloutControl;
 use schemas::refusal::Code;
-use schemas::spec::PeriodicAsk;
+use schemas::spec::PeriodicAction;
 use serde_json::json;
 use simulation::nodes::{Node, cell_id};
 use simulation::plan::{Act, Answer};
 use simulation::story::newest;
 use simulation::workload::{self, Ask};
 
-use super::stage::{Stage, Then};
+use super::stage::{Delayed, Stage};
 use super::work::{self, spec};
 use crate::support::containers::{kill_all, remove_groups, signal};
 use crate::support::eventually;
 use crate::support::place::so;
-use crate::support::program::Said;
+use crate::support::program::CommandOutput;
 
-/// How long after its end the rep of an evacuated cell starts again.
-const RETURN: Duration = Duration::from_secs(12);
-/// How long the server is without power.
-const NO_POWER: Duration = Duration::from_secs(2);
+/// Time between the exit of an evacuated cell's rep and its restart.
+const REP_RESTART_DELAY: Duration = Duration::from_secs(12);
+/// Duration of a power cut of the server.
+const POWER_CUT: Duration = Duration::from_secs(2);
 
 impl Stage {
-    /// Does what is in a story.
+    /// Carries out an act of a story.
     pub(super) fn act(&mut self, at: Duration, act: &Act) {
         self.cluster.place.tell(&format!("[{}] {act}", std::thread::current().name().unwrap_or("a story")));
         match act {
@@ -61,12 +61,12 @@ impl Stage {
             }
             Act::Kill { node, away } => {
                 self.kill(*node);
-                self.later.push((at + *away, Then::Start(*node)));
+                self.later.push((at + *away, Delayed::Start(*node)));
             }
             Act::Lose { cell, away } => {
                 self.kill(Node::Rep(*cell));
                 self.wipe(*cell);
-                self.later.extend(away.map(|away| (at + away, Then::Start(Node::Rep(*cell)))));
+                self.later.extend(away.map(|away| (at + away, Delayed::Start(Node::Rep(*cell)))));
             }
             Act::Pause { node, time } => {
                 self.pause(*node, *time);
@@ -76,12 +76,12 @@ impl Stage {
                 for subject in ["muster.event.lrp.0", "muster.event.task.1"] {
                     plain.try_publish(subject, b"malformed");
                 }
-                // The server has both when it answers what comes behind them.
+                // The server has received both messages when it answers this later request.
                 plain.ask("muster.query.client.shop.me.cluster.show", b"{}");
             }
             Act::PowerCut { unsynced: 0 } => {
                 self.cluster.server.kill9();
-                self.later.push((at + NO_POWER, Then::Power));
+                self.later.push((at + POWER_CUT, Delayed::Power));
             }
             Act::CutOff { .. }
             | Act::Part { .. }
@@ -94,26 +94,26 @@ impl Stage {
             | Act::Sick { .. }
             | Act::Full { .. }
             | Act::PowerCut { .. } => {
-                panic!("`{act}` can't be done for real: say why this is only simulated")
+                panic!("`{act}` needs the simulator: add a line `only simulated: REASON` to the story")
             }
         }
     }
 
-    /// What comes of what happened, if it is time for it.
-    pub(super) fn go_on(&mut self, now: Duration) {
+    /// Carries out the delayed consequences that are due.
+    pub(super) fn apply_due(&mut self, now: Duration) {
         for (_, then) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
             match then {
-                Then::Start(node) if self.cluster.services.contains_key(&node.to_string()) => {}
-                Then::Start(node) => self.start(node),
-                Then::Power => self.cluster.server.restart(),
+                Delayed::Start(node) if self.cluster.services.contains_key(&node.to_string()) => {}
+                Delayed::Start(node) => self.start(node),
+                Delayed::Power => self.cluster.server.restart(),
             }
         }
         for cell in self.evacuating.clone() {
             let name = Node::Rep(cell).to_string();
-            if self.cluster.services.get_mut(&name).is_none_or(|service| service.has_ended()) {
+            if self.cluster.services.get_mut(&name).is_none_or(|service| service.has_exited()) {
                 self.cluster.services.remove(&name);
                 self.evacuating.remove(&cell);
-                self.later.push((now + RETURN, Then::Start(Node::Rep(cell))));
+                self.later.push((now + REP_RESTART_DELAY, Delayed::Start(Node::Rep(cell))));
             }
         }
     }
@@ -124,7 +124,7 @@ impl Stage {
         }
     }
 
-    /// A service stands still for so long, whatever the story waits for meanwhile.
+    /// Suspends a service for this real time, even if the story time stops.
     fn pause(&self, node: Node, time: Duration) {
         if let Some(service) = self.cluster.services.get(&node.to_string()) {
             let pid = service.pid();
@@ -136,11 +136,13 @@ impl Stage {
         }
     }
 
-    /// Everything that ran on a cell ends, and what its folder held is gone but for the rep's id: the machine comes back
-    /// as itself.
+    /// Kills everything that runs on a cell and deletes its folder, except for the rep's id. The machine thus
+    /// returns with the same identity.
     fn wipe(&self, cell: usize) {
         let folder = self.cluster.place.path().join(Node::Rep(cell).to_string());
-        eventually("a lost machine is dead", || so(kill_all(&folder), || "its processes live".into()));
+        eventually("every process of the lost machine has ended", || {
+            so(kill_all(&folder), || "processes are left".into())
+        });
         remove_groups(&folder);
         let id = std::fs::read(folder.join("rep-id"));
         std::fs::remove_dir_all(&folder).unwrap();
@@ -151,19 +153,20 @@ impl Stage {
         }
     }
 
-    /// A client's request: of the usual domain by the command line, of another one by a client in any language.
+    /// Sends a client's request and checks the answer. The command line is used for the workload's domain,
+    /// and a plain NATS client for other domains.
     fn ask(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
         let (told, said) =
             if *domain == workload::domain() { self.command(domain, ask) } else { self.request(domain, ask) };
         assert_eq!(told, Some(answer.unwrap_or(Answer::Done)), "{act}: {said}");
     }
 
-    /// A request as any NATS client makes it.
+    /// Sends a request like any NATS client.
     fn request(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
         let (noun, verb) = ask.command(domain).noun_and_verb();
         let subject = format!("muster.client.{domain}.stranger.{noun}.{verb}");
         let body = json!({"body": spec(ask, domain, &self.owner.url)});
-        let told = self.cluster.plain("stranger").ask_json(&subject, &body);
+        let told = self.cluster.plain("stranger").request_json(&subject, &body);
         let refused = serde_json::from_value(told["refused"]["code"].clone()).map(Answer::Refused);
         let answer = refused.ok().or((!told["ok"].is_null()).then_some(Answer::Done));
         (answer, told.to_string())
@@ -180,13 +183,15 @@ impl Stage {
             Ask::Rank { process, priority } => format!("lrp update {process} --priority {priority} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
             Ask::Deploy { process, .. } => format!("lrp update {process} {} --detach", file()),
-            // The command line changes policies by a file that says all of a process.
+            // The command line changes policies only by a file that specifies the whole process.
             Ask::Policy { .. } => return self.request(domain, ask),
             Ask::Activate(process, definition) => format!("lrp activate {process} {definition} --detach"),
             Ask::Restart(process) => format!("lrp restart {process} --detach"),
-            Ask::Steer(process, Steer::Pause) => format!("lrp rollout pause {process}"),
-            Ask::Steer(process, Steer::Resume) => format!("lrp rollout resume {process} --detach"),
-            Ask::Steer(process, Steer::RollBack) => format!("lrp rollout rollback {process} --detach"),
+            Ask::Steer(process, RolloutControl::Pause) => format!("lrp rollout pause {process}"),
+            Ask::Steer(process, RolloutControl::Resume) => format!("lrp rollout resume {process} --detach"),
+            Ask::Steer(process, RolloutControl::RollBack) => {
+                format!("lrp rollout rollback {process} --detach")
+            }
             Ask::Remove(process) => format!("lrp remove {process} --detach"),
             Ask::Retire(process, index) => format!("instance stop {process}/{index}"),
             Ask::Enter(process, index) => format!("instance exec --no-stdin {process}/{index} -- true"),
@@ -194,10 +199,10 @@ impl Stage {
             Ask::Cancel(task) => format!("task cancel {task}"),
             Ask::Resolve(task) => format!("task resolve {task}"),
             Ask::Periodic { .. } => format!("periodic apply {}", file()),
-            Ask::OfPeriodic(periodic, PeriodicAsk::Pause) => format!("periodic pause {periodic}"),
-            Ask::OfPeriodic(periodic, PeriodicAsk::Resume) => format!("periodic resume {periodic}"),
-            Ask::OfPeriodic(periodic, PeriodicAsk::Launch) => format!("periodic launch {periodic}"),
-            Ask::OfPeriodic(periodic, PeriodicAsk::Remove) => format!("periodic remove {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAction::Pause) => format!("periodic pause {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAction::Resume) => format!("periodic resume {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAction::Launch) => format!("periodic launch {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAction::Remove) => format!("periodic remove {periodic}"),
             Ask::Parameterised { .. } => format!("parameterised apply {}", file()),
             Ask::Dispatch { parameterised, key, payload, colour, priority } => {
                 let option = |name: &str, value: Option<String>| {
@@ -228,8 +233,8 @@ impl Stage {
     }
 }
 
-/// The code of a refusal, as programs read it.
-fn refused(said: &Said) -> Option<Code> {
+/// Returns the code of the refusal in the JSON output.
+fn refused(said: &CommandOutput) -> Option<Code> {
     let line = said.err.lines().last()?;
     let told: serde_json::Value = serde_json::from_str(line).ok()?;
     serde_json::from_value(told["code"].clone()).ok()

@@ -1,48 +1,48 @@
-//! The time of a story. It stands while something is done, and while something that should be so by now is not.
+//! Time of a story. It stops while an act is carried out, and while an expectation is overdue.
 
 use std::time::{Duration, Instant};
 
-/// A clock that can stand.
+/// Clock that can be stopped.
 pub(super) struct Clock {
     began: Instant,
-    /// How long it stood in all.
-    stood: Duration,
-    stands: Option<Instant>,
+    /// Total time for which the clock was stopped.
+    stopped_total: Duration,
+    stopped_at: Option<Instant>,
 }
 
 impl Clock {
     pub(super) fn start() -> Self {
-        Self { began: Instant::now(), stood: Duration::ZERO, stands: None }
+        Self { began: Instant::now(), stopped_total: Duration::ZERO, stopped_at: None }
     }
 
-    /// The time in the story.
+    /// Returns the story time.
     pub(super) fn now(&self) -> Duration {
-        (self.began.elapsed() - self.stood).saturating_sub(self.stands_since())
+        (self.began.elapsed() - self.stopped_total).saturating_sub(self.stopped_for())
     }
 
-    /// How long it stands.
-    pub(super) fn stands_since(&self) -> Duration {
-        self.stands.map(|since| since.elapsed()).unwrap_or_default()
+    /// Returns the time for which the clock has now been stopped, or zero if it runs.
+    pub(super) fn stopped_for(&self) -> Duration {
+        self.stopped_at.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// From now on it stands, or goes.
-    pub(super) fn stand(&mut self, stand: bool) {
-        match (self.stands, stand) {
-            (None, true) => self.stands = Some(Instant::now()),
+    /// Stops the clock, or lets it run.
+    pub(super) fn set_stopped(&mut self, stand: bool) {
+        match (self.stopped_at, stand) {
+            (None, true) => self.stopped_at = Some(Instant::now()),
             (Some(_), false) => {
-                self.stood += self.stands_since();
-                self.stands = None;
+                self.stopped_total += self.stopped_for();
+                self.stopped_at = None;
             }
             (None, false) | (Some(_), true) => {}
         }
     }
 
-    /// Does something in no time.
-    pub(super) fn stands_while(&mut self, act: impl FnOnce()) {
+    /// Runs a function while the clock is stopped.
+    pub(super) fn run_stopped(&mut self, act: impl FnOnce()) {
         let began = Instant::now();
         act();
-        if self.stands.is_none() {
-            self.stood += began.elapsed();
+        if self.stopped_at.is_none() {
+            self.stopped_total += began.elapsed();
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The owners of tasks: an HTTP server that is told of completed ones, and answers well at `/well` and badly elsewhere.
+//! Owners of tasks: an HTTP server that receives completion callbacks. It answers with success at `/well` and
+//! with an error elsewhere.
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
@@ -7,38 +8,38 @@ use std::sync::{Arc, Mutex};
 use schemas::names::TaskGuid;
 use serde_json::Value;
 
-use crate::support::http::{self, Call};
+use crate::support::http::{self, PostRequest};
 
-/// Whoever listens, and what they were told.
+/// Callback server, with the tasks whose completion it acknowledged.
 pub(super) struct Owner {
     pub(super) url: String,
-    told: Arc<Mutex<BTreeSet<TaskGuid>>>,
+    acknowledged: Arc<Mutex<BTreeSet<TaskGuid>>>,
 }
 
 impl Owner {
-    /// Listens for as long as the program runs.
+    /// Starts the server, which runs until the program exits.
     pub(super) fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let told = Arc::new(Mutex::new(BTreeSet::new()));
-        let known = Arc::clone(&told);
+        let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
+        let known = Arc::clone(&acknowledged);
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                // Who calls and goes away again has told nothing.
+                // A caller that disconnects early has reported nothing.
                 drop(answer(connection, &known));
             }
         });
-        Self { url, told }
+        Self { url, acknowledged }
     }
 
-    /// The tasks whose owners know that they have completed.
-    pub(super) fn told(&self) -> BTreeSet<TaskGuid> {
-        self.told.lock().unwrap().clone()
+    /// Returns the tasks whose completion was acknowledged.
+    pub(super) fn acknowledged(&self) -> BTreeSet<TaskGuid> {
+        self.acknowledged.lock().unwrap().clone()
     }
 }
 
 fn answer(connection: TcpStream, told: &Mutex<BTreeSet<TaskGuid>>) -> std::io::Result<()> {
-    let call = Call::read(&connection)?;
+    let call = PostRequest::read(&connection)?;
     let well = call.path == "/well";
     let task: Value = serde_json::from_slice(&call.body).unwrap_or_default();
     if well && let Some(task) = task["task_guid"].as_str().and_then(|task| task.parse().ok()) {

@@ -1,9 +1,9 @@
-//! The services of a story, and what is known of them.
+//! Services of a story, and the facts about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use client::{Client, Only, Target};
+use client::{Client, ListFilter, Target};
 use schemas::attributes;
 use schemas::names::{ClientName, Domain};
 use schemas::query::{InstanceRow, InstanceState, TaskState};
@@ -17,37 +17,37 @@ use crate::support::containers::running_in;
 use crate::support::place::so;
 use crate::support::{Cluster, eventually};
 
-/// How long a query is waited for.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What comes of something that happened, later.
+/// Delayed consequence of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum Delayed {
     /// A service starts again.
     Start(Node),
-    /// The server has power again.
+    /// The server starts again after a power cut.
     Power,
 }
 
-/// Everything that a story needs.
+/// Cluster, client and task owners of a story.
 pub(super) struct Stage {
     pub(super) cluster: Cluster,
     pub(super) shape: Shape,
     pub(super) owner: Owner,
-    /// What is to come, and when.
-    pub(super) later: Vec<(Duration, Then)>,
-    /// Cells that are being evacuated: their reps end by themselves.
+    /// Delayed consequences with their story time.
+    pub(super) later: Vec<(Duration, Delayed)>,
+    /// Cells that are being evacuated. Their reps exit on their own.
     pub(super) evacuating: BTreeSet<usize>,
     runtime: Runtime,
     client: Client,
 }
 
 impl Stage {
-    /// Starts the services of a plan, and waits until all of them are there.
+    /// Starts the services of a plan and waits until all of them are ready.
     pub(super) fn new(plan: &Plan) -> Self {
         let shape = plan.shape;
         let mut cluster = Cluster::empty();
-        // Of BBSs and auctioneers one is enough, where nothing happens to them.
+        // One BBS and one auctioneer are enough if the plan does not kill or pause them.
         let hit = |(_, act): &(Duration, Act)| {
             if let Act::Kill { node, .. } | Act::Pause { node, .. } = act { Some(*node) } else { None }
         };
@@ -63,9 +63,9 @@ impl Stage {
         }
         cluster.ready(shape.cells);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("onlooker").unwrap());
+        let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("observer").unwrap());
         let connect = Client::connect(Target::nats(&cluster.server.url())).domain(domain).name(name);
-        let client = runtime.block_on(async { connect.await.unwrap() }).patience(PATIENCE);
+        let client = runtime.block_on(async { connect.await.unwrap() }).patience(QUERY_TIMEOUT);
         let (later, evacuating) = (vec![], BTreeSet::new());
         Self { cluster, shape, owner: Owner::listen(), later, evacuating, runtime, client }
     }
@@ -74,9 +74,9 @@ impl Stage {
         start(&mut self.cluster, self.shape, node);
     }
 
-    /// Everything that a BBS says, and what the owners know.
+    /// Returns the facts that a BBS reports and the callbacks that the owners received.
     pub(super) fn facts(&self) -> Result<Facts, String> {
-        let all = Only::default();
+        let all = ListFilter::default();
         let client = &self.client;
         let rows = self.runtime.block_on(async {
             tokio::try_join!(
@@ -91,17 +91,17 @@ impl Stage {
         let (lrps, instances, ended, tasks, cells, evaluations) = rows.map_err(|error| error.to_string())?;
         let (lrps, instances, tasks, cells) = (lrps.rows, instances.rows, tasks.rows, cells.rows);
         let (ended, evaluations) = (ended.rows, evaluations.rows);
-        Ok(Facts { lrps, instances, ended, tasks, cells, evaluations, told: self.owner.told() })
+        Ok(Facts { lrps, instances, ended, tasks, cells, evaluations, told: self.owner.acknowledged() })
     }
 
-    /// Whether nothing is to come any more.
-    pub(super) fn is_done(&self) -> bool {
+    /// Returns `true` if no delayed consequence is left.
+    pub(super) fn has_nothing_delayed(&self) -> bool {
         self.later.is_empty()
     }
 
-    /// What really runs has to be what the log says, in the end.
+    /// Waits until the running processes match the log.
     pub(super) fn ends(self) {
-        eventually("what runs is what the log says", || {
+        eventually("the running containers match the log", || {
             let facts = self.facts()?;
             let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
             for row in &facts.instances {
@@ -120,7 +120,7 @@ impl Stage {
             for (work, containers) in &running {
                 let known = told.get(work).into_iter().flatten().collect::<BTreeSet<_>>();
                 let unknown = containers.keys().find(|guid| !known.contains(guid));
-                so(unknown.is_none(), || format!("{work} runs as {unknown:?}, which nobody knows"))?;
+                so(unknown.is_none(), || format!("{work} runs as {unknown:?}, which is not in the log"))?;
             }
             let is_missing = |row: &&InstanceRow| {
                 let name = format!("{}/{}", row.process_guid, row.index);
@@ -135,7 +135,7 @@ impl Stage {
     }
 }
 
-/// Starts a service of a shape, or starts it again.
+/// Starts or restarts a service of a shape.
 fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
     let name = node.to_string();
     let monitoring = cluster.server.monitoring();
@@ -160,7 +160,7 @@ fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
                 ("--evacuation-timeout", settings.evacuation_timeout.as_secs().to_string()),
             ];
             let tags = settings.placement_tags.iter().map(|tag| ("--tag", tag.to_string()));
-            // A real rep finds out what it keeps apart, and takes nobody's word for it.
+            // A real rep detects its isolation itself and does not accept this attribute.
             let own = settings.attributes.iter().filter(|(name, _)| name.as_str() != attributes::ISOLATION);
             let own = own.map(|(name, value)| ("--attribute", format!("{name}={value}")));
             let pairs = pairs.into_iter().chain(tags).chain(own);

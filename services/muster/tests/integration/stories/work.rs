@@ -1,4 +1,4 @@
-//! What a story's containers do, as shell programs; and its requests as files.
+//! Work of a story's containers as shell programs, and its requests as files.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use schemas::names::Domain;
 use serde_json::{Value, json};
 use simulation::workload::{Ask, Work};
 
-/// Shorter times to create and to start something happen by themselves.
-const AT_ONCE: Duration = Duration::from_millis(500);
-/// Longer than any test takes.
-const FOR_EVER: &str = "100000";
+/// Shorter create and start times are not imitated, because real containers take some time anyway.
+const NEGLIGIBLE: Duration = Duration::from_millis(500);
+/// Seconds of sleep that exceed any test.
+const ENDLESS_SECONDS: &str = "100000";
 
-/// What a file has to say to desire something: the simulator's own words, with programs that really run.
+/// Returns the body of a request: that of the simulator, with programs that really run.
 pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
     let mut spec = ask.command(domain).body();
     match ask {
@@ -51,7 +51,8 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
     spec
 }
 
-/// The same as a file has it: the fields of a definition and the policies stand beside the others.
+/// Returns the body in the form of a file, in which the fields of a definition and the policies are on the
+/// top level.
 pub(super) fn file(ask: &Ask, domain: &Domain, owner: &str) -> Value {
     let mut spec = spec(ask, domain, owner);
     if let Ask::Deploy { .. } = ask {
@@ -63,7 +64,7 @@ pub(super) fn file(ask: &Ask, domain: &Domain, owner: &str) -> Value {
     spec
 }
 
-/// What a task does: its setup, where it has one, and then its work.
+/// Returns the action of a task: its setup, if there is one, and then its work.
 fn once(work: &Work) -> Value {
     let (setup, run) = (setup(work), run(&script(work, true)));
     if setup.is_null() { run } else { json!({"serial": {"actions": [setup, run]}}) }
@@ -73,14 +74,14 @@ fn run(script: &str) -> Value {
     json!({"run": {"path": "sh", "args": ["-c", script]}})
 }
 
-/// What takes the time until it is healthy: an instance is CLAIMED for so long.
+/// Returns a setup that takes the time until the instance is healthy. The instance is CLAIMED for this time.
 fn setup(work: &Work) -> Value {
     let time = work.create + work.start;
     if work.fails {
         json!({"run": {"path": "/nonexistent/program"}})
     } else if work.hangs {
-        run(&format!("sleep {FOR_EVER}"))
-    } else if time > AT_ONCE {
+        run(&format!("sleep {ENDLESS_SECONDS}"))
+    } else if time > NEGLIGIBLE {
         run(&format!("sleep {}", time.as_secs_f64()))
     } else {
         Value::Null
@@ -95,9 +96,9 @@ fn script(work: &Work, is_task: bool) -> String {
     match (work.run, is_task) {
         (Some(time), _) => script += &format!("sleep {}; ", time.as_secs_f64()),
         (None, true) => {}
-        (None, false) => script += &format!("sleep {FOR_EVER}; "),
+        (None, false) => script += &format!("sleep {ENDLESS_SECONDS}; "),
     }
-    // A task that ends well has a result, be it empty.
+    // A successful task has a result, which may be empty.
     if is_task && work.exit == 0 {
         script += &format!("printf %s '{}' > result; ", work.result.replace('\'', "'\\''"));
     }

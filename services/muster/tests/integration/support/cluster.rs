@@ -10,33 +10,33 @@ use serde_json::Value;
 use support::server::{NatsServer, NoServer};
 use tokio::runtime::Runtime;
 
-use super::containers::{exactly, indices};
-use super::place::{LIMIT, Place, eventually, so, within};
-use super::plain::Plain;
+use super::containers::{expect_exactly, indices};
+use super::place::{TIMEOUT, TestDir, eventually, so, within};
+use super::plain::PlainClient;
 use super::program::{Muster, Service};
 
-/// Where servers are started and stopped.
+/// Runtime that starts and stops servers.
 pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-/// A nats-server in a place.
+/// nats-server with its data in a test's folder.
 pub(crate) struct Server {
     server: Option<NatsServer>,
 }
 
 impl Server {
-    pub(crate) fn start(place: &Place) -> Self {
+    pub(crate) fn start(place: &TestDir) -> Self {
         let server = RUNTIME.block_on(NatsServer::start(&place.path().join("nats"))).unwrap();
         Self { server: Some(server) }
     }
 
-    /// The same, with more lines in its configuration.
-    pub(crate) fn start_with(place: &Place, lines: &str) -> Self {
+    /// Starts a server with additional configuration lines.
+    pub(crate) fn start_with(place: &TestDir, lines: &str) -> Self {
         let server = RUNTIME.block_on(NatsServer::start_with(&place.path().join("nats"), lines)).unwrap();
         Self { server: Some(server) }
     }
 
-    /// A server with a configuration that is there, which listens at these addresses.
-    pub(crate) fn configured(file: &Path, url: &str, monitoring: &str) -> Result<Self, NoServer> {
+    /// Starts a server with an existing configuration, which listens at these addresses.
+    pub(crate) fn start_configured(file: &Path, url: &str, monitoring: &str) -> Result<Self, NoServer> {
         let server = RUNTIME.block_on(NatsServer::start_configured(file, url, monitoring))?;
         Ok(Self { server: Some(server) })
     }
@@ -49,7 +49,6 @@ impl Server {
         self.get().url.clone()
     }
 
-    /// Its monitoring address.
     pub(crate) fn monitoring(&self) -> String {
         self.get().monitoring.clone()
     }
@@ -58,12 +57,12 @@ impl Server {
         RUNTIME.block_on(self.server.as_mut().unwrap().kill9()).unwrap();
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Stops the server gracefully and waits until it has exited.
     pub(crate) fn stop(&mut self) {
         RUNTIME.block_on(self.server.as_mut().unwrap().stop()).unwrap();
     }
 
-    /// The folder of the stream's blocks in its store.
+    /// Returns the folder of the stream's blocks in the store.
     pub(crate) fn blocks(&self) -> PathBuf {
         self.get().store().join("jetstream/$G/streams/MUSTER/msgs")
     }
@@ -80,41 +79,40 @@ impl Drop for Server {
     }
 }
 
-/// Services on a nats-server. Each is known by its name, as `bbs-1` or `rep-c1`.
+/// Services on a nats-server. Each has a name, such as `bbs-1` or `rep-c1`.
 pub(crate) struct Cluster {
     pub(crate) services: BTreeMap<String, Service>,
     pub(crate) server: Server,
-    pub(crate) place: Place,
-    /// When each service was killed.
+    pub(crate) place: TestDir,
+    /// Times at which each service was killed.
     pub(crate) kills: BTreeMap<String, Vec<Timestamp>>,
 }
 
 impl Cluster {
-    /// A server with a cluster that is founded, and no service.
+    /// Starts a server with a founded cluster and no service.
     pub(crate) fn empty() -> Self {
         let cluster = Self::unfounded();
         cluster.found();
         cluster
     }
 
-    /// A server without a log, and no service.
+    /// Starts a server without a log and without a service.
     pub(crate) fn unfounded() -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         let server = Server::start(&place);
         Self::on(place, server)
     }
 
-    /// A server in this place, and no service.
-    pub(crate) fn on(place: Place, server: Server) -> Self {
+    /// Returns a cluster on this server, without a service.
+    pub(crate) fn on(place: TestDir, server: Server) -> Self {
         Self { services: BTreeMap::new(), server, place, kills: BTreeMap::new() }
     }
 
-    /// Founds the cluster.
     pub(crate) fn found(&self) {
         self.muster().ok("cluster found").tells(&["is founded"]);
     }
 
-    /// A server with these services, started in this order, as soon as it takes commands.
+    /// Starts a server and these services, in this order. Returns when the cluster accepts commands.
     pub(crate) fn start(names: &[&str]) -> Self {
         let mut cluster = Self::empty();
         names.iter().for_each(|name| cluster.add(name));
@@ -122,7 +120,7 @@ impl Cluster {
         cluster
     }
 
-    /// Kills the server, and starts it again with nothing in its store.
+    /// Kills the server and restarts it with an empty store.
     pub(crate) fn lose_log(&mut self) {
         self.server.kill9();
         std::fs::remove_dir_all(self.place.path().join("nats/store")).unwrap();
@@ -130,13 +128,13 @@ impl Cluster {
         self.place.tell("the log is lost");
     }
 
-    /// Starts a service, or starts it again.
+    /// Starts or restarts a service.
     pub(crate) fn add(&mut self, name: &str) {
-        self.add_with(name, &[]);
+        self.start_service_with(name, &[]);
     }
 
-    /// The same, with more options.
-    pub(crate) fn add_with(&mut self, name: &str, options: &[&str]) {
+    /// Starts or restarts a service with additional options.
+    pub(crate) fn start_service_with(&mut self, name: &str, options: &[&str]) {
         let monitoring = self.server.monitoring();
         let (kind, number) = name.split_once('-').unwrap();
         let data = self.place.path().join(name).display().to_string();
@@ -160,7 +158,7 @@ impl Cluster {
         self.spawn_with(name, args, &[]);
     }
 
-    /// The same, with more variables.
+    /// Starts a service with these arguments and additional environment variables.
     pub(crate) fn spawn_with(&mut self, name: &str, args: &[&str], variables: &[(&str, &str)]) {
         let log = self.place.path().join(format!("{name}.log"));
         let url = self.server.url();
@@ -170,22 +168,22 @@ impl Cluster {
         self.services.insert(name.to_owned(), service);
     }
 
-    /// Commands to it.
+    /// Returns the command line of this cluster.
     pub(crate) fn muster(&self) -> Muster {
         Muster::nats(&self.server.url())
     }
 
-    /// A client that knows nothing of Muster.
-    pub(crate) fn plain(&self, name: &str) -> Plain {
-        Plain::connect(&self.server.url(), name)
+    /// Connects a plain NATS client.
+    pub(crate) fn plain(&self, name: &str) -> PlainClient {
+        PlainClient::connect(&self.server.url(), name)
     }
 
-    /// A client that says that it has a role, as `rep.c1`.
-    pub(crate) fn plain_as(&self, role: &str) -> Plain {
-        Plain::connect_as(&self.server.url(), &format!("muster.inbox.{role}"))
+    /// Connects a plain NATS client with the inbox of a role, such as `rep.c1`.
+    pub(crate) fn plain_as(&self, role: &str) -> PlainClient {
+        PlainClient::connect_as(&self.server.url(), &format!("muster.inbox.{role}"))
     }
 
-    /// Waits until somebody leads and so many cells are present.
+    /// Waits until leaders are elected and exactly this number of cells is present.
     pub(crate) fn ready(&self, cells: usize) {
         eventually("the cluster is ready", || {
             let row = self.muster().try_json("cluster show")?;
@@ -195,7 +193,7 @@ impl Cluster {
         });
     }
 
-    /// Kills a service at once.
+    /// Kills a service with SIGKILL.
     pub(crate) fn kill9(&mut self, name: &str) {
         self.kills.entry(name.to_owned()).or_default().push(clock::now());
         let service = self.services.remove(name).unwrap();
@@ -203,37 +201,41 @@ impl Cluster {
         service.kill9();
     }
 
-    /// The service that leads in a role, as its log says it: `bbs` or `auctioneer`.
+    /// Returns the name of the leading service of a role, `bbs` or `auctioneer`. Its log contains the id of
+    /// the leader.
     pub(crate) fn leader(&self, role: &str) -> String {
         eventually(&format!("a {role} leads"), || {
             let row = self.muster().try_json("cluster show")?;
             let id = row[role]["id"].as_str().ok_or_else(|| row.to_string())?.to_owned();
             let mut services = self.services.iter().filter(|(name, _)| name.starts_with(role));
-            let found = services.find(|(_, service)| service.said().contains(&id));
-            found.map(|(name, _)| name.clone()).ok_or_else(|| format!("{id} is none of ours"))
+            let found = services.find(|(_, service)| service.log().contains(&id));
+            found
+                .map(|(name, _)| name.clone())
+                .ok_or_else(|| format!("no service of this test has the id {id}"))
         })
     }
 
-    /// Waits until exactly so many instances of each process run: as the log says, and as the operating system does.
-    pub(crate) fn settles(&self, processes: &[(&str, usize)]) {
-        self.settles_within(LIMIT, processes);
+    /// Waits until exactly this number of instances of each process runs, according to both the log and the
+    /// operating system.
+    pub(crate) fn wait_until_settled(&self, processes: &[(&str, usize)]) {
+        self.wait_until_settled_within(TIMEOUT, processes);
     }
 
-    pub(crate) fn settles_within(&self, limit: Duration, processes: &[(&str, usize)]) {
+    pub(crate) fn wait_until_settled_within(&self, limit: Duration, processes: &[(&str, usize)]) {
         let works: Vec<String> =
             processes.iter().flat_map(|(process, count)| indices(process, *count)).collect();
         let works: Vec<&str> = works.iter().map(String::as_str).collect();
-        within(limit, "exactly what is desired runs", || {
+        within(limit, "exactly the desired instances run", || {
             for (process, count) in processes {
                 let rows = self.muster().instances(process)?;
                 let fine = rows.iter().filter(|row| row["state"] == "RUNNING" && row["stopping"] == false);
                 so(rows.len() == *count && fine.count() == *count, || format!("{rows:#?}"))?;
             }
-            exactly(self.place.path(), &works)
+            expect_exactly(self.place.path(), &works)
         });
     }
 
-    /// Every entry of the log.
+    /// Returns every entry of the log.
     pub(crate) fn log(&self) -> Vec<Value> {
         self.muster().json("events list").as_array().unwrap().clone()
     }

@@ -1,19 +1,19 @@
-//! The side of HTTP that is called: a request is read, and answered once.
+//! Server side of HTTP: reads one request and answers it.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 
-/// What somebody posted.
+/// POST request.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct PostRequest {
     pub(crate) path: String,
-    /// Lines of the head, in small letters.
+    /// Header lines, in lower case.
     pub(crate) head: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Call {
-    /// Reads what is posted on a connection.
+impl PostRequest {
+    /// Reads a POST request from a connection.
     pub(crate) fn read(connection: &TcpStream) -> Result<Self> {
         let mut reader = BufReader::new(connection);
         let mut first = String::new();
@@ -39,7 +39,7 @@ impl Call {
     }
 }
 
-/// Answers with a status, as `200 OK`, and ends the connection.
+/// Sends a response with a status such as `200 OK` and `Connection: close`.
 pub(crate) fn answer(mut connection: &TcpStream, status: &str, body: &str) -> Result<()> {
     let length = body.len();
     let text = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");

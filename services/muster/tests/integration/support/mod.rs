@@ -1,14 +1,14 @@
-//! What the tests stand on.
+//! Support code of the integration tests.
 //!
-//! | the file | holds |
+//! | file | content |
 //! |---|---|
-//! | `place.rs` | a folder with all that lives in it, and how long things may take |
-//! | `program.rs` | `muster` as a service that runs, and as a command that answers |
-//! | `http.rs` | what is posted to a test, and its answer |
-//! | `plain.rs` | a NATS client of a hundred lines, as any language has one |
-//! | `terminal.rs` | a pseudo-terminal, with a program on it |
+//! | `place.rs` | folder of a test with its processes; default timeout |
+//! | `program.rs` | `muster` as a running service and as a command |
+//! | `http.rs` | server side of HTTP |
+//! | `plain.rs` | plain NATS client, as in any language |
+//! | `terminal.rs` | pseudo-terminal with a program on it |
 //! | `cluster.rs` | services on a nats-server of their own |
-//! | `users.rs` | a nats-server with the users and permissions that `muster auth` makes |
+//! | `users.rs` | nats-server with the users and permissions of `muster auth` |
 
 pub(crate) mod cluster;
 pub(crate) mod http;
@@ -20,6 +20,6 @@ pub(crate) mod users;
 
 pub(crate) use ::support::containers;
 pub(crate) use cluster::Cluster;
-pub(crate) use place::{LIMIT, Place, eventually};
-pub(crate) use program::{Muster, Said, Service};
+pub(crate) use place::{TIMEOUT, TestDir, eventually};
+pub(crate) use program::{CommandOutput, Muster, Service};
 pub(crate) use terminal::Terminal;

@@ -1,4 +1,4 @@
-//! A folder of a test's own.
+//! Temporary folder of a test.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,45 +8,45 @@ use tempfile::TempDir;
 
 use super::containers;
 
-/// How long anything in these tests may take that should take a moment: machines are busy.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// Timeout of everything that normally takes a moment. Machines are busy.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A folder with all that lives in it. Dropped, nothing of either is left.
-pub(crate) struct Place {
+/// Folder of a test and the processes that run in it. Dropping it removes both.
+pub(crate) struct TestDir {
     folder: TempDir,
-    began: Instant,
+    started: Instant,
 }
 
-impl Place {
+impl TestDir {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), began: Instant::now() }
+        Self { folder: tempfile::tempdir().unwrap(), started: Instant::now() }
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A file with this content.
+    /// Writes a file and returns its path.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// Tells what happens, with its moment.
+    /// Prints an event with its time since the start of the test.
     pub(crate) fn tell(&self, what: &str) {
-        println!("{:7.2} s  {what}", self.began.elapsed().as_secs_f64());
+        println!("{:7.2} s  {what}", self.started.elapsed().as_secs_f64());
     }
 }
 
-impl Drop for Place {
-    /// A test that failed leaves nothing either.
+impl Drop for TestDir {
+    /// Also cleans up after a failed test.
     fn drop(&mut self) {
-        containers::clear(self.path(), LIMIT);
+        containers::clear(self.path(), TIMEOUT);
     }
 }
 
-/// Waits until there is something; fails with the last reason why there isn't.
+/// Waits until `look` succeeds. Panics with its last error after [`LIMIT`].
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    within(LIMIT, what, look)
+    within(TIMEOUT, what, look)
 }

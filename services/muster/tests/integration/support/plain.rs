@@ -1,4 +1,4 @@
-//! A NATS client as any language has one: it knows the text protocol, and nothing of Muster.
+//! Plain NATS client, as any language has one. It implements the text protocol and uses no Muster code.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::place::LIMIT;
+use super::place::TIMEOUT;
 
-/// How long is waited for what must not come. Every answer that comes at all takes a fraction of it.
-const SILENCE: Duration = Duration::from_millis(1500);
+/// Waiting time before a message counts as not sent. Every answer takes a fraction of it.
+const GRACE: Duration = Duration::from_millis(1500);
 
-/// A message that came.
+/// Received message.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) subject: String,
     pub(crate) payload: Vec<u8>,
-    /// What the server says with it, as `503`: nobody is there.
+    /// Status from the server, such as `503` if the subject has no subscriber.
     pub(crate) status: Option<String>,
 }
 
@@ -28,25 +28,25 @@ impl Message {
     }
 }
 
-/// A connection.
-pub(crate) struct Plain {
-    stream: Wire,
+/// Connection of a plain client.
+pub(crate) struct PlainClient {
+    stream: Transport,
     messages: Receiver<Message>,
-    /// What the server complains about.
-    complaints: Receiver<String>,
-    /// Its answers to whether it is there.
+    /// Errors from the server.
+    errors: Receiver<String>,
+    /// Answers of the server to pings.
     pongs: Receiver<()>,
     inbox: String,
     asked: u64,
 }
 
-impl Plain {
-    /// Connects, as nobody in particular; answers come to `_INBOX.<name>`.
+impl PlainClient {
+    /// Connects without a role. Answers arrive at `_INBOX.<name>`.
     pub(crate) fn connect(url: &str, name: &str) -> Self {
         Self::connect_as(url, &format!("_INBOX.{name}"))
     }
 
-    /// Connects, as the user in the address if there is one; answers come below `inbox`.
+    /// Connects, as the user in the URL if it contains one. Answers arrive below `inbox`.
     pub(crate) fn connect_as(url: &str, inbox: &str) -> Self {
         let address = url.strip_prefix("nats://").unwrap();
         let (login, host) = match address.split_once('@') {
@@ -54,43 +54,44 @@ impl Plain {
             None => (None, address),
         };
         let mut stream = TcpStream::connect(host).unwrap();
-        greeting(&mut stream);
+        read_info(&mut stream);
         let mut options = json!({});
         if let Some((user, password)) = login {
             (options["user"], options["pass"]) = (user.into(), password.into());
         }
-        let mut plain = Self::over(Wire::Tcp(stream), inbox, options);
+        let mut plain = Self::over(Transport::Tcp(stream), inbox, options);
         plain.subscribe(&format!("{inbox}.>"));
         plain
     }
 
-    /// Speaks over what is connected already, and says who it is.
-    pub(crate) fn over(stream: Wire, inbox: &str, mut options: Value) -> Self {
+    /// Creates a client on an established connection, and sends its connect options.
+    pub(crate) fn over(stream: Transport, inbox: &str, mut options: Value) -> Self {
         let (sender, messages) = channel();
         let (complains, complaints) = channel();
         let (answers, pongs) = channel();
         let (reader, writer) = (BufReader::new(stream.again()), stream.again());
         std::thread::spawn(move || read(reader, writer, &sender, &complains, &answers));
-        let mut plain = Self { stream, messages, complaints, pongs, inbox: inbox.to_owned(), asked: 0 };
+        let mut plain =
+            Self { stream, messages, errors: complaints, pongs, inbox: inbox.to_owned(), asked: 0 };
         for (name, value) in [("verbose", false), ("headers", true), ("no_responders", true)] {
             options[name] = value.into();
         }
-        // Who is not let in may be told before.
+        // The server may already have closed the connection of a client that it rejects.
         plain.stream.write_all(format!("CONNECT {options}\r\n").as_bytes()).ok();
         plain
     }
 
-    /// What the server complains about of all that was sent so far; none: the connection has ended.
-    pub(crate) fn complaints(&mut self) -> Option<Vec<String>> {
+    /// Returns the server's errors about everything sent so far, or `None` if the connection has ended.
+    pub(crate) fn errors(&mut self) -> Option<Vec<String>> {
         self.stream.write_all(b"PING\r\n").ok()?;
-        self.pongs.recv_timeout(LIMIT).ok()?;
-        Some(self.complaints.try_iter().collect())
+        self.pongs.recv_timeout(TIMEOUT).ok()?;
+        Some(self.errors.try_iter().collect())
     }
 
-    /// Whether the server ends the connection.
-    pub(crate) fn is_ended(&mut self) -> bool {
-        while self.messages.recv_timeout(LIMIT).is_ok() {}
-        self.complaints().is_none()
+    /// Waits until the server sends nothing more, and returns `true` if it has ended the connection.
+    pub(crate) fn wait_for_close(&mut self) -> bool {
+        while self.messages.recv_timeout(TIMEOUT).is_ok() {}
+        self.errors().is_none()
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -103,50 +104,55 @@ impl Plain {
         self.write(line.as_bytes());
     }
 
-    /// Publishes, with whatever reply subject.
+    /// Publishes a message with any reply subject.
     pub(crate) fn publish(&mut self, subject: &str, reply: &str, payload: &[u8]) {
         let head = format!("PUB {subject} {reply} {}\r\n", payload.len());
         self.write(&[head.as_bytes(), payload, b"\r\n"].concat());
     }
 
-    /// The same, of something that the server may not let through.
+    /// Publishes a message that the server may reject.
     pub(crate) fn try_publish(&mut self, subject: &str, payload: &[u8]) {
         let head = format!("PUB {subject} {}\r\n", payload.len());
         self.stream.write_all(&[head.as_bytes(), payload, b"\r\n"].concat()).ok();
     }
 
-    /// Sends these bytes as they are.
-    pub(crate) fn raw(&mut self, bytes: &str) {
+    /// Sends this text unchanged.
+    pub(crate) fn send_raw(&mut self, bytes: &str) {
         self.write(bytes.as_bytes());
     }
 
-    /// The next message, if one comes.
+    /// Returns the next message, or `None` if none arrives within [`LIMIT`].
     pub(crate) fn next(&mut self) -> Option<Message> {
-        self.messages.recv_timeout(LIMIT).ok()
+        self.messages.recv_timeout(TIMEOUT).ok()
     }
 
-    /// The next message, if one comes so soon.
+    /// Returns the next message, or `None` if none arrives within `limit`.
     pub(crate) fn next_within(&mut self, limit: Duration) -> Option<Message> {
         self.messages.recv_timeout(limit).ok()
     }
 
-    /// Nothing may come.
-    pub(crate) fn silence(&mut self) {
-        if let Ok(message) = self.messages.recv_timeout(SILENCE) {
-            panic!("nothing should have come: {message:?}");
+    /// Checks that no message arrives.
+    pub(crate) fn expect_silence(&mut self) {
+        if let Ok(message) = self.messages.recv_timeout(GRACE) {
+            panic!("unexpected message: {message:?}");
         }
     }
 
-    /// Asks, and waits for the answer. What else comes meanwhile is lost.
+    /// Sends a request and waits for the answer. Other messages that arrive before it are discarded.
     #[track_caller]
     pub(crate) fn ask(&mut self, subject: &str, payload: &[u8]) -> Message {
-        let answer = self.ask_within(LIMIT, subject, payload);
-        answer.unwrap_or_else(|| panic!("{subject} is not answered"))
+        let answer = self.request_within(TIMEOUT, subject, payload);
+        answer.unwrap_or_else(|| panic!("no answer on {subject}"))
     }
 
-    /// Asks, and waits so long for an answer. There is none when the server hands the question to somebody who has just
-    /// been killed.
-    pub(crate) fn ask_within(&mut self, limit: Duration, subject: &str, payload: &[u8]) -> Option<Message> {
+    /// Sends a request and waits for the answer. Returns `None` if none arrives within `limit`, for example
+    /// because the server delivered the request to a service that had just been killed.
+    pub(crate) fn request_within(
+        &mut self,
+        limit: Duration,
+        subject: &str,
+        payload: &[u8],
+    ) -> Option<Message> {
         self.asked += 1;
         let reply = format!("{}.{}", self.inbox, self.asked);
         self.publish(subject, &reply, payload);
@@ -159,31 +165,31 @@ impl Plain {
         }
     }
 
-    /// Asks in JSON, and reads the answer as JSON.
+    /// Sends a JSON request and returns the JSON answer.
     #[track_caller]
-    pub(crate) fn ask_json(&mut self, subject: &str, body: &Value) -> Value {
+    pub(crate) fn request_json(&mut self, subject: &str, body: &Value) -> Value {
         self.ask(subject, body.to_string().as_bytes()).json()
     }
 }
 
-impl Drop for Plain {
+impl Drop for PlainClient {
     fn drop(&mut self) {
         match &self.stream {
-            Wire::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both).ok(),
-            Wire::Bridged(stream) => stream.shutdown(std::net::Shutdown::Both).ok(),
+            Transport::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both).ok(),
+            Transport::Bridged(stream) => stream.shutdown(std::net::Shutdown::Both).ok(),
         };
     }
 }
 
-/// What a connection goes over.
-pub(crate) enum Wire {
-    /// The network itself.
+/// Transport of a connection.
+pub(crate) enum Transport {
+    /// Plain TCP.
     Tcp(TcpStream),
-    /// Somebody who encrypts it.
+    /// Socket to a bridge that encrypts the connection.
     Bridged(UnixStream),
 }
 
-impl Wire {
+impl Transport {
     fn again(&self) -> Self {
         match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone().unwrap()),
@@ -192,7 +198,7 @@ impl Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for Transport {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(into),
@@ -201,7 +207,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for Transport {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
@@ -217,8 +223,8 @@ impl Write for Wire {
     }
 }
 
-/// What a server says first of itself, and not a byte more.
-pub(crate) fn greeting(stream: &mut TcpStream) -> Value {
+/// Reads the server's INFO line and not a byte more.
+pub(crate) fn read_info(stream: &mut TcpStream) -> Value {
     let mut line = vec![];
     let mut byte = [0];
     while !line.ends_with(b"\r\n") {
@@ -229,10 +235,10 @@ pub(crate) fn greeting(stream: &mut TcpStream) -> Value {
     serde_json::from_slice(info).unwrap()
 }
 
-/// Reads what the server sends until the connection ends.
+/// Reads messages of the server until the connection ends.
 fn read(
-    mut reader: BufReader<Wire>,
-    mut writer: Wire,
+    mut reader: BufReader<Transport>,
+    mut writer: Transport,
     to: &Sender<Message>,
     complains: &Sender<String>,
     pongs: &Sender<()>,
@@ -261,7 +267,7 @@ fn read(
     }
 }
 
-/// So many bytes, and the end of their line.
+/// Reads this number of bytes and the line end after them.
 fn take(reader: &mut impl Read, bytes: &str) -> Option<Vec<u8>> {
     let mut payload = vec![0; bytes.parse::<usize>().unwrap() + 2];
     reader.read_exact(&mut payload).ok()?;

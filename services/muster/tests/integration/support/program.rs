@@ -1,4 +1,4 @@
-//! `muster`: as a service that runs, and as a command that answers.
+//! `muster` as a running service and as a command.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,28 +12,28 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::containers::signal;
-use super::place::{LIMIT, eventually, so};
+use super::place::{TIMEOUT, eventually, so};
 use super::terminal::Terminal;
 
-/// How many lines of its output a program that is in the way of a test tells.
+/// Number of log lines that a service prints when its test fails.
 const LAST_LINES: usize = 40;
-/// How long a command may take at the most: some wait for half a minute by themselves.
-const ENDS: Duration = Duration::from_secs(120);
+/// Timeout of a command. Some commands wait for half a minute on their own.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The program, with nothing of the tester's own settings.
+/// Returns the program without the settings of the user who runs the tests.
 fn muster() -> Command {
     support::program::muster(Path::new(env!("CARGO_BIN_EXE_muster")))
 }
 
-/// Where commands go to: variables of their environment.
+/// Command line, with environment variables that select the cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Muster {
     variables: Vec<(String, String)>,
 }
 
-/// What a command answered.
+/// Result of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     line: String,
     pub(crate) code: i32,
     pub(crate) out: String,
@@ -41,27 +41,27 @@ pub(crate) struct Said {
 }
 
 impl Muster {
-    /// The local cluster of a data folder.
+    /// Returns the command line of the local cluster in a data folder.
     pub(crate) fn local(data: &Path) -> Self {
         Self::with("MUSTER_DATA", &data.display().to_string())
     }
 
-    /// The local cluster with this socket.
+    /// Returns the command line of the local cluster with this socket.
     pub(crate) fn socket(path: &Path) -> Self {
         Self::with("MUSTER_SOCKET", &path.display().to_string())
     }
 
-    /// Commands with this variable in their environment.
+    /// Returns the command line with this environment variable.
     pub(crate) fn with(variable: &str, value: &str) -> Self {
         Self::with_all(vec![(variable.to_owned(), value.to_owned())])
     }
 
-    /// Commands with these variables in their environment.
+    /// Returns the command line with these environment variables.
     pub(crate) fn with_all(variables: Vec<(String, String)>) -> Self {
         Self { variables }
     }
 
-    /// The cluster on a NATS server.
+    /// Returns the command line of the cluster on a NATS server.
     pub(crate) fn nats(url: &str) -> Self {
         Self::with("MUSTER_NATS_URL", url)
     }
@@ -72,14 +72,14 @@ impl Muster {
         command
     }
 
-    /// Runs a command to its end.
-    pub(crate) fn run(&self, args: &[impl AsRef<OsStr>]) -> Said {
+    /// Runs a command until it exits.
+    pub(crate) fn run(&self, args: &[impl AsRef<OsStr>]) -> CommandOutput {
         let line: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
         end(self.command(args), line.join(" "))
     }
 
-    /// Runs a command to its end with this on its standard input. What it does not read is no error.
-    pub(crate) fn fed(&self, args: &[impl AsRef<OsStr>], input: &[u8]) -> Said {
+    /// Runs a command with this standard input until it exits. Unread input is not an error.
+    pub(crate) fn run_with_input(&self, args: &[impl AsRef<OsStr>], input: &[u8]) -> CommandOutput {
         let line: Vec<_> = args.iter().map(|arg| arg.as_ref().to_string_lossy()).collect();
         let (reader, mut writer) = std::io::pipe().unwrap();
         let input = input.to_vec();
@@ -91,39 +91,39 @@ impl Muster {
         said
     }
 
-    /// Runs a command, written as in a shell without quotes, which must succeed.
-    pub(crate) fn ok(&self, line: &str) -> Said {
+    /// Runs a command that must succeed. The line is split at spaces, without quotes.
+    pub(crate) fn ok(&self, line: &str) -> CommandOutput {
         self.exits(0, line)
     }
 
-    /// Runs a command that must end with this status.
-    pub(crate) fn exits(&self, code: i32, line: &str) -> Said {
+    /// Runs a command that must exit with this status.
+    pub(crate) fn exits(&self, code: i32, line: &str) -> CommandOutput {
         let args: Vec<&str> = line.split_whitespace().collect();
         self.run(&args).exits(code)
     }
 
-    /// The answer of a command as JSON.
+    /// Runs a command that must succeed, and returns its JSON output.
     pub(crate) fn json(&self, line: &str) -> Value {
         let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
         self.run(&args).exits(0).json()
     }
 
-    /// The answer of a command as JSON, if it is answered at all.
+    /// Returns the JSON output of a command, or an error if it fails.
     pub(crate) fn try_json(&self, line: &str) -> Result<Value, String> {
         let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
         let said = self.run(&args);
         so(said.code == 0, || format!("{said:?}")).map(|()| said.json())
     }
 
-    /// The rows of the instances of a process, by their indices.
+    /// Returns the rows of the instances of a process, by index.
     pub(crate) fn instances(&self, process: &str) -> Result<Vec<Value>, String> {
         let rows = self.try_json(&format!("instance list --lrp {process}"))?;
         Ok(rows.as_array().unwrap().clone())
     }
 
-    /// Waits until so many instances of a process are RUNNING and no other is known; answers their rows.
+    /// Waits until a process has exactly this number of instances and all are RUNNING. Returns their rows.
     pub(crate) fn runs(&self, process: &str, count: usize) -> Vec<Value> {
-        eventually(&format!("{count} of {process} run"), || {
+        eventually(&format!("{count} instances of {process} run"), || {
             let rows = self.instances(process)?;
             let fine = |row: &Value| row["state"] == "RUNNING" && row["stopping"] == false;
             let settled = rows.len() == count && rows.iter().all(fine);
@@ -131,17 +131,18 @@ impl Muster {
         })
     }
 
-    /// Starts a command that goes on until it is told to stop.
+    /// Starts a command that runs until it is stopped.
     pub(crate) fn start(&self, log: &Path, args: &[&str]) -> Service {
         Service::spawn(self.command(args), &args.join(" "), log)
     }
 }
 
-/// Runs a program to its end, which must not take for ever.
-pub(crate) fn end(mut command: Command, line: String) -> Said {
+/// Runs a program until it exits. Panics after a timeout.
+pub(crate) fn end(mut command: Command, line: String) -> CommandOutput {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (out, err) = (gather(child.stdout.take().unwrap()), gather(child.stderr.take().unwrap()));
-    let ends = Instant::now() + ENDS;
+    let (out, err) =
+        (read_in_thread(child.stdout.take().unwrap()), read_in_thread(child.stderr.take().unwrap()));
+    let ends = Instant::now() + COMMAND_TIMEOUT;
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break Some(status),
@@ -154,12 +155,14 @@ pub(crate) fn end(mut command: Command, line: String) -> Said {
         }
     };
     let (out, err) = (out.join().unwrap(), err.join().unwrap());
-    let Some(status) = status else { panic!("muster {line} does not end\n{out}\n{err}") };
-    Said { line, code: status.code().unwrap(), out, err }
+    let Some(status) = status else {
+        panic!("muster {line} did not exit within {COMMAND_TIMEOUT:?}\n{out}\n{err}")
+    };
+    CommandOutput { line, code: status.code().unwrap(), out, err }
 }
 
-/// Reads to the end, whatever else happens.
-fn gather(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+/// Reads a stream to its end in a thread of its own, so that the program never blocks on it.
+fn read_in_thread(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
         from.read_to_string(&mut text).unwrap();
@@ -167,25 +170,25 @@ fn gather(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-impl Said {
-    /// It must have ended with this status.
+impl CommandOutput {
+    /// Asserts the exit status.
     pub(crate) fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, code, "muster {}\n{}\n{}", self.line, self.out, self.err);
         self
     }
 
-    /// Its answer.
+    /// Parses the standard output as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The refusal on its standard error, as programs read it.
+    /// Parses the refusal, the last line of standard error, as JSON.
     pub(crate) fn refusal(&self) -> Value {
         let line = self.err.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// It must say this to people.
+    /// Asserts that standard output or standard error contains each of these words.
     pub(crate) fn tells(self, words: &[&str]) -> Self {
         for word in words {
             assert!(self.err.contains(word) || self.out.contains(word), "no {word:?} in {self:?}");
@@ -194,7 +197,7 @@ impl Said {
     }
 }
 
-/// A program that runs until it is told to stop. Dropped, it is killed.
+/// Program that runs until it is stopped. It is killed on drop.
 pub(crate) struct Service {
     name: String,
     child: Child,
@@ -203,14 +206,14 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts `muster` with these arguments and variables; all that it says goes to a file.
+    /// Starts `muster` with these arguments and variables. Its output is appended to a file.
     pub(crate) fn start(name: &str, log: &Path, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = muster();
         command.args(args).envs(variables.iter().copied());
         Self::spawn(command, name, log)
     }
 
-    /// Starts `muster` with these arguments and variables on a terminal of a test's own.
+    /// Starts `muster` with these arguments and variables on a pseudo-terminal.
     pub(crate) fn on_terminal(
         name: &str,
         terminal: &Terminal,
@@ -220,7 +223,10 @@ impl Service {
     ) -> Self {
         let mut command = muster();
         command.args(args).env("TERM", "xterm-256color").envs(variables.iter().copied());
-        command.stdin(terminal.side()).stdout(terminal.side()).stderr(terminal.side());
+        command
+            .stdin(terminal.program_side())
+            .stdout(terminal.program_side())
+            .stderr(terminal.program_side());
         let child = command.spawn().unwrap();
         Self { name: name.to_owned(), child, log: log.to_owned(), ended: false }
     }
@@ -236,47 +242,47 @@ impl Service {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Where it says what it says.
-    pub(crate) fn log(&self) -> &Path {
+    /// Returns the path of its log.
+    pub(crate) fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// All that it said so far.
-    pub(crate) fn said(&self) -> String {
+    /// Returns its log so far.
+    pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    /// Waits until it says something.
+    /// Waits until its log contains a word.
     pub(crate) fn says(&mut self, word: &str) {
-        eventually(&format!("{} says {word:?}", self.name), || {
-            so(self.said().contains(word), || self.said())
+        eventually(&format!("the log of {} contains {word:?}", self.name), || {
+            so(self.log().contains(word), || self.log())
         });
     }
 
-    /// Whether it has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    /// Returns `true` if the program has exited.
+    pub(crate) fn has_exited(&mut self) -> bool {
         self.ended |= self.child.try_wait().unwrap().is_some();
         self.ended
     }
 
-    /// Kills it at once.
+    /// Kills the program with SIGKILL.
     pub(crate) fn kill9(mut self) {
         self.child.kill().unwrap();
-        self.ends(LIMIT);
+        self.ends(TIMEOUT);
     }
 
-    /// Asks it to end as Ctrl-C does, and waits until it has.
+    /// Interrupts the program like Ctrl-C, and waits until it has exited.
     pub(crate) fn interrupt(self) -> ExitStatus {
         signal(self.pid(), Signal::INT);
         self.wait()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the program exits.
     pub(crate) fn wait(self) -> ExitStatus {
-        self.wait_for(LIMIT)
+        self.wait_for(TIMEOUT)
     }
 
-    /// The same, for so long.
+    /// Waits until the program exits, at most for this time.
     pub(crate) fn wait_for(mut self, limit: Duration) -> ExitStatus {
         self.ends(limit)
     }
@@ -288,7 +294,7 @@ impl Service {
                 self.ended = true;
                 return status;
             }
-            assert!(Instant::now() < end, "{} does not end: {}", self.name, self.said());
+            assert!(Instant::now() < end, "{} did not exit: {}", self.name, self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -297,9 +303,9 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let said = self.said();
+            let said = self.log();
             let lines: Vec<&str> = said.lines().collect();
-            println!("--- {} said", self.name);
+            println!("--- end of the log of {}", self.name);
             lines[lines.len().saturating_sub(LAST_LINES)..].iter().for_each(|line| println!("{line}"));
         }
         if !self.ended {

@@ -1,4 +1,4 @@
-//! A terminal of a test's own, with a program on it.
+//! Pseudo-terminal of a test, with a program on it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,15 +9,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
-/// The side of a pseudo-terminal on which a person would sit.
+/// User's side of a pseudo-terminal.
 pub(crate) struct Terminal {
-    person: File,
-    /// Kept open, so that its modes can be read when the program is gone.
+    user_side: File,
+    /// Kept open, so that its modes can be read after the program has exited.
     program: File,
 }
 
 impl Terminal {
-    /// A terminal of this size. All that is written on it is also written to a file.
+    /// Opens a terminal of this size. Its output is also written to a file.
     pub(crate) fn open(columns: u16, lines: u16, log: &Path) -> Self {
         let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&person).unwrap();
@@ -27,37 +27,36 @@ impl Terminal {
         let program: OwnedFd = rustix::fs::open(path.as_c_str(), flags, Mode::empty()).unwrap();
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&program, size).unwrap();
-        let person = File::from(person);
-        let mut shown = person.try_clone().unwrap();
+        let user_side = File::from(person);
+        let mut shown = user_side.try_clone().unwrap();
         let mut log = File::options().create(true).append(true).open(log).unwrap();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Reading fails when nobody has the other side open any more.
+            // Reading fails when no process has the other side open.
             while let Ok(count @ 1..) = shown.read(&mut bytes) {
                 log.write_all(&bytes[..count]).unwrap();
             }
         });
-        Self { person, program: File::from(program) }
+        Self { user_side, program: File::from(program) }
     }
 
-    /// The program's side, as its standard input, output or error.
-    pub(crate) fn side(&self) -> File {
+    /// Returns the program's side, for its standard input, output or error.
+    pub(crate) fn program_side(&self) -> File {
         self.program.try_clone().unwrap()
     }
 
-    /// Types keys.
-    pub(crate) fn types(&self, keys: &str) {
-        (&self.person).write_all(keys.as_bytes()).unwrap();
+    /// Types keys into the program.
+    pub(crate) fn type_keys(&self, keys: &str) {
+        (&self.user_side).write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Makes it larger or smaller.
     pub(crate) fn resize(&self, columns: u16, lines: u16) {
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&self.program, size).unwrap();
     }
 
-    /// Whether it shows what is typed, line by line, as a shell wants to find it.
-    pub(crate) fn is_as_a_shell_wants_it(&self) -> bool {
+    /// Returns `true` if the terminal has the modes that a shell expects: echo, line by line, with signals.
+    pub(crate) fn is_in_shell_mode(&self) -> bool {
         let modes: Termios = tcgetattr(&self.program).unwrap();
         modes.local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }

@@ -1,4 +1,4 @@
-//! A nats-server with the users and permissions that `muster auth` makes, and programs that log in as them.
+//! nats-server with the users and permissions of `muster auth`, and programs that log in as these users.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -15,13 +15,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::cluster::{RUNTIME, Server};
-use super::plain::{Plain, Wire, greeting};
-use super::{Muster, Place, Service};
+use super::plain::{PlainClient, Transport, read_info};
+use super::{Muster, Service, TestDir};
 
-/// How often a server is started at most, each time on other ports: somebody may have taken one since it was free.
-const TRIES: usize = 5;
+/// Maximum number of attempts to start a server, each with other ports, because another process may take a
+/// free port first.
+const START_ATTEMPTS: usize = 5;
 
-/// A server and the folder of its users.
+/// Server, with the folder of its users.
 pub(crate) struct Users {
     pub(crate) server: Server,
     pub(crate) folder: PathBuf,
@@ -29,10 +30,10 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Makes a folder as `muster auth init` does, and starts a server with its configuration.
-    pub(crate) fn init(place: &Place) -> Self {
+    /// Creates a folder by `muster auth init` and starts a server with its configuration.
+    pub(crate) fn init(place: &TestDir) -> Self {
         let mut why = String::new();
-        for number in 0..TRIES {
+        for number in 0..START_ATTEMPTS {
             let folder = place.path().join(format!("auth-{number}"));
             let [address, monitoring] = free_addresses();
             let (shown, nobody) = (folder.display().to_string(), Muster::with("USER", "tester"));
@@ -41,7 +42,7 @@ impl Users {
                 .exits(0)
                 .tells(&["nats-server -c", "operator-ops.env"]);
             let (url, monitoring) = (format!("tls://{address}"), format!("http://{monitoring}"));
-            match Server::configured(&folder.join("nats.conf"), &url, &monitoring) {
+            match Server::start_configured(&folder.join("nats.conf"), &url, &monitoring) {
                 Ok(server) => return Self { server, folder, address },
                 Err(error) => why = error.to_string(),
             }
@@ -49,81 +50,83 @@ impl Users {
         panic!("{why}");
     }
 
-    /// Adds a user, and waits until the server knows it.
+    /// Adds a user by `muster auth add`.
     pub(crate) fn add(&self, role: &str) {
         let shown = self.folder.display().to_string();
         let words = ["auth", "add", &shown].into_iter().chain(role.split(' '));
         let words: Vec<&str> = words.collect();
-        self.nobody().run(&words).exits(0);
+        self.anonymous().run(&words).exits(0);
     }
 
-    /// Commands that log in nowhere.
-    pub(crate) fn nobody(&self) -> Muster {
+    /// Returns a command line without credentials.
+    pub(crate) fn anonymous(&self) -> Muster {
         Muster::with("USER", "tester")
     }
 
-    /// The variables by which a program is a user.
+    /// Returns the environment variables with a user's credentials.
     pub(crate) fn variables(&self, user: &str) -> Vec<(String, String)> {
-        let text = fs::read_to_string(self.of(user, "env")).unwrap();
+        let text = fs::read_to_string(self.user_file(user, "env")).unwrap();
         let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
         text.lines().filter_map(pair).collect()
     }
 
-    /// Commands of a user.
+    /// Returns the command line of a user.
     pub(crate) fn muster(&self, user: &str) -> Muster {
         Muster::with_all(self.variables(user))
     }
 
     /// Starts a service as a user.
-    pub(crate) fn start(&self, place: &Place, user: &str, args: &[&str]) -> Service {
+    pub(crate) fn start(&self, place: &TestDir, user: &str, args: &[&str]) -> Service {
         let variables = self.variables(user);
         let variables: Vec<_> =
             variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         Service::start(user, &place.path().join(format!("{user}.log")), args, &variables)
     }
 
-    fn of(&self, user: &str, ending: &str) -> PathBuf {
+    fn user_file(&self, user: &str, ending: &str) -> PathBuf {
         self.folder.join("users").join(format!("{user}.{ending}"))
     }
 
-    /// A client that knows the text protocol and nothing of Muster, logged in as a user.
-    pub(crate) fn plain(&self, user: &str, inbox: &str) -> Plain {
+    /// Connects a plain NATS client, logged in as a user.
+    pub(crate) fn plain(&self, user: &str, inbox: &str) -> PlainClient {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let nonce = greeting(&mut stream)["nonce"].as_str().unwrap().to_owned();
-        let seed = fs::read_to_string(self.of(user, "nk")).unwrap();
+        let nonce = read_info(&mut stream)["nonce"].as_str().unwrap().to_owned();
+        let seed = fs::read_to_string(self.user_file(user, "nk")).unwrap();
         let key = KeyPair::from_seed(seed.lines().last().unwrap()).unwrap();
         let signed = data_encoding::BASE64URL_NOPAD.encode(&key.sign(nonce.as_bytes()).unwrap());
-        let certificate = Some((self.of(user, "crt"), self.of(user, "key")));
+        let certificate = Some((self.user_file(user, "crt"), self.user_file(user, "key")));
         let wire = encrypted(stream, &self.folder.join("ca.crt"), certificate).unwrap();
-        let mut plain = Plain::over(wire, inbox, json!({"nkey": key.public_key(), "sig": signed}));
+        let mut plain = PlainClient::over(wire, inbox, json!({"nkey": key.public_key(), "sig": signed}));
         if !inbox.is_empty() {
             plain.subscribe(&format!("{inbox}.>"));
         }
         plain
     }
 
-    /// Whether the server talks to somebody who encrypts, with a certificate or without one, but is no user.
-    pub(crate) fn lets_in(&self, certificate: Option<&str>) -> bool {
+    /// Returns `true` if the server accepts an encrypted connection without an nkey. It is made with the
+    /// certificate of a user, or without one.
+    pub(crate) fn accepts_without_nkey(&self, certificate: Option<&str>) -> bool {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        greeting(&mut stream);
-        let pair = certificate.map(|user| (self.of(user, "crt"), self.of(user, "key")));
+        read_info(&mut stream);
+        let pair = certificate.map(|user| (self.user_file(user, "crt"), self.user_file(user, "key")));
         let Ok(wire) = encrypted(stream, &self.folder.join("ca.crt"), pair) else { return false };
-        Plain::over(wire, "", json!({})).complaints().is_some()
+        PlainClient::over(wire, "", json!({})).errors().is_some()
     }
 }
 
-/// Two addresses that nobody used a moment ago.
+/// Returns two addresses whose ports were free a moment ago.
 fn free_addresses() -> [String; 2] {
     let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     held.map(|held| held.local_addr().unwrap().to_string())
 }
 
-/// Encrypts a connection whose server has said what it is; what goes over the answer goes over it.
+/// Encrypts a connection whose server has sent its INFO line. Returns the transport to a bridge that
+/// encrypts everything sent over it.
 fn encrypted(
     stream: TcpStream,
     authority: &Path,
     certificate: Option<(PathBuf, PathBuf)>,
-) -> std::io::Result<Wire> {
+) -> std::io::Result<Transport> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
     let provider = Arc::new(ring::default_provider());
@@ -147,6 +150,6 @@ fn encrypted(
         tokio::spawn(async move {
             drop(tokio::io::copy_bidirectional(&mut encrypted, &mut theirs).await);
         });
-        Ok(Wire::Bridged(ours))
+        Ok(Transport::Bridged(ours))
     })
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use projections::{WorkRef, World};
-use schemas::actual::{Ended, State};
+use schemas::actual::{State, StopReason};
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
 use schemas::message::{Outcomes, PlacementOutcome};
@@ -300,7 +300,7 @@ fn running(world: &World, one: &Eviction) -> Option<(Resources, Instance, schema
 fn stops_for(world: &World, one: &Awaited) -> bool {
     let of_instances = world.processes_from(None).flat_map(|process| process.slots.iter());
     let of_instances = of_instances.filter_map(|slot| slot.actual.as_ref());
-    let mut stopping = of_instances.filter(|lrp| lrp.stop == Some(Ended::Preempted));
+    let mut stopping = of_instances.filter(|lrp| lrp.stop == Some(StopReason::Preempted));
     let instance = stopping.any(|lrp| lrp.holder().is_some_and(|by| by.cell_id == one.cell));
     let stopped = |task: &task::Task| match (&task.state, &one.work) {
         (Some(task::State::Completed(done) | task::State::Resolving(done)), work) => {

@@ -1,26 +1,25 @@
 //! What an auctioneer was told, and so what it may believe: at least and at most.
 //!
-//! What is free of a cell is what its rep said last, less what the auctioneer gave it since (docs/model.md, "How full a
-//! cell is"). Whether something is still on its way is not always to be known: then the bounds are apart.
+//! What is free of a cell is what its rep said last, less what the auctioneer gave it since (docs/internals/model/rep.md, "Free resources"). Whether something is still on its way is not always to be known: then the bounds are apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use projections::{WorkRef, World};
 use schemas::container::WorkKey;
-use schemas::message::{Heartbeat, Performed, PlacementOutcome, Work};
+use schemas::message::{Heartbeat, PerformReply, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, ProcessGuid};
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Place, Refusal, Timestamp, cell};
 
-/// A cell that was heard within this time, and answered, takes work (three heartbeats, docs/model.md); and one that was
+/// A cell that was heard within this time, and answered, takes work (three heartbeats, docs/internals/model/auction.md); and one that was
 /// not heard for this long takes none. Clocks and messages take their time in between.
 const HEARD: Duration = Duration::from_secs(12);
 pub(super) const SILENT: Duration = Duration::from_secs(20);
 /// What was given to a rep this lately is still on its way; and it is for this long at most.
 const ON_ITS_WAY: Duration = Duration::from_secs(8);
 const FORGOTTEN: Duration = Duration::from_secs(120);
-/// What reps refused too often is tried again after 60 s (docs/model.md), or when room appears.
+/// What reps refused too often is tried again after 60 s (docs/internals/model/auction.md), or when room appears.
 const REFUSED: Duration = Duration::from_secs(65);
 
 /// At least and at most; of what is true or false: surely and possibly.
@@ -131,7 +130,7 @@ impl Known {
     pub(super) fn answered(
         &mut self,
         (cell, number): (&CellId, u64),
-        answer: Option<&Result<Performed, Refusal>>,
+        answer: Option<&Result<PerformReply, Refusal>>,
         now: Timestamp,
     ) {
         let performed = answer.and_then(|answer| answer.as_ref().ok());
@@ -354,7 +353,7 @@ fn is_open(world: &World, key: &WorkKey, attempt: Timestamp) -> bool {
             let process = world.process(process_guid).filter(|process| process.epoch == *epoch);
             process.is_some_and(|process| {
                 let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed() && lrp.since == attempt);
-                lrp.is_some() && process.wants(place)
+                lrp.is_some() && process.is_desired(place)
             })
         }
         WorkKey::Task { task_guid, epoch } => {

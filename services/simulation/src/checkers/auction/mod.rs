@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use projections::{WorkRef, World};
 use schemas::container::WorkKey;
-use schemas::message::{Heartbeat, Order, Outcomes, Perform, Performed, PlacementOutcome, Work};
+use schemas::message::{Heartbeat, Outcomes, Perform, PerformReply, PlacementOutcome, Work, WorkDefinition};
 use schemas::names::CellId;
 use schemas::placement::{
-    AWAITS, Candidate, Eligibility, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS,
+    Candidate, Eligibility, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, ROOM_PENDING_SUFFIX,
     UNREACHABLE_CELLS,
 };
 use schemas::process::Outcome;
@@ -45,7 +45,7 @@ use crate::nodes::Life;
 use crate::promises::Promise;
 use crate::{racks, walls};
 
-/// Most candidates of an explanation (docs/model.md, "The auction").
+/// Most candidates of an explanation (docs/internals/model/auction.md, "Auction").
 const CANDIDATES: usize = 5;
 /// What a rep refused is in the next auction, which is so soon. Later it may have been blocked without a word, which forgets who refused.
 const AT_ONCE: Duration = Duration::from_millis(5);
@@ -113,7 +113,7 @@ impl Auctions {
         &mut self,
         life: Life,
         of: (&CellId, u64),
-        answer: Option<&Result<Performed, Refusal>>,
+        answer: Option<&Result<PerformReply, Refusal>>,
         now: Timestamp,
     ) {
         self.known.entry(life).or_default().answered(of, answer, now);
@@ -471,7 +471,7 @@ impl<'a> Auction<'a> {
 
     /// Whether the classes of the cells that were tried are the right ones, and what they say nothing about.
     fn were_tried(&self, tried: &Eligibility, constraint: &Constraint) -> bool {
-        let class = |seen: &Seen<'_>| CellClass::of(&seen.log.presence.offer(seen.id));
+        let class = |seen: &Seen<'_>| CellClass::from_offer(&seen.log.presence.offer(seen.id));
         let (may, may_not): (Vec<&Seen<'_>>, Vec<&Seen<'_>>) =
             self.seen().partition(|seen| is_compatible(constraint, seen));
         let eligible: BTreeSet<CellClass> = may.into_iter().map(class).collect();
@@ -519,7 +519,7 @@ impl<'a> Auction<'a> {
 
     /// Whether an error is the right one.
     fn is_right(&self, error: &str, (work, constraint): (&WorkRef, &Constraint), size: Resources) -> bool {
-        let error = error.split_once(AWAITS).map_or(error, |(error, _)| error);
+        let error = error.split_once(ROOM_PENDING_SUFFIX).map_or(error, |(error, _)| error);
         let (what, words) = error.split_once(": ").unwrap_or((error, ""));
         let has = |what| self.seen().any(|seen| mismatch(constraint, seen) == Some(what));
         let compatible = || self.seen().filter(|seen| is_compatible(constraint, seen));
@@ -632,7 +632,7 @@ fn lacks(free: Resources, size: Resources) -> BTreeSet<&'static str> {
 
 fn constraint_of(work: &Work) -> &Constraint {
     match &work.order {
-        Order::Lrp(definition) => &definition.constraint,
-        Order::Task(definition) => &definition.constraint,
+        WorkDefinition::Lrp(definition) => &definition.constraint,
+        WorkDefinition::Task(definition) => &definition.constraint,
     }
 }

@@ -55,7 +55,7 @@ fn attempt(world: &World, work: &WorkRef) -> Option<(Timestamp, Option<Evaluatio
         WorkRef::Lrp(key) => {
             let process = world.process(&key.process_guid)?;
             let lrp = process.actual(&key.place)?;
-            Some((lrp.since, process.evaluation_of(lrp)))
+            Some((lrp.since, process.evaluation_for(lrp)))
         }
         WorkRef::Task(guid) => world.task(guid).map(|task| (task.epoch.0, task.open_evaluation())),
     }

@@ -1,4 +1,4 @@
-//! How good a place is (docs/model.md, "The auction"): what the work would rather have, few siblings in the zone, few on the
+//! How good a place is (docs/internals/model/auction.md, "Auction"): what the work would rather have, few siblings in the zone, few on the
 //! cell, an even load.
 
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! What work would rather have (docs/model.md, "Constraints"): affinity, and a spread over attributes.
+//! What work would rather have (docs/internals/model/auction.md, "Constraints"): affinity, and a spread over attributes.
 //!
 //! How full a share is, is kept as a fraction: whoever rounds it has to come to the same order.
 

@@ -1,9 +1,9 @@
-//! What follows from a crash, as docs/model.md has it ("Crashes", "Restart policies"): told anew from the log alone.
+//! What follows from a crash, as docs/internals/model/crashes.md has it ("Crashes", "Restart policies"): told anew from the log alone.
 
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::crash::{Attempts, Declined, Restart};
+use schemas::crash::{Attempts, NoRestartReason, Restart};
 use schemas::policy::{RestartCondition, RestartPolicy};
 
 /// So long after a crash an instance starts again that crashed so often, this one counted; none: never.
@@ -43,11 +43,11 @@ impl Fall<'_> {
         let counted = u32::try_from(recent).unwrap_or(u32::MAX);
         let ended_well = self.exit_status == Some(0);
         let restart = if policy.condition == RestartCondition::None {
-            Restart::Never(Declined::NoRestarts)
+            Restart::Never(NoRestartReason::NoRestarts)
         } else if policy.condition == RestartCondition::OnFailure && ended_well {
-            Restart::Never(Declined::Succeeded)
+            Restart::Never(NoRestartReason::Succeeded)
         } else if policy.max_attempts.is_some_and(|most| counted >= most) {
-            Restart::Never(Declined::UsedUp)
+            Restart::Never(NoRestartReason::UsedUp)
         } else {
             self.due(policy, None)
         };
@@ -66,7 +66,7 @@ impl Fall<'_> {
                 Some((self.at + Duration::from_millis(delay.into())).max(since + Duration::from_secs(1)))
             }
         };
-        due.map_or(Restart::Never(Declined::GivenUp), |due| {
+        due.map_or(Restart::Never(NoRestartReason::GivenUp), |due| {
             if due == self.at { Restart::AtOnce } else { Restart::At(due) }
         })
     }

@@ -1,17 +1,17 @@
-//! What is wanted at an index, and what a rollout may do (Updatable LRPs, "`UpdateLRPDeployment`"; docs/model.md, "Rollouts").
+//! What is wanted at an index, and what a rollout may do (Updatable LRPs, "`UpdateLRPDeployment`"; docs/internals/model/definitions-and-rollouts.md, "Rollouts").
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::actual::Ended;
-use schemas::crash::Declined;
+use schemas::actual::StopReason;
+use schemas::crash::NoRestartReason;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Event};
 use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::policy::UpdateOrder;
-use schemas::rollout::{self, Kind, Pause};
+use schemas::rollout::{self, Kind, PauseReason};
 use schemas::{Indices, Place, Position, Timestamp};
 
 use super::{Lrp, P, Process, Wanted};
@@ -151,7 +151,7 @@ impl Process {
 
     /// Why what was on a cell has to leave an index of a global process that isn't the cell's any more: as the cell was for
     /// whoever decided it. If none had taken it, the cell that left is meant.
-    pub(super) fn left_for(&self, index: u32, on: Option<&CellId>, scene: &Scene<'_>) -> Option<Ended> {
+    pub(super) fn left_for(&self, index: u32, on: Option<&CellId>, scene: &Scene<'_>) -> Option<StopReason> {
         let wanted = self.wanted.as_ref().filter(|wanted| wanted.cells.is_some())?;
         let cell = on.or_else(|| wanted.gone.get(&index)).filter(|cell| wanted.owner(index) != Some(cell))?;
         let has =
@@ -160,11 +160,11 @@ impl Process {
         let lost = !scene.log.is_present(cell, scene.basis)
             || scene.log.ordinals_at(scene.basis).get(&index) != Some(cell);
         Some(match (lost, has(&staying)) {
-            (true, _) => Ended::CellLost,
-            (false, false) => Ended::Evacuated,
+            (true, _) => StopReason::CellLost,
+            (false, false) => StopReason::Evacuated,
             // It was lost, and is back before it was followed.
-            (false, true) if has(&self.fitting(wanted, staying, scene.shape)) => Ended::CellLost,
-            (false, true) => Ended::CellUnfit,
+            (false, true) if has(&self.fitting(wanted, staying, scene.shape)) => StopReason::CellLost,
+            (false, true) => StopReason::CellUnfit,
         })
     }
 
@@ -289,7 +289,9 @@ impl Process {
     /// How many indices have an instance that runs and was not asked to stop, or one that ended and whose restart policy
     /// wants no other.
     fn running(&self) -> usize {
-        let done = |lrp: &Lrp| matches!(lrp.declined(), Some(Declined::Succeeded | Declined::NoRestarts));
+        let done = |lrp: &Lrp| {
+            matches!(lrp.declined(), Some(NoRestartReason::Succeeded | NoRestartReason::NoRestarts))
+        };
         let serves = |index: &u32| self.runs_at(*index) || self.at(*index).any(|(_, lrp)| done(lrp));
         self.wanted.iter().flat_map(Wanted::indices).filter(serves).count()
     }
@@ -422,9 +424,13 @@ impl Process {
             rollout::Event::Paused { cause, .. } => {
                 let failed = u32::try_from(roll.failed.len()).unwrap_or(u32::MAX);
                 let right = match cause {
-                    Pause::Asked => matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_)),
-                    Pause::Canary => roll.policy.pause_after.is_some_and(|after| roll.replaced >= after),
-                    Pause::Failures => roll.policy.max_failure_ratio.is_exceeded_by(failed, roll.total),
+                    PauseReason::Asked => {
+                        matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_))
+                    }
+                    PauseReason::Canary => {
+                        roll.policy.pause_after.is_some_and(|after| roll.replaced >= after)
+                    }
+                    PauseReason::Failures => roll.policy.max_failure_ratio.is_exceeded_by(failed, roll.total),
                 };
                 sound(roll.stands == Stands::Rolls && right, "it has no reason to pause")
             }

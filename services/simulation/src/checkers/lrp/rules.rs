@@ -1,9 +1,9 @@
-//! What each event of an instance may do: the tables and the crash policy (docs/model.md,
+//! What each event of an instance may do: the tables and the crash policy (docs/internals/model/process.md,
 //! "Processes and instances" and "Crashes").
 
 use std::time::Duration;
 
-use schemas::actual::{self, Ended, Unclaimed};
+use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::{Instance, NetInfo, RunResult};
 use schemas::crash::Restart;
 use schemas::entry::{Actor, Aggregate, Event};
@@ -82,8 +82,8 @@ impl Process {
             actual::Event::Unclaimed { cause, .. } => {
                 let state = State::Unclaimed { error: None };
                 let again = match cause {
-                    Unclaimed::Crash | Unclaimed::Restart => Some(at),
-                    Unclaimed::CellLost | Unclaimed::Evacuation => None,
+                    UnclaimReason::Crash | UnclaimReason::Restart => Some(at),
+                    UnclaimReason::CellLost | UnclaimReason::Evacuation => None,
                 };
                 let restarts = restarts.map(|restarts| restarts.into_iter().chain(again).collect());
                 let (stopping, preempted) = (false, false);
@@ -91,7 +91,7 @@ impl Process {
                 (Some(after), self.wrong_unclaim(place, before, *cause, scene, notes))
             }
             actual::Event::StopRequested { cause, .. } => {
-                let preempted = *cause == Ended::Preempted;
+                let preempted = *cause == StopReason::Preempted;
                 let after = before.map(|lrp| Lrp { stopping: true, preempted, ..lrp.clone() });
                 (after, self.wrong_stop(place, before, *cause, scene, notes))
             }
@@ -189,33 +189,33 @@ impl Process {
         &self,
         place: &Place,
         before: Option<&Lrp>,
-        cause: Unclaimed,
+        cause: UnclaimReason,
         scene: &Scene<'_>,
         notes: &mut Notes,
     ) -> Wrong {
         let Some(lrp) = before else { return Some((P::StopHasCause, "there is no record")) };
         let at = scene.decision.at;
         let legal = match cause {
-            Unclaimed::Crash => {
+            UnclaimReason::Crash => {
                 notes.saw(Situation::RestartedAtOnce);
                 matches!(lrp.state, State::Crashed(Restart::AtOnce)) && lrp.since == at
             }
-            Unclaimed::Restart => {
+            UnclaimReason::Restart => {
                 notes.saw(Situation::RestartedAfterWait);
                 self.restart_due(place, lrp).is_some_and(|due| due <= at)
             }
-            Unclaimed::CellLost => {
+            UnclaimReason::CellLost => {
                 notes.saw(Situation::InstanceLost);
                 lrp.holder().is_some_and(|by| is_lost(by, scene)) && !lrp.stopping
             }
-            Unclaimed::Evacuation => lrp.holder().is_some_and(|by| speaks(by, scene)) && !lrp.stopping,
+            UnclaimReason::Evacuation => lrp.holder().is_some_and(|by| speaks(by, scene)) && !lrp.stopping,
         };
         let promise = match cause {
-            Unclaimed::Crash => P::CrashCounted,
-            Unclaimed::Restart if lrp.declined().is_some() => P::RestartsByPolicy,
-            Unclaimed::Restart => P::RestartInTime,
-            Unclaimed::CellLost => P::LostOnlyIfAbsent,
-            Unclaimed::Evacuation => P::OwnCellSpeaks,
+            UnclaimReason::Crash => P::CrashCounted,
+            UnclaimReason::Restart if lrp.declined().is_some() => P::RestartsByPolicy,
+            UnclaimReason::Restart => P::RestartInTime,
+            UnclaimReason::CellLost => P::LostOnlyIfAbsent,
+            UnclaimReason::Evacuation => P::OwnCellSpeaks,
         };
         // What another definition starts in place of is removed instead.
         // On a cell that takes no new work it waits.
@@ -227,7 +227,7 @@ impl Process {
         &self,
         place: &Place,
         before: Option<&Lrp>,
-        cause: Ended,
+        cause: StopReason,
         scene: &Scene<'_>,
         notes: &mut Notes,
     ) -> Wrong {
@@ -235,30 +235,30 @@ impl Process {
             return Some((P::StopHasCause, "there is nothing to stop"));
         }
         let legal = match cause {
-            Ended::Removed => !self.wants_with(place, before),
-            Ended::Scale => !self.is_global() && !self.wants_with(place, before),
-            Ended::CellUnfit | Ended::Evacuated | Ended::CellLost => {
+            StopReason::Removed => !self.wants_with(place, before),
+            StopReason::Scale => !self.is_global() && !self.wants_with(place, before),
+            StopReason::CellUnfit | StopReason::Evacuated | StopReason::CellLost => {
                 let on = before.and_then(Lrp::holder).map(|by| &by.cell_id);
                 self.left_for(place.index, on, scene) == Some(cause)
             }
-            Ended::Replaced | Ended::RolloutFailed => {
+            StopReason::Replaced | StopReason::RolloutFailed => {
                 self.wants_index(place.index)
                     && !self.wants_with(place, before)
-                    && (cause == Ended::RolloutFailed) == self.is_given_up(place)
+                    && (cause == StopReason::RolloutFailed) == self.is_given_up(place)
             }
-            Ended::Retired | Ended::Superseded => true,
-            Ended::Preempted => self.may_be_preempted(place, scene),
-            Ended::Undesired => self.is_undesired(place.index, scene, notes),
-            Ended::Stopped | Ended::Crashed => false,
+            StopReason::Retired | StopReason::Superseded => true,
+            StopReason::Preempted => self.may_be_preempted(place, scene),
+            StopReason::Undesired => self.is_undesired(place.index, scene, notes),
+            StopReason::Stopped | StopReason::Crashed => false,
         };
         let stops = (!legal).then_some((promise_of(cause), "it may not be stopped"));
-        if cause == Ended::Replaced
+        if cause == StopReason::Replaced
             && before.is_some_and(|lrp| lrp.hold() == Some(1))
             && !self.runs_at(place.index)
         {
             notes.saw(Situation::StoppedFirst);
         }
-        let rolls = matches!(cause, Ended::Replaced | Ended::RolloutFailed);
+        let rolls = matches!(cause, StopReason::Replaced | StopReason::RolloutFailed);
         let replaced = rolls.then(|| self.wrong_replacement(place, before, scene.decision.at)).flatten();
         replaced.or(stops)
     }
@@ -283,7 +283,7 @@ impl Process {
         &self,
         place: &Place,
         before: Option<&Lrp>,
-        cause: Ended,
+        cause: StopReason,
         scene: &Scene<'_>,
         notes: &mut Notes,
     ) -> Wrong {
@@ -292,23 +292,23 @@ impl Process {
         let ended = holder.is_some_and(|by| speaks(by, scene) && !scene.truth.is_live(by.instance_guid));
         let left = holder.is_none() && self.left_for(place.index, None, scene) == Some(cause);
         let legal = match cause {
-            Ended::Removed => holder.is_none() && !self.wants(place),
-            Ended::Scale => holder.is_none() && !self.is_global() && !self.wants(place),
-            Ended::CellUnfit => left,
-            Ended::Replaced | Ended::RolloutFailed => {
+            StopReason::Removed => holder.is_none() && !self.wants(place),
+            StopReason::Scale => holder.is_none() && !self.is_global() && !self.wants(place),
+            StopReason::CellUnfit => left,
+            StopReason::Replaced | StopReason::RolloutFailed => {
                 let leaves = holder.is_none_or(|by| is_lost(by, scene) || speaks(by, scene));
                 leaves
                     && !lrp.stopping
                     && self.wants_index(place.index)
                     && !self.wants(place)
-                    && (cause == Ended::RolloutFailed) == self.is_given_up(place)
+                    && (cause == StopReason::RolloutFailed) == self.is_given_up(place)
             }
-            Ended::Preempted => false,
-            Ended::Retired | Ended::Superseded => holder.is_none(),
-            Ended::Undesired => holder.is_none() && self.is_undesired(place.index, scene, notes),
-            Ended::Stopped => ended,
-            Ended::Crashed => ended && lrp.stopping,
-            Ended::CellLost => {
+            StopReason::Preempted => false,
+            StopReason::Retired | StopReason::Superseded => holder.is_none(),
+            StopReason::Undesired => holder.is_none() && self.is_undesired(place.index, scene, notes),
+            StopReason::Stopped => ended,
+            StopReason::Crashed => ended && lrp.stopping,
+            StopReason::CellLost => {
                 if lrp.stopping {
                     notes.saw(Situation::StopAfterCellDeath);
                 }
@@ -317,7 +317,7 @@ impl Process {
                     && its_cell_left(place, scene);
                 lost && (lrp.stopping || !self.wants(place)) || cell_left || left
             }
-            Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)) || left,
+            StopReason::Evacuated => holder.is_some_and(|by| speaks(by, scene)) || left,
         };
         (!legal).then_some((promise_of(cause), "it may not be removed"))
     }
@@ -332,21 +332,21 @@ fn its_cell_left(place: &Place, scene: &Scene<'_>) -> bool {
 }
 
 /// The promise that an end breaks which has no cause.
-const fn promise_of(cause: Ended) -> P {
+const fn promise_of(cause: StopReason) -> P {
     match cause {
-        Ended::Undesired => P::StaleStopsNothing,
-        Ended::CellLost => P::LostOnlyIfAbsent,
-        Ended::Removed
-        | Ended::Scale
-        | Ended::CellUnfit
-        | Ended::Retired
-        | Ended::Superseded
-        | Ended::Stopped
-        | Ended::Crashed
-        | Ended::Replaced
-        | Ended::RolloutFailed
-        | Ended::Preempted
-        | Ended::Evacuated => P::StopHasCause,
+        StopReason::Undesired => P::StaleStopsNothing,
+        StopReason::CellLost => P::LostOnlyIfAbsent,
+        StopReason::Removed
+        | StopReason::Scale
+        | StopReason::CellUnfit
+        | StopReason::Retired
+        | StopReason::Superseded
+        | StopReason::Stopped
+        | StopReason::Crashed
+        | StopReason::Replaced
+        | StopReason::RolloutFailed
+        | StopReason::Preempted
+        | StopReason::Evacuated => P::StopHasCause,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schemas::evaluation::{Begin, Evaluation, Event, Joined, Status, Trigger, Wait};
+use schemas::evaluation::{Evaluation, Event, InitialStatus, Joined, Status, Trigger, Wait};
 use schemas::names::EvaluationId;
 use schemas::query::EvaluationState;
 use schemas::{Decision, Timestamp};
@@ -75,7 +75,7 @@ pub(super) fn state_of(one: &Evaluation, now: Timestamp, auctioneer: bool) -> Ev
 fn create(
     all: &mut Vec<Evaluation>,
     id: EvaluationId,
-    (trigger, begin, previous): (Trigger, &Begin, Option<EvaluationId>),
+    (trigger, begin, previous): (Trigger, &InitialStatus, Option<EvaluationId>),
     decision: &Decision,
 ) {
     let mut new = Evaluation {
@@ -102,14 +102,14 @@ fn create(
         eligibility: None,
     };
     match begin {
-        Begin::Pending => {}
-        Begin::Delayed { until } if trigger == Trigger::Crash => new.wait = Wait::Restart(*until),
-        Begin::Delayed { until } => new.wait = Wait::Delivery(*until),
-        Begin::Blocked { reason, eligibility } => {
+        InitialStatus::Pending => {}
+        InitialStatus::Delayed { until } if trigger == Trigger::Crash => new.wait = Wait::Restart(*until),
+        InitialStatus::Delayed { until } => new.wait = Wait::Delivery(*until),
+        InitialStatus::Blocked { reason, eligibility } => {
             new.status = Status::Blocked { reason: reason.clone() };
             new.eligibility.clone_from(eligibility);
         }
-        Begin::Complete { stopped } => (new.status, new.stopped) = (Status::Complete, *stopped),
+        InitialStatus::Complete { stopped } => (new.status, new.stopped) = (Status::Complete, *stopped),
     }
     if let Some(parent) = all.iter_mut().find(|one| Some(one.id) == previous) {
         new.follow_ups = parent.follow_ups + u32::from(trigger == Trigger::FollowUp);
@@ -146,7 +146,7 @@ fn change(one: &mut Evaluation, event: &Event, decision: &Decision) {
             one.joined.push(Joined { trigger: *trigger, decision: decision.id, at });
             one.joined.drain(..one.joined.len().saturating_sub(JOINED));
         }
-        Event::Waits { until, .. } => one.wait = Wait::Restart(*until),
+        Event::DelayChanged { until, .. } => one.wait = Wait::Restart(*until),
         Event::Due { .. } => one.wait = Wait::Nothing,
         Event::Redelivered { delivery, until, .. } => {
             (one.delivery, one.wait) = (*delivery, Wait::Delivery(*until));

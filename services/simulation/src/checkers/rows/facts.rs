@@ -1,4 +1,4 @@
-//! What the log says, folded anew for whoever judges rows: from what each event means (docs/model.md), and not from the
+//! What the log says, folded anew for whoever judges rows: from what each event means (docs/internals/model/README.md), and not from the
 //! services' fold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ pub(super) struct Lrp {
     pub(super) net: Option<NetInfo>,
     pub(super) stopping: bool,
     /// Why it is asked to stop.
-    pub(super) stop: Option<actual::Ended>,
+    pub(super) stop: Option<actual::StopReason>,
     pub(super) error: Option<String>,
     pub(super) crashes: u32,
     pub(super) reason: Option<String>,
@@ -591,7 +591,7 @@ impl Facts {
                 cluster::Event::Resharded { shards } => {
                     self.cluster = self.cluster.map(|(id, _, format)| (id, *shards, format));
                 }
-                cluster::Event::PositionSetAside { .. } => {}
+                cluster::Event::EntryQuarantined { .. } => {}
             }
         }
     }

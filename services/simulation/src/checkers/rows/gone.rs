@@ -1,11 +1,11 @@
 //! What ended, as the log tells it, folded anew: which container of an instance ended by which event, and which task by its
-//! deletion (docs/model.md, "What ended").
+//! deletion (docs/internals/model/history.md, "Ended containers and tasks").
 
-use schemas::actual::{self, Ended, Unclaimed};
+use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::container::Instance;
-use schemas::ended::How;
+use schemas::ended::EndKind;
 use schemas::entry::Event;
-use schemas::evacuating::{self, Gone};
+use schemas::evacuating::{self, RemovalReason};
 use schemas::names::{Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, Filter, InstanceState, TaskState};
 use schemas::subject::Position;
@@ -27,7 +27,7 @@ const RESULT: usize = 1024;
 struct Container {
     by: Instance,
     ran: Option<Timestamp>,
-    stop: Option<Ended>,
+    stop: Option<StopReason>,
 }
 
 /// What a decision does to the containers of a process.
@@ -45,7 +45,7 @@ impl Going {
                     let own = own(process, &place);
                     if let Some((container, how)) = by_event(own, event) {
                         let twin = process.twins.get(&place).is_some_and(|twin| twin.by.by == container.by);
-                        if !twin || how == How::Crashed {
+                        if !twin || how == EndKind::Crashed {
                             self.ends((guid, process, &place), container, how, event, at);
                         }
                     }
@@ -58,12 +58,15 @@ impl Going {
                 let stays = own(process, place).is_some_and(|own| own.by == twin.by.by);
                 let how = match event {
                     evacuating::Event::Set { by, .. } if *by == twin.by.by => return,
-                    evacuating::Event::Set { .. } => How::Displaced,
-                    evacuating::Event::Removed { cause: Gone::CellLost, .. } => How::CellLost,
-                    evacuating::Event::Removed { cause: Gone::Expired, .. } => How::EvacuationExpired,
-                    evacuating::Event::Removed { cause: Gone::Replaced | Gone::Removed, .. } => {
-                        How::Evacuated
+                    evacuating::Event::Set { .. } => EndKind::Displaced,
+                    evacuating::Event::Removed { cause: RemovalReason::CellLost, .. } => EndKind::CellLost,
+                    evacuating::Event::Removed { cause: RemovalReason::Expired, .. } => {
+                        EndKind::EvacuationExpired
                     }
+                    evacuating::Event::Removed {
+                        cause: RemovalReason::Replaced | RemovalReason::Removed,
+                        ..
+                    } => EndKind::Evacuated,
                 };
                 if !stays {
                     let container = Container { by: twin.by.by.clone(), ran: Some(twin.ran), stop: None };
@@ -86,16 +89,20 @@ impl Going {
         &mut self,
         of: (&ProcessGuid, &Process, &Place),
         container: Container,
-        how: How,
+        how: EndKind,
         event: &actual::Event,
         at: Timestamp,
     ) {
         let said = if let actual::Event::Removed { cause, .. } = event { Some(*cause) } else { None };
-        let said = said.filter(|cause| *cause != Ended::Stopped);
+        let said = said.filter(|cause| *cause != StopReason::Stopped);
         let stop = match how {
-            How::Stopped => container.stop.or(said),
-            How::CrashedStopping => container.stop,
-            How::Crashed | How::CellLost | How::Evacuated | How::EvacuationExpired | How::Displaced => None,
+            EndKind::Stopped => container.stop.or(said),
+            EndKind::CrashedStopping => container.stop,
+            EndKind::Crashed
+            | EndKind::CellLost
+            | EndKind::Evacuated
+            | EndKind::EvacuationExpired
+            | EndKind::Displaced => None,
         };
         let mut row = row(of, Container { stop, ..container }, how, at);
         if let actual::Event::Crashed { reason, exit_status, crash_count, .. } = event {
@@ -132,34 +139,34 @@ fn own(process: &Process, place: &Place) -> Option<Container> {
 }
 
 /// The container that an event takes from an instance, and how that ends it.
-fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container, How)> {
+fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container, EndKind)> {
     let how = match event {
         actual::Event::Crashed { by, .. } => {
             let unknown = Container { by: by.clone(), ran: None, stop: None };
-            return Some((own.filter(|own| own.by == *by).unwrap_or(unknown), How::Crashed));
+            return Some((own.filter(|own| own.by == *by).unwrap_or(unknown), EndKind::Crashed));
         }
         actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. } => {
-            return own.filter(|own| own.by != *by).map(|own| (own, How::Displaced));
+            return own.filter(|own| own.by != *by).map(|own| (own, EndKind::Displaced));
         }
         actual::Event::Removed { cause, .. } => match cause {
-            Ended::CellLost => How::CellLost,
-            Ended::Evacuated => How::Evacuated,
-            Ended::Crashed => How::CrashedStopping,
-            Ended::Removed
-            | Ended::Scale
-            | Ended::CellUnfit
-            | Ended::Retired
-            | Ended::Superseded
-            | Ended::Undesired
-            | Ended::Stopped
-            | Ended::Replaced
-            | Ended::RolloutFailed
-            | Ended::Preempted => How::Stopped,
+            StopReason::CellLost => EndKind::CellLost,
+            StopReason::Evacuated => EndKind::Evacuated,
+            StopReason::Crashed => EndKind::CrashedStopping,
+            StopReason::Removed
+            | StopReason::Scale
+            | StopReason::CellUnfit
+            | StopReason::Retired
+            | StopReason::Superseded
+            | StopReason::Undesired
+            | StopReason::Stopped
+            | StopReason::Replaced
+            | StopReason::RolloutFailed
+            | StopReason::Preempted => EndKind::Stopped,
         },
-        actual::Event::Unclaimed { cause: Unclaimed::CellLost, .. } => How::CellLost,
-        actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,
-        actual::Event::Unclaimed { cause: Unclaimed::Crash | Unclaimed::Restart, .. }
-        | actual::Event::Created { .. } => How::Displaced,
+        actual::Event::Unclaimed { cause: UnclaimReason::CellLost, .. } => EndKind::CellLost,
+        actual::Event::Unclaimed { cause: UnclaimReason::Evacuation, .. } => EndKind::Evacuated,
+        actual::Event::Unclaimed { cause: UnclaimReason::Crash | UnclaimReason::Restart, .. }
+        | actual::Event::Created { .. } => EndKind::Displaced,
         actual::Event::Entered { .. }
         | actual::Event::PlacementFailed { .. }
         | actual::Event::StopRequested { .. } => return None,
@@ -170,7 +177,7 @@ fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container,
 fn row(
     (guid, process, place): (&ProcessGuid, &Process, &Place),
     container: Container,
-    how: How,
+    how: EndKind,
     at: Timestamp,
 ) -> EndedInstanceRow {
     EndedInstanceRow {
@@ -235,7 +242,7 @@ impl Facts {
     pub(super) fn task_ended(&mut self, guid: &TaskGuid, task: &Task, at: Timestamp) {
         let Some((completed_at, outcome)) = &task.ended else { return };
         let (failed, failure_reason, result) = match outcome {
-            Outcome::Succeeded { result } => (false, None, Some(schemas::limits::cut(result, RESULT))),
+            Outcome::Succeeded { result } => (false, None, Some(schemas::limits::truncate(result, RESULT))),
             Outcome::Failed { reason } => (true, Some(reason.clone()), None),
         };
         let last = self.ended_tasks.iter().filter(|one| one.position == self.position).map(|one| one.nth);

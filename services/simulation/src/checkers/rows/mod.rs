@@ -1,4 +1,4 @@
-//! What queries answer, judged by rows that are computed anew from the log (docs/clients.md, "Queries").
+//! What queries answer, judged by rows that are computed anew from the log (docs/reference/queries.md, "Queries").
 //!
 //! An answer names the position at which it stands. Up to there the log is folded again, the rows that the query asks for
 //! are made of that, and both have to be the same.
@@ -23,8 +23,8 @@ use schemas::names::{
 };
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, EvaluationRow, Filter, FindingCode, Health, InstanceRow,
-    InstanceState, LrpRow, One, Page, ParameterisedRow, PeriodicRow, Severity, Show, StatusRow, TaskRow,
-    TaskState,
+    InstanceState, LrpRow, Page, ParameterisedRow, PeriodicRow, Severity, Show, ShowAnswer, StatusRow,
+    TaskRow, TaskState,
 };
 use schemas::quota::Usage;
 use schemas::refusal::Code;
@@ -213,7 +213,7 @@ impl Rows {
         text: &str,
         row: impl FnOnce(&Facts, &T) -> Option<T>,
     ) -> Answered {
-        let one: One<T> = serde_json::from_str(text).map_err(|error| format!("is no row: {error}"))?;
+        let one: ShowAnswer<T> = serde_json::from_str(text).map_err(|error| format!("is no row: {error}"))?;
         read.stands(one.position)?;
         let expected = row(self.at(one.position), &one.row);
         same(&Some(one.row), &expected)?;
@@ -227,7 +227,7 @@ impl Rows {
         text: &str,
         judge: impl FnOnce(&Facts, &T) -> Result<(), String>,
     ) -> Answered {
-        let one: One<T> = serde_json::from_str(text).map_err(|error| format!("is no row: {error}"))?;
+        let one: ShowAnswer<T> = serde_json::from_str(text).map_err(|error| format!("is no row: {error}"))?;
         read.stands(one.position)?;
         judge(self.at(one.position), &one.row)?;
         Ok(None)

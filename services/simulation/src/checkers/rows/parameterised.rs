@@ -4,13 +4,13 @@ use schemas::container::Epoch;
 use schemas::definition::DesiredParameterised;
 use schemas::entry::Event;
 use schemas::names::{ParameterisedGuid, TaskGuid};
-use schemas::parameterised::{self, Dispatched};
+use schemas::parameterised::{self, DispatchSummary};
 use schemas::query::{Filter, ParameterisedRow, TaskState};
 use schemas::{Decision, Position, Timestamp};
 
 use super::facts::Facts;
 
-/// docs/clients.md: so many of what runs a row names, and of what waits a row of a list.
+/// docs/reference/rows.md: so many of what runs a row names, and of what waits a row of a list.
 const NAMED: usize = 16;
 
 /// A parameterised task.
@@ -21,8 +21,8 @@ pub(super) struct Parameterised {
     last_decision: Position,
     /// None: it was removed.
     pub(super) desired: Option<DesiredParameterised>,
-    queued: Vec<Dispatched>,
-    last: Option<Dispatched>,
+    queued: Vec<DispatchSummary>,
+    last: Option<DispatchSummary>,
     dispatched: u64,
     launched: u64,
     withdrawn: u64,
@@ -65,7 +65,7 @@ impl Parameterised {
             }
             parameterised::Event::Dispatched { number, dispatch, .. } => {
                 let task_guid = TaskGuid::new(&format!("{guid}--dispatch-{number}")).expect("a name");
-                let one = Dispatched { number: *number, task_guid, key: dispatch.key.clone(), at };
+                let one = DispatchSummary { number: *number, task_guid, key: dispatch.key.clone(), at };
                 self.last = Some(one.clone());
                 self.queued.push(one);
                 self.dispatched += 1;

@@ -10,7 +10,7 @@ use schemas::{Decision, Position, Timestamp};
 
 use super::facts::Facts;
 
-/// docs/clients.md: so many of what still runs a row names.
+/// docs/reference/rows.md: so many of what still runs a row names.
 const RUNNING: usize = 16;
 
 /// A periodic task.
@@ -103,7 +103,7 @@ pub(super) fn row(facts: &Facts, guid: &PeriodicGuid, known: &Periodic, whole: b
     let running: Vec<TaskGuid> = facts
         .tasks
         .iter()
-        .filter(|(task, known)| task.periodic().as_ref() == Some(guid) && lives(&known.state))
+        .filter(|(task, known)| task.launching_periodic().as_ref() == Some(guid) && lives(&known.state))
         .map(|(task, _)| task.clone())
         .take(RUNNING)
         .collect();

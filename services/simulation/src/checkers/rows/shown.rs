@@ -1,4 +1,4 @@
-//! The rows that the facts make, as docs/clients.md says what each field is.
+//! The rows that the facts make, as docs/reference/rows.md says what each field is.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use schemas::query::{
 };
 use schemas::resources::Resources;
 use schemas::rollout::Kind;
-use schemas::task::{Called, Outcome};
+use schemas::task::{CallbackResult, Outcome};
 use schemas::{Place, Timestamp};
 
 use super::evaluated::{self, is_open};
@@ -361,8 +361,8 @@ pub(super) fn counted(facts: &Facts) -> BTreeMap<String, u64> {
         add(format!("tasks {state}"), 1);
         add("tasks unplaced".into(), u64::from(task.error.is_some()));
         let again = task.callback.as_ref().is_some_and(|callback| match callback.last {
-            Called::Answered(408 | 429 | 500..=599) | Called::Failed(_) => true,
-            Called::Answered(_) | Called::Refused(_) => false,
+            CallbackResult::Answered(408 | 429 | 500..=599) | CallbackResult::Failed(_) => true,
+            CallbackResult::Answered(_) | CallbackResult::Refused(_) => false,
         });
         add("called again".into(), u64::from(again));
     }

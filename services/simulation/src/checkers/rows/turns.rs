@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 
 use schemas::evaluation::Wait;
 use schemas::names::{DefinitionId, ProcessGuid, TaskGuid};
-use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, InstanceState, TaskState, Turn};
+use schemas::query::{
+    EvaluationRow, EvaluationState, EvaluationSubject, InstanceState, QueuePosition, TaskState,
+};
 use schemas::rank::Priority;
 use schemas::{Place, Timestamp};
 
@@ -22,7 +24,7 @@ enum Name {
 }
 
 /// Where the first of an evaluation stands; none: nothing of it waits for a cell.
-pub(super) fn of(facts: &Facts, row: &EvaluationRow) -> Option<Turn> {
+pub(super) fn of(facts: &Facts, row: &EvaluationRow) -> Option<QueuePosition> {
     let processes = facts.processes.iter();
     let lrps = processes.flat_map(|(guid, process)| waiting(guid, process).map(|(key, _)| key));
     let all: Vec<Key> = lrps.chain(facts.tasks.keys().filter_map(|guid| waiting_task(facts, guid))).collect();
@@ -41,7 +43,7 @@ pub(super) fn of(facts: &Facts, row: &EvaluationRow) -> Option<Turn> {
     }?;
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let before = all.iter().filter(|key| **key < first).count();
-    Some(Turn { before: count(before), waiting: count(all.len()) })
+    Some(QueuePosition { before: count(before), waiting: count(all.len()) })
 }
 
 /// What of a process waits for a cell, and whether it has found none before.

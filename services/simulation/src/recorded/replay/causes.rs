@@ -10,7 +10,7 @@ use schemas::desired::{self, Desired};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use schemas::process::Purpose;
-use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::spec::{ClientCommand, PeriodicAction};
 use schemas::{Decision, Timestamp, cluster, domain, parameterised, periodic, task};
 
 use super::losses::Losses;
@@ -273,14 +273,14 @@ fn of_task(guid: &schemas::names::TaskGuid, event: &task::Event) -> Option<Clien
 }
 
 fn of_periodic(guid: &schemas::names::PeriodicGuid, event: &periodic::Event) -> Option<ClientCommand> {
-    let asks = |ask| Some(ClientCommand::PeriodicAsk { periodic_guid: guid.clone(), ask });
+    let asks = |ask| Some(ClientCommand::PeriodicAction { periodic_guid: guid.clone(), ask });
     match event {
         periodic::Event::Desired { desired, .. } => Some(ClientCommand::PeriodicDesire(desired.clone())),
         periodic::Event::Updated { desired, .. } => Some(ClientCommand::PeriodicUpdate(desired.clone())),
-        periodic::Event::Launched { .. } => asks(PeriodicAsk::Launch),
-        periodic::Event::Paused {} => asks(PeriodicAsk::Pause),
-        periodic::Event::Resumed { .. } => asks(PeriodicAsk::Resume),
-        periodic::Event::Removed {} => asks(PeriodicAsk::Remove),
+        periodic::Event::Launched { .. } => asks(PeriodicAction::Launch),
+        periodic::Event::Paused {} => asks(PeriodicAction::Pause),
+        periodic::Event::Resumed { .. } => asks(PeriodicAction::Resume),
+        periodic::Event::Removed {} => asks(PeriodicAction::Remove),
         periodic::Event::Skipped { .. } | periodic::Event::Queued { .. } => None,
     }
 }

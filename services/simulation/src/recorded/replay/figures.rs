@@ -151,11 +151,14 @@ fn of_actual(of: &mut OfProcess, event: &actual::Event) {
     let number = |places: &schemas::key::Places| u64::try_from(places.iter().count()).unwrap_or(u64::MAX);
     match event {
         actual::Event::Crashed { .. } => of.crashes += 1,
-        actual::Event::Unclaimed { places, cause: actual::Unclaimed::Crash | actual::Unclaimed::Restart } => {
+        actual::Event::Unclaimed {
+            places,
+            cause: actual::UnclaimReason::Crash | actual::UnclaimReason::Restart,
+        } => {
             of.restarts += number(places);
         }
         actual::Event::PlacementFailed { places, .. } => of.placement_failures += number(places),
-        actual::Event::StopRequested { places, cause: actual::Ended::Preempted } => {
+        actual::Event::StopRequested { places, cause: actual::StopReason::Preempted } => {
             of.preempted += number(places);
         }
         actual::Event::Created { .. }

@@ -41,7 +41,7 @@ pub(crate) struct Lives {
     /// Those that began before the part of the log.
     runs_before: BTreeMap<InstanceGuid, Run>,
     /// What the owners of tasks answered when they were called.
-    called: BTreeMap<TaskGuid, VecDeque<(Timestamp, task::Called)>>,
+    called: BTreeMap<TaskGuid, VecDeque<(Timestamp, task::CallbackResult)>>,
     /// The last life that crashed of each place: what starts more often than it did goes on like that.
     last: BTreeMap<ActualLrpKey, Life>,
     /// What definitions are called in the record that are called otherwise in the run.
@@ -175,13 +175,15 @@ impl Lives {
     }
 
     /// What the owner of a task answers when it is called: as it did, in its order.
-    pub(crate) fn answer(&mut self, task: &TaskGuid) -> task::Called {
-        self.next_answer(task)
-            .map_or_else(|| task::Called::Failed("no answer is recorded".into()), |(_, called)| called)
+    pub(crate) fn answer(&mut self, task: &TaskGuid) -> task::CallbackResult {
+        self.next_answer(task).map_or_else(
+            || task::CallbackResult::Failed("no answer is recorded".into()),
+            |(_, called)| called,
+        )
     }
 
     /// The next answer of the owner of a task, and when it came.
-    pub(crate) fn next_answer(&mut self, task: &TaskGuid) -> Option<(Timestamp, task::Called)> {
+    pub(crate) fn next_answer(&mut self, task: &TaskGuid) -> Option<(Timestamp, task::CallbackResult)> {
         self.called.get_mut(task).and_then(VecDeque::pop_front)
     }
 

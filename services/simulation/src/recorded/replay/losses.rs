@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bbs::presence::Settings;
+use bbs::presence::Config;
 use projections::World;
 use schemas::names::CellId;
 use schemas::{Timestamp, cell};
@@ -77,7 +77,7 @@ impl Losses {
     /// Each of them, and when it died. `mass_loss_wait` is how long the BBSs of the log waited before they believed that most
     /// cells are gone at once.
     pub(super) fn died(&self, mass_loss_wait: Duration) -> Vec<(Timestamp, CellId)> {
-        let silence = Settings::default().silence;
+        let silence = Config::default().silence;
         let alone = silence + PATIENCE;
         let together = alone.max(silence + mass_loss_wait);
         // Of cells that are believed lost one by one, each is still heard shortly before the one before it is: those that

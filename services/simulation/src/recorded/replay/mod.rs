@@ -13,7 +13,7 @@ mod said;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bbs::{Ask, Bbs};
+use bbs::{Bbs, ChangeRequest};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
 use schemas::message::Envelope;
@@ -349,7 +349,7 @@ impl Stage<'_> {
         for (task, epoch) in called {
             let next = self.lives.as_mut().and_then(|lives| lives.next_answer(&task));
             if let Some((at, called)) = next {
-                self.schedule(at, Due::Bbs(Box::new(bbs::Input::Called { task, epoch, called })));
+                self.schedule(at, Due::Bbs(Box::new(bbs::Input::CallResult { task, epoch, called })));
             }
         }
     }
@@ -396,7 +396,8 @@ impl Stage<'_> {
         if let Some(on) = settings.preemption {
             let cause = Cause::Preemption(on);
             let command = schemas::cluster::Command::SwitchPreemption(on);
-            let number = self.operator_asks(|client, envelope| Ask::Cluster { client, envelope, command });
+            let number =
+                self.operator_asks(|client, envelope| ChangeRequest::Cluster { client, envelope, command });
             asked.insert(number, format!("{} from the beginning", words(&cause)));
         }
         asked
@@ -415,12 +416,16 @@ impl Stage<'_> {
                 self.restarts.insert(number, (process, made));
                 Some(number)
             }
-            Cause::Operator(cell, command) => {
-                Some(self.operator_asks(|client, envelope| Ask::Operator { client, envelope, cell, command }))
-            }
+            Cause::Operator(cell, command) => Some(self.operator_asks(|client, envelope| {
+                ChangeRequest::Operator { client, envelope, cell, command }
+            })),
             Cause::Preemption(on) if settings.preemption.is_none() => {
                 let command = schemas::cluster::Command::SwitchPreemption(on);
-                Some(self.operator_asks(|client, envelope| Ask::Cluster { client, envelope, command }))
+                Some(self.operator_asks(|client, envelope| ChangeRequest::Cluster {
+                    client,
+                    envelope,
+                    command,
+                }))
             }
             Cause::Preemption(_) => None,
             Cause::Lost(id) => {
@@ -485,10 +490,13 @@ impl Stage<'_> {
     }
 
     fn client_asks(&mut self, domain: Domain, command: ClientCommand) -> u64 {
-        self.operator_asks(|client, envelope| Ask::Client { domain, client, envelope, command })
+        self.operator_asks(|client, envelope| ChangeRequest::Client { domain, client, envelope, command })
     }
 
-    fn operator_asks(&mut self, ask: impl FnOnce(schemas::names::ClientName, Envelope) -> Ask) -> u64 {
+    fn operator_asks(
+        &mut self,
+        ask: impl FnOnce(schemas::names::ClientName, Envelope) -> ChangeRequest,
+    ) -> u64 {
         self.changes += 1;
         let number = self.changes;
         self.asks_bbs(Asker::Change(number), ask(who(), Envelope::default()));

@@ -6,8 +6,8 @@ use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use schemas::desired::{self, Desired};
 use schemas::entry::Event;
 use schemas::names::{DefinitionId, ProcessGuid};
-use schemas::process::{Purpose, Steer};
-use schemas::rollout::{self, Kind, Pause};
+use schemas::process::{Purpose, RolloutControl};
+use schemas::rollout::{self, Kind, PauseReason};
 use schemas::spec::ClientCommand;
 use schemas::{Place, actual};
 
@@ -22,7 +22,7 @@ pub(crate) struct Said<'a> {
     /// The rollout that began: its kind, its target and why it began.
     started: Option<(Kind, &'a DefinitionId, &'a str)>,
     /// What became of the rollout that was under way.
-    steered: Option<Steer>,
+    steered: Option<RolloutControl>,
     retired: Option<Place>,
 }
 
@@ -69,13 +69,13 @@ impl<'a> Said<'a> {
             rollout::Event::Started { kind, target, reason, .. } => {
                 self.started.get_or_insert((*kind, target, reason));
             }
-            rollout::Event::Paused { cause: Pause::Asked, .. } => {
-                self.steered.get_or_insert(Steer::Pause);
+            rollout::Event::Paused { cause: PauseReason::Asked, .. } => {
+                self.steered.get_or_insert(RolloutControl::Pause);
             }
             rollout::Event::Resumed {} => {
-                self.steered.get_or_insert(Steer::Resume);
+                self.steered.get_or_insert(RolloutControl::Resume);
             }
-            rollout::Event::Paused { cause: Pause::Canary | Pause::Failures, .. }
+            rollout::Event::Paused { cause: PauseReason::Canary | PauseReason::Failures, .. }
             | rollout::Event::Begun { .. }
             | rollout::Event::FellBack { .. }
             | rollout::Event::TookOver { .. }
@@ -89,8 +89,8 @@ impl<'a> Said<'a> {
     fn of_actual(&mut self, event: &actual::Event) {
         match event {
             // What had crashed is not asked to stop, but removed at once.
-            actual::Event::StopRequested { places, cause: actual::Ended::Retired }
-            | actual::Event::Removed { places, cause: actual::Ended::Retired } => {
+            actual::Event::StopRequested { places, cause: actual::StopReason::Retired }
+            | actual::Event::Removed { places, cause: actual::StopReason::Retired } => {
                 self.retired = self.retired.take().or_else(|| places.iter().next());
             }
             actual::Event::StopRequested { .. }
@@ -127,7 +127,7 @@ impl<'a> Said<'a> {
             return Some(ClientCommand::LrpRemove { process_guid });
         }
         if let Some((Kind::Rollback, ..)) = self.started {
-            return Some(ClientCommand::LrpSteer { process_guid, steer: Steer::RollBack });
+            return Some(ClientCommand::LrpSteer { process_guid, steer: RolloutControl::RollBack });
         }
         if let Some(command) = self.update(guid, before) {
             return Some(command);

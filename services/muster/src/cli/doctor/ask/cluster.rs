@@ -9,24 +9,24 @@ use super::super::facts::{Cluster, Unknown};
 use crate::error::chain;
 
 /// Timeout of each query to the BBS.
-const PATIENCE: Duration = Duration::from_secs(3);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
-pub(super) async fn of(client: Result<Client, Error>) -> Cluster {
+pub(super) async fn collect(client: Result<Client, Error>) -> Cluster {
     let client = match client {
-        Ok(client) => client.patience(PATIENCE),
+        Ok(client) => client.patience(QUERY_TIMEOUT),
         Err(error) => {
-            let why = unknown(&error);
+            let why = reason(&error);
             return Cluster { row: Err(why.clone()), cells: Err(why) };
         }
     };
     let (row, cells) = tokio::join!(client.cluster(), client.cells());
     Cluster {
-        row: row.map(|one| one.row).map_err(|error| unknown(&error)),
-        cells: cells.map(|listed| listed.rows).map_err(|error| unknown(&error)),
+        row: row.map(|one| one.row).map_err(|error| reason(&error)),
+        cells: cells.map(|listed| listed.rows).map_err(|error| reason(&error)),
     }
 }
 
-fn unknown(error: &Error) -> Unknown {
+fn reason(error: &Error) -> Unknown {
     match error.code() {
         // Missing permissions are reported by the check `rights`.
         Some(Code::Forbidden) => Unknown::Skipped(chain(error)),

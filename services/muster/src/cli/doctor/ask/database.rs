@@ -9,24 +9,26 @@ use super::super::super::args::Global;
 use super::super::super::connect::data_folder;
 use super::super::super::direct::inspect_journal;
 use super::super::super::sql::database_of;
-use super::super::facts::{Asked, Tables, Unknown};
+use super::super::facts::{Fact, Tables, Unknown};
 use crate::error::chain;
 
-pub(super) async fn of(named: Option<&Url>, global: &Global) -> Asked<Tables> {
-    let url = url(named, global)?;
+pub(super) async fn collect(named: Option<&Url>, global: &Global) -> Fact<Tables> {
+    let url = database_url(named, global)?;
     let generations = verify::list(&url).await.map_err(|error| Unknown::Failed(chain(&error)))?;
     let live = generations.iter().find(|one| one.live).map(|one| one.end.position);
-    let behind = behind(live.unwrap_or_default(), global).await;
+    let behind = lag(live.unwrap_or_default(), global).await;
     Ok(Tables { url, generations, behind })
 }
 
-fn url(named: Option<&Url>, global: &Global) -> Asked<Url> {
+fn database_url(named: Option<&Url>, global: &Global) -> Fact<Url> {
     let Some(url) = named else {
         let Some(folder) = data_folder(global) else {
-            return Err(Unknown::Skipped("no database is named: --database URL, MUSTER_DATABASE".to_owned()));
+            return Err(Unknown::Skipped(
+                "no database is set: pass --database URL, or set MUSTER_DATABASE".to_owned(),
+            ));
         };
-        if !folder.join(projector::FILE).is_file() {
-            return Err(Unknown::Skipped(format!("no tables are kept in {}", folder.display())));
+        if !folder.join(projector::FILE_NAME).is_file() {
+            return Err(Unknown::Skipped(format!("no tables in {}", folder.display())));
         }
         return database_of(None, global).map_err(|failure| Unknown::Failed(failure.message));
     };
@@ -35,7 +37,7 @@ fn url(named: Option<&Url>, global: &Global) -> Asked<Url> {
 
 /// Returns the end of the journal, and the age of the first entry after a position. The age is `None` if
 /// there is no such entry, or if it cannot be read.
-async fn behind(position: Position, global: &Global) -> Asked<(Position, Option<Duration>)> {
+async fn lag(position: Position, global: &Global) -> Fact<(Position, Option<Duration>)> {
     let journal = inspect_journal(global).await.map_err(|failure| Unknown::Skipped(failure.message))?;
     let failed = |error: journal::JournalError| Unknown::Skipped(chain(&error));
     let end = journal.end().await.map_err(failed)?;

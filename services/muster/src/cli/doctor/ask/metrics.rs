@@ -7,13 +7,13 @@ use futures::future::join_all;
 use metrics::catalogue::VIOLATIONS;
 use reqwest::{Client, Url};
 
-use super::super::super::words::Invalid;
-use super::super::facts::Told;
+use super::super::super::words::InvalidValue;
+use super::super::facts::ServiceMetrics;
 use crate::error::chain;
 use crate::http;
 
 /// Timeout of each metrics request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// URL of a service's metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// The text is neither.
-    pub(in super::super) fn parse(text: &str) -> Result<Self, Invalid> {
-        let expected = "HOST:PORT or a URL, as 127.0.0.1:9464 or http://127.0.0.1:9464/metrics";
-        let invalid = || Invalid::new("address of metrics", text, expected);
+    pub(in super::super) fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let expected = "HOST:PORT or a URL, such as 127.0.0.1:9464 or http://127.0.0.1:9464/metrics";
+        let invalid = || InvalidValue::new("metrics address", text, expected);
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let mut url = Url::parse(&whole).map_err(|_| invalid())?;
         if !matches!(url.scheme(), "http" | "https")
@@ -45,47 +45,43 @@ impl Endpoint {
     }
 }
 
-pub(super) async fn of(endpoints: &[Endpoint]) -> Vec<Told> {
-    let http = http::client(PATIENCE);
+pub(super) async fn collect(endpoints: &[Endpoint]) -> Vec<ServiceMetrics> {
+    let http = http::client(HTTP_TIMEOUT);
     let all = endpoints.iter().map(async |Endpoint(url)| {
         let refused = match &http {
-            Ok(http) => ask(http, url).await,
+            Ok(http) => fetch_violations(http, url).await,
             Err(error) => Err(chain(error)),
         };
-        Told { url: url.to_string(), refused }
+        ServiceMetrics { url: url.to_string(), refused }
     });
     join_all(all).await
 }
 
-async fn ask(http: &Client, url: &Url) -> Result<BTreeMap<String, u64>, String> {
+async fn fetch_violations(http: &Client, url: &Url) -> Result<BTreeMap<String, u64>, String> {
     let failed = |error: reqwest::Error| chain(&error.without_url());
     let answer = http.get(url.clone()).send().await.map_err(failed)?;
     let answer = answer.error_for_status().map_err(failed)?;
-    read(&answer.text().await.map_err(failed)?)
+    parse_page(&answer.text().await.map_err(failed)?)
 }
 
 /// Parses a metrics page. Returns the number of permission violations by service.
-fn read(page: &str) -> Result<BTreeMap<String, u64>, String> {
+fn parse_page(page: &str) -> Result<BTreeMap<String, u64>, String> {
     let name = format!("{}_total{{", VIOLATIONS.full_name());
     let mut refused = BTreeMap::new();
     for line in page.lines().filter_map(|line| line.strip_prefix(&name)) {
-        let (labels, value) = line.split_once("} ").ok_or("it is no page of metrics")?;
+        let (labels, value) = line.split_once("} ").ok_or("not a metrics page")?;
         let label = |wanted: &str| {
             labels
                 .split("\",")
                 .find_map(|label| label.strip_prefix(wanted))
                 .map(|value| value.trim_end_matches('"'))
         };
-        let service = label("service=\"").ok_or("its metrics name no service")?;
+        let service = label("service=\"").ok_or("the metrics have no service label")?;
         let who = label("cell=\"").map_or_else(|| service.to_owned(), |cell| format!("{service} {cell}"));
         let count: Option<u64> = value.split(' ').next().and_then(|text| text.parse().ok());
-        *refused.entry(who).or_default() += count.ok_or("it is no page of metrics")?;
+        *refused.entry(who).or_default() += count.ok_or("not a metrics page")?;
     }
-    if refused.is_empty() {
-        Err(format!("there is no {} on that page", VIOLATIONS.name))
-    } else {
-        Ok(refused)
-    }
+    if refused.is_empty() { Err(format!("the page has no {}", VIOLATIONS.name)) } else { Ok(refused) }
 }
 
 #[cfg(test)]
@@ -108,7 +104,10 @@ mod tests {
         let page = "# TYPE muster_permission_violations counter\n\
                     muster_permission_violations_total{service=\"rep\",cell=\"c1\"} 3\n\
                     muster_permission_violations_total{service=\"bbs\"} 0\n# EOF\n";
-        assert_eq!(read(page).unwrap(), BTreeMap::from([("bbs".to_owned(), 0), ("rep c1".to_owned(), 3)]));
-        assert!(read("hello").unwrap_err().contains("there is no muster_permission_violations"));
+        assert_eq!(
+            parse_page(page).unwrap(),
+            BTreeMap::from([("bbs".to_owned(), 0), ("rep c1".to_owned(), 3)])
+        );
+        assert!(parse_page("hello").unwrap_err().contains("the page has no muster_permission_violations"));
     }
 }

@@ -21,56 +21,56 @@ use journal::Durability;
 use super::super::args::Global;
 use super::super::connect::{self, data_folder};
 use super::DoctorArgs;
-use super::facts::{Asked, Facts, Host, NoConnection, OnNats, Place};
+use super::facts::{Fact, Facts, Host, NatsFacts, NoConnection, Place};
 use crate::launch;
 
 pub(super) use metrics::Endpoint;
 
 /// Result of collecting facts.
-pub(super) enum Answers {
+pub(super) enum Collected {
     /// Facts about a cluster that can be reached.
     Facts(Box<Facts>),
-    /// There is no connection to a cluster.
+    /// The cluster cannot be reached.
     None {
         why: NoConnection,
         /// Advice for this failure, in addition to the advice for its kind.
         advice: Vec<String>,
-        host: Asked<Host>,
+        host: Fact<Host>,
     },
 }
 
 /// Collects all facts.
-pub(super) async fn all(args: &DoctorArgs, global: &Global) -> Answers {
+pub(super) async fn collect(args: &DoctorArgs, global: &Global) -> Collected {
     match data_folder(global) {
-        Some(folder) => Box::pin(of_folder(&folder, args, global)).await,
-        None => Box::pin(of_nats(args, global)).await,
+        Some(folder) => Box::pin(collect_from_folder(&folder, args, global)).await,
+        None => Box::pin(collect_from_nats(args, global)).await,
     }
 }
 
-async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
-    let unnamed = || NoConnection::Settings("no NATS server is named".to_owned());
+async fn collect_from_nats(args: &DoctorArgs, global: &Global) -> Collected {
+    let unnamed = || NoConnection::Settings("no NATS server is set".to_owned());
     let connected = async {
         let nats = launch::nats(global).ok_or_else(unnamed)?;
         server::connect(&nats, global).await.map(|connected| (nats, connected))
     };
     let (nats, connected) = match connected.await {
         Ok(connected) => connected,
-        Err(why) => return Answers::None { why, advice: vec![], host: host::host().await },
+        Err(why) => return Collected::None { why, advice: vec![], host: host::collect().await },
     };
     let client = server::client(&connected, global);
     // The server is queried alone because other queries would distort its round-trip time.
-    let server = server::of(&connected, global).await;
-    let stream = server::stream(&connected, args.replicas).await;
+    let server = server::server_facts(&connected, global).await;
+    let stream = server::stream_facts(&connected, args.replicas).await;
     let (entries, storage, health, cluster, tables, host, told) = tokio::join!(
-        server::entries(&connected, &nats, &stream),
-        server::storage(&args.monitoring),
-        server::health(&args.monitoring),
-        cluster::of(client),
-        database::of(args.of.database.as_ref(), global),
-        host::host(),
-        metrics::of(&args.metrics),
+        server::read_entries(&connected, &nats, &stream),
+        server::storage_facts(&args.monitoring),
+        server::query_health(&args.monitoring),
+        cluster::collect(client),
+        database::collect(args.of.database.as_ref(), global),
+        host::collect(),
+        metrics::collect(&args.metrics),
     );
-    let rights = server::rights(&connected).await;
+    let rights = server::try_permissions(&connected).await;
     let durability = match &cluster.row {
         // A BBS that verified durability is trusted if no monitoring address is given.
         Ok(row) if args.monitoring.is_empty() && row.durability == Durability::Synced.to_string() => {
@@ -78,24 +78,30 @@ async fn of_nats(args: &DoctorArgs, global: &Global) -> Answers {
         }
         Ok(_) | Err(_) => journal::durability(&args.monitoring).await,
     };
-    let on = OnNats { server, stream, entries, durability, storage, health, rights };
-    Answers::Facts(Box::new(Facts { place: Place::Nats(Box::new(on)), cluster, tables, host, told }))
+    let on = NatsFacts { server, stream, entries, durability, storage, health, permissions: rights };
+    Collected::Facts(Box::new(Facts {
+        place: Place::Nats(Box::new(on)),
+        cluster,
+        tables,
+        host,
+        metrics: told,
+    }))
 }
 
-async fn of_folder(folder: &std::path::Path, args: &DoctorArgs, global: &Global) -> Answers {
+async fn collect_from_folder(folder: &std::path::Path, args: &DoctorArgs, global: &Global) -> Collected {
     let client = match connect::connect(global).await {
         Ok(client) => client,
         Err(failure) => {
             let why = NoConnection::Unreachable(failure.message);
-            return Answers::None { why, advice: failure.advice, host: host::host().await };
+            return Collected::None { why, advice: failure.advice, host: host::collect().await };
         }
     };
     let (folder, cluster, tables, host, told) = tokio::join!(
-        folder::of(folder),
-        cluster::of(Ok(client)),
-        database::of(args.of.database.as_ref(), global),
-        host::host(),
-        metrics::of(&args.metrics),
+        folder::collect(folder),
+        cluster::collect(Ok(client)),
+        database::collect(args.of.database.as_ref(), global),
+        host::collect(),
+        metrics::collect(&args.metrics),
     );
-    Answers::Facts(Box::new(Facts { place: Place::Local(folder), cluster, tables, host, told }))
+    Collected::Facts(Box::new(Facts { place: Place::Local(folder), cluster, tables, host, metrics: told }))
 }

@@ -1,50 +1,52 @@
-//! Checks of clocks: of the server, of the BBS that answers, and of the clocks that this BBS compares with
-//! its own.
+//! Checks of three kinds of clocks: the server's clock, the clock of the answering BBS, and the clocks that
+//! this BBS compares with its own.
 
 use std::time::Duration;
 
 use schemas::Timestamp;
 use schemas::query::{ClockOff, ClocksRow};
 
-use super::super::super::words::took;
+use super::super::super::words::precise_duration;
 use super::super::check::Check;
-use super::super::facts::{OnNats, Stream};
+use super::super::facts::{NatsFacts, Stream};
 use crate::wire::bbs::moment;
 
-/// Minimum clock differences for a warning and for a failure.
-const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Minimum clock difference at which a check warns, and minimum difference at which it fails.
+const THRESHOLDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// Advice for a clock that is off.
 const ADVICE: &str =
-    "set it by NTP; meanwhile decisions have the median of all clocks, and nothing needs a restart";
+    "synchronise it by NTP; until then decisions use the median of all clocks, and nothing needs a restart";
 
-pub(super) fn checks(on: &OnNats, clocks: Option<&ClocksRow>) -> Vec<Check> {
+pub(super) fn checks(on: &NatsFacts, clocks: Option<&ClocksRow>) -> Vec<Check> {
     let server = match &on.stream {
-        Ok(stream) => of_server(stream),
-        Err(_) => {
-            Check::skipped("clock.server", "the server tells its time with the stream, which isn't known")
-        }
+        Ok(stream) => server_clock(stream),
+        Err(_) => Check::skipped(
+            "clock.server",
+            "the server's time comes with the stream's state, which is unknown",
+        ),
     };
-    // If no BBS answers, the last entry has the times of a BBS and of the server.
+    // If no BBS answers, the last entry is used: it contains the time of the BBS that wrote it and the time
+    // of the server.
     let bbs = match (clocks, &on.stream) {
-        (None, Ok(stream)) => of_last_entry(stream),
-        (clocks, Ok(_) | Err(_)) => of_bbs(clocks),
+        (None, Ok(stream)) => last_entry_clock(stream),
+        (clocks, Ok(_) | Err(_)) => bbs_clock(clocks),
     };
-    vec![server, bbs, of_cells(clocks)]
+    vec![server, bbs, cell_clocks(clocks)]
 }
 
 /// Difference between two clocks, with its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Apart {
+enum Offset {
     Ahead(Duration),
     Behind(Duration),
 }
 
-impl Apart {
-    fn of(one: Timestamp, other: Timestamp) -> Self {
+impl Offset {
+    fn between(one: Timestamp, other: Timestamp) -> Self {
         if one >= other { Self::Ahead(one.since(other)) } else { Self::Behind(other.since(one)) }
     }
 
-    const fn by(self) -> Duration {
+    const fn magnitude(self) -> Duration {
         match self {
             Self::Ahead(by) | Self::Behind(by) => by,
         }
@@ -52,106 +54,105 @@ impl Apart {
 
     fn text(self) -> String {
         match self {
-            Self::Ahead(by) => format!("{} ahead of", took(by)),
-            Self::Behind(by) => format!("{} behind", took(by)),
+            Self::Ahead(by) => format!("{} ahead of", precise_duration(by)),
+            Self::Behind(by) => format!("{} behind", precise_duration(by)),
         }
     }
 }
 
 /// Compares the server's clock with the clock of this machine.
-fn of_server(stream: &Stream) -> Check {
+fn server_clock(stream: &Stream) -> Check {
     let Some(time) = stream.seen.server_time.as_deref().and_then(moment) else {
-        return Check::skipped("clock.server", "the server doesn't say its time with its answers");
+        return Check::skipped("clock.server", "the server's replies contain no time");
     };
     let (asked, answered) = stream.asked;
     let half = answered.since(asked) / 2;
-    let apart = Apart::of(time, asked + half);
+    let apart = Offset::between(time, asked + half);
     let precise = half + Duration::from_millis(1);
-    let found = format!("the server's is {} this machine's, to within {}", apart.text(), took(precise));
-    judged("clock.server", found, apart.by().saturating_sub(precise))
+    let found =
+        format!("the server's clock is {} this machine's (±{})", apart.text(), precise_duration(precise));
+    check_offset("clock.server", found, apart.magnitude().saturating_sub(precise))
 }
 
-fn judged(check: &'static str, found: String, surely: Duration) -> Check {
+fn check_offset(check: &'static str, found: String, surely: Duration) -> Check {
     match surely {
-        by if by >= APART.1 => Check::failed(check, found).advise(ADVICE),
-        by if by >= APART.0 => Check::warning(check, found).advise(ADVICE),
+        by if by >= THRESHOLDS.1 => Check::failed(check, found).advise(ADVICE),
+        by if by >= THRESHOLDS.0 => Check::warning(check, found).advise(ADVICE),
         _ => Check::ok(check, found),
     }
 }
 
 /// Compares the clock of the BBS that wrote the last entry with the server's clock. The entry has the times
 /// of both.
-fn of_last_entry(stream: &Stream) -> Check {
+fn last_entry_clock(stream: &Stream) -> Check {
     let Some(last) = &stream.seen.last else {
-        return Check::skipped("clock.bbs", "no BBS answers, and there is no entry that can be read");
+        return Check::skipped("clock.bbs", "no BBS answers, and the log has no readable entry");
     };
     let Some(decided) = last.decided else {
-        return Check::skipped("clock.bbs", format!("position {} is no entry of a BBS", last.position));
+        return Check::skipped("clock.bbs", format!("position {} holds no entry of a BBS", last.position));
     };
-    let apart = Apart::of(decided, last.stored);
+    let apart = Offset::between(decided, last.stored);
     let found = format!(
-        "that of the BBS was {} the server's at position {}, to within what the append took",
+        "the BBS's clock was {} the server's at position {}, within the duration of the append",
         apart.text(),
         last.position
     );
-    judged("clock.bbs", found, apart.by())
+    check_offset("clock.bbs", found, apart.magnitude())
 }
 
-fn apart_text(ahead_ms: i64) -> String {
+fn offset_text(ahead_ms: i64) -> String {
     let by = Duration::from_millis(ahead_ms.unsigned_abs());
-    if ahead_ms < 0 { Apart::Behind(by).text() } else { Apart::Ahead(by).text() }
+    if ahead_ms < 0 { Offset::Behind(by).text() } else { Offset::Ahead(by).text() }
 }
 
-/// Compares the clock of the answering BBS with the median of all clocks, and the time of the log with the
-/// clocks.
-fn of_bbs(clocks: Option<&ClocksRow>) -> Check {
+/// Compares the clock of the answering BBS with the median of all clocks, and warns if the time of the log is
+/// ahead of the clocks.
+fn bbs_clock(clocks: Option<&ClocksRow>) -> Check {
     let Some(clocks) = clocks else { return Check::skipped("clock.bbs", "no BBS answers") };
     let ClocksRow { compared, ahead_ms, off: _, log_ahead_ms } = clocks;
     if *log_ahead_ms > 0 {
-        let by = took(Duration::from_millis(*log_ahead_ms));
+        let by = precise_duration(Duration::from_millis(*log_ahead_ms));
         let why = format!("the log is {by} ahead of the clocks, which were ahead when it was written");
         return Check::warning("clock.bbs", why).advise(
-            "nothing waits for it, and no restart helps: times in the log run on from there, a little slower than the clocks, \
-             until these have caught up; ages and the next launches of periodic tasks are shown by them",
+            "no action is needed, and a restart does not help: times in the log continue slightly slower than \
+             the clocks until the clocks catch up; until then ages are shown as 0, and periodic tasks follow \
+             the log's time",
         );
     }
     let found =
-        format!("that of the BBS that answers is {} the median of {compared} clocks", apart_text(*ahead_ms));
-    judged("clock.bbs", found, Duration::from_millis(ahead_ms.unsigned_abs()))
+        format!("the answering BBS's clock is {} the median of {compared} clocks", offset_text(*ahead_ms));
+    check_offset("clock.bbs", found, Duration::from_millis(ahead_ms.unsigned_abs()))
 }
 
 /// Checks all clocks that the BBS compares.
-fn of_cells(clocks: Option<&ClocksRow>) -> Check {
+fn cell_clocks(clocks: Option<&ClocksRow>) -> Check {
     let Some(ClocksRow { compared, off, .. }) = clocks else {
         return Check::skipped("clock.cells", "no BBS answers");
     };
     if off.is_empty() {
-        return Check::ok(
-            "clock.cells",
-            format!("none of {compared} clocks is more than 5 s off their median"),
-        );
+        return Check::ok("clock.cells", format!("all {compared} clocks are within 5 s of their median"));
     }
-    let one = |ClockOff { of, ahead_ms }: &ClockOff| format!("{of}: {} the others", apart_text(*ahead_ms));
+    let one = |ClockOff { of, ahead_ms }: &ClockOff| format!("{of}: {} the others", offset_text(*ahead_ms));
     let all: Vec<String> = off.iter().map(one).collect();
     Check::failed("clock.cells", all.join(", ")).advise(ADVICE)
 }
 
 /// Returns the clock checks of a local cluster.
-pub(super) fn of_folder(clocks: Option<&ClocksRow>) -> Vec<Check> {
+pub(super) fn local_checks(clocks: Option<&ClocksRow>) -> Vec<Check> {
     let server = Check::skipped("clock.server", "a local cluster has no server");
-    vec![server, of_bbs(clocks), of_cells(clocks)]
+    vec![server, bbs_clock(clocks), cell_clocks(clocks)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::check::Outcome;
     use super::*;
-    use journal::examine::{Examination, Last};
+    use journal::examine::{Examination, LastMessage};
     use schemas::Position;
 
     fn stream(server: &str, stored: u64, decided: u64) -> Stream {
         let at = Timestamp::from_millis;
-        let last = Last { position: Position(7), stored: at(stored), decided: Some(at(decided)) };
+        let last = LastMessage { position: Position(7), stored: at(stored), decided: Some(at(decided)) };
         let seen = Examination {
             problems: vec![],
             losses: vec![],
@@ -163,10 +164,10 @@ mod tests {
             consumers: 1,
             positions: (Position(1), Position(7)),
             bytes: 0,
-            most_bytes: None,
+            max_bytes: None,
             server_time: Some(server.to_owned()),
             last: Some(last),
-            took: Duration::ZERO,
+            latency: Duration::ZERO,
         };
         Stream { seen, asked: (at(100_000), at(100_040)) }
     }
@@ -174,12 +175,12 @@ mod tests {
     #[test]
     fn server_clock_is_compared_with_the_middle_of_the_round_trip() {
         let of = |server: &str| {
-            let check = of_server(&stream(server, 0, 0));
+            let check = server_clock(&stream(server, 0, 0));
             (check.outcome, check.found)
         };
         let (outcome, found) = of("1970-01-01T00:01:40.020000001Z");
         assert_eq!(outcome, Outcome::Ok);
-        assert_eq!(found, "the server's is 0ms ahead of this machine's, to within 21ms");
+        assert_eq!(found, "the server's clock is 0ms ahead of this machine's (±21ms)");
         let (outcome, found) = of("1970-01-01T00:01:38.500Z");
         assert_eq!((outcome, found.contains("1.520s behind")), (Outcome::Warning, true), "{found}");
         assert_eq!(of("1970-01-01T00:01:52Z").0, Outcome::Failed);
@@ -197,15 +198,15 @@ mod tests {
             (row(0, vec![], 86_000_000), [Outcome::Warning, Outcome::Ok]),
         ];
         for (row, expected) in table {
-            let [_, bbs, cells] = of_folder(Some(&row)).try_into().unwrap();
+            let [_, bbs, cells] = local_checks(Some(&row)).try_into().unwrap();
             assert_eq!([bbs.outcome, cells.outcome], expected, "{row:?} {} {}", bbs.found, cells.found);
         }
-        assert_eq!(of_bbs(None).outcome, Outcome::Skipped);
+        assert_eq!(bbs_clock(None).outcome, Outcome::Skipped);
     }
 
     #[test]
     fn last_entry_compares_the_clocks_of_bbs_and_server() {
-        let of = |stored, decided| of_last_entry(&stream("", stored, decided));
+        let of = |stored, decided| last_entry_clock(&stream("", stored, decided));
         assert_eq!(of(5_003, 5_000).outcome, Outcome::Ok);
         let slow = of(8_000, 5_000);
         assert!(

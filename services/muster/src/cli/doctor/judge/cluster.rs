@@ -7,39 +7,39 @@ use schemas::cluster::Role;
 use schemas::isolation::{Isolation, Level};
 use schemas::query::{CellRow, CellState, ClusterRow, Finding, FindingCode, ServiceRow};
 
-use super::super::super::words::{count, took};
+use super::super::super::words::{count, precise_duration};
 use super::super::check::Check;
 use super::super::facts::Cluster;
-use super::unknown;
+use super::unknown_fact;
 
-/// Lag of a service behind the log, in entries, that counts as a problem.
-const BEHIND: u64 = 1_000;
+/// Minimum lag of a service behind the log, in entries, that counts as a problem.
+const MAX_LAG: u64 = 1_000;
 /// Maximum number of names in a finding.
-const SHOWN: usize = 5;
+const MAX_NAMES: usize = 5;
 
 pub(super) fn checks(cluster: &Cluster) -> Vec<Check> {
     let Cluster { row, cells } = cluster;
     let mut checks = match row {
         Ok(row) => vec![leader(row, Role::Bbs), leader(row, Role::Auctioneer), appends(row)],
         Err(why) => vec![
-            unknown("bbs", why).advise("see that a BBS runs: muster bbs, systemctl status muster-bbs"),
-            Check::skipped("auctioneer", "no BBS says it"),
-            Check::skipped("appends", "no BBS says it"),
+            unknown_fact("bbs", why).advise("check that a BBS runs: muster bbs, systemctl status muster-bbs"),
+            Check::skipped("auctioneer", "no BBS answers"),
+            Check::skipped("appends", "no BBS answers"),
         ],
     };
     let of_cells = cells.as_ref();
     checks.push(match (row, of_cells) {
         (Ok(row), of_cells) => versions(row, of_cells.map_or(&[], Vec::as_slice)),
-        (Err(_), _) => Check::skipped("versions", "no BBS says it"),
+        (Err(_), _) => Check::skipped("versions", "no BBS answers"),
     });
     match of_cells {
-        Ok(cells) => checks.extend([present(cells), isolation(cells)]),
+        Ok(cells) => checks.extend([cell_states(cells), isolation(cells)]),
         Err(why) => {
             let why = match (row, why) {
-                (Err(_), _) => &super::Unknown::Skipped("no BBS says it".to_owned()),
+                (Err(_), _) => &super::Unknown::Skipped("no BBS answers".to_owned()),
                 (Ok(_), why) => why,
             };
-            checks.extend([unknown("cells", why), unknown("isolation", why)]);
+            checks.extend([unknown_fact("cells", why), unknown_fact("isolation", why)]);
         }
     }
     checks
@@ -54,35 +54,35 @@ fn leader(row: &ClusterRow, role: Role) -> Check {
     let all: Vec<&ServiceRow> = row.services.rows.iter().filter(|row| row.role == role).collect();
     let standing_by = all.iter().filter(|row| !row.leads).count() as u64;
     let by = match standing_by {
-        0 => "nobody stands by".to_owned(),
-        others => format!("{others} stand by"),
+        0 => "no standby".to_owned(),
+        others => count(others, "standby"),
     };
     let Some(leader) = all.iter().find(|row| row.leads) else {
         if !row.services.complete {
-            let why = "the BBS that answers listens only since a moment ago: ask again";
+            let why = "the answering BBS has just started: run muster doctor again";
             return Check::skipped(check, why);
         }
-        let what = if role == Role::Bbs { "no command is taken" } else { "nothing is placed" };
+        let what = if role == Role::Bbs { "no command is accepted" } else { "nothing is placed" };
         let found = match standing_by {
-            0 => format!("none beats: {what}"),
+            0 => format!("none is running: {what}"),
             _ => format!("none leads, {by}: {what}"),
         };
         return Check::failed(check, found)
-            .advise(format!("start one, or see the logs of those that run: {start}"));
+            .advise(format!("start one, or check the logs of the running ones: {start}"));
     };
     let ServiceRow { id, term, program, lag, beat_ms_ago, .. } = leader;
-    let beat = took(Duration::from_millis(*beat_ms_ago));
-    let found = format!("{id} on {} leads in term {term}, beat {beat} ago; {by}", program.host);
+    let beat = precise_duration(Duration::from_millis(*beat_ms_ago));
+    let found = format!("{id} on {} leads in term {term}, last heartbeat {beat} ago; {by}", program.host);
     let behind: Vec<String> = all
         .iter()
-        .filter(|row| row.lag >= BEHIND)
+        .filter(|row| row.lag >= MAX_LAG)
         .map(|row| format!("{} is {} entries behind", row.id, row.lag))
         .collect();
     if behind.is_empty() {
         return Check::ok(check, found);
     }
     let check = Check::warning(check, format!("{found}; {}", behind.join(", ")));
-    if *lag >= BEHIND { check.advise("see whether its host is overloaded, and its log") } else { check }
+    if *lag >= MAX_LAG { check.advise("check the load of its host, and its log") } else { check }
 }
 
 /// Checks that the log accepts entries, as reported by the BBSs.
@@ -90,16 +90,27 @@ fn appends(row: &ClusterRow) -> Check {
     let of_appends =
         |finding: &&Finding| matches!(finding.code, FindingCode::AppendsFail | FindingCode::AppendsSlow);
     let Some(finding) = row.problems.iter().find(of_appends) else {
-        return Check::ok("appends", "no BBS has trouble with appending to the log");
+        return Check::ok("appends", "no BBS reports problems with appends");
     };
     if finding.code == FindingCode::AppendsFail {
         return Check::failed("appends", &finding.message)
-            .advise("a full disk: make room, then restart the NATS server, which writes nothing before that; muster dev goes on without a restart")
-            .advise("a limit: raise max_file_store in the server's configuration, max_bytes of the stream, or the limit of the account")
-            .advise("no answer: see that a majority of the NATS servers runs, and what GET /healthz of their monitoring reports");
+            .advise(
+                "if the disk is full: free disk space, then restart the NATS server, which stores \
+                     nothing until then; muster dev continues without a restart",
+            )
+            .advise(
+                "if a limit is reached: raise max_file_store in the server's configuration, max_bytes \
+                     of the stream, or the limit of the account",
+            )
+            .advise(
+                "if the server does not answer: check that a majority of the NATS servers runs, and GET \
+                     /healthz of their monitoring",
+            );
     }
-    Check::warning("appends", &finding.message)
-        .advise("see the disk of the NATS server that leads the stream, and the connection of the BBS to it")
+    Check::warning("appends", &finding.message).advise(
+        "check the disk of the NATS server that leads the stream, and the connection of the BBS to \
+                 it",
+    )
 }
 
 /// Checks that all services and this program have the same version.
@@ -119,23 +130,23 @@ fn versions(row: &ClusterRow, cells: &[CellRow]) -> Check {
     if all.is_empty() {
         return Check::ok("versions", format!("{} and this program are {own}", count(known, "service")));
     }
-    let other = all.iter().map(|(version, who)| format!("{} {version}", named(who.iter())));
+    let other = all.iter().map(|(version, who)| format!("{} {version}", format_names(who.iter())));
     let found = format!("this program is {own}, {}", other.collect::<Vec<_>>().join("; "));
     Check::warning("versions", found).advise(
-        "bring all to the same version, one after the other: BBSs first, then auctioneers, reps, projectors",
+        "upgrade all services to the same version, one after the other: BBSs, auctioneers, reps, projectors",
     )
 }
 
 /// Formats the first few names.
-fn named(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
+fn format_names(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
     let all = names.len();
-    let first: Vec<String> = names.take(SHOWN).map(|name| name.to_string()).collect();
-    let more = all.saturating_sub(SHOWN);
+    let first: Vec<String> = names.take(MAX_NAMES).map(|name| name.to_string()).collect();
+    let more = all.saturating_sub(MAX_NAMES);
     if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
 /// Checks the states of the cells.
-fn present(cells: &[CellRow]) -> Check {
+fn cell_states(cells: &[CellRow]) -> Check {
     let of = |state: CellState| -> Vec<String> {
         let gone_as_told = |row: &&CellRow| row.gone.as_deref().is_some_and(|why| why.contains("evacuated"));
         let rows = cells.iter().filter(|row| row.state == state && !gone_as_told(row));
@@ -149,7 +160,7 @@ fn present(cells: &[CellRow]) -> Check {
         if zones.is_empty() {
             "no zone".to_owned()
         } else {
-            format!("{} ({})", count(zones.len() as u64, "zone"), named(zones.iter()))
+            format!("{} ({})", count(zones.len() as u64, "zone"), format_names(zones.iter()))
         }
     );
     let mut advice = vec![];
@@ -157,28 +168,28 @@ fn present(cells: &[CellRow]) -> Check {
         (
             CellState::Silent,
             "silent",
-            "see whether their hosts and reps run, and reach the NATS server: muster cell show CELL",
+            "check that their hosts and reps run, and reach the NATS server: muster cell show CELL",
         ),
         (
             CellState::Unhealthy,
             "unhealthy",
-            "see why their self-test fails: muster cell show CELL, and the log of the rep",
+            "check why their self-test fails: muster cell show CELL, and the log of the rep",
         ),
         (
             CellState::Absent,
             "lost",
-            "start their reps again; or, if they are gone for good: muster cell forget CELL",
+            "start their reps again; if the cells are gone permanently: muster cell forget CELL",
         ),
         (
             CellState::Evacuating,
             "evacuating",
-            "that ends when they hold nothing any more; or take it back: muster cell uncordon CELL",
+            "the evacuation ends when the cell is empty; to cancel it: muster cell uncordon CELL",
         ),
     ];
     for (state, word, what) in wrong {
         let names = of(state);
         if !names.is_empty() {
-            found.push_str(&format!("; {word}: {}", named(names.iter())));
+            found.push_str(&format!("; {word}: {}", format_names(names.iter())));
             advice.push(what);
         }
     }
@@ -203,14 +214,16 @@ fn isolation(cells: &[CellRow]) -> Check {
         all.entry(isolation).or_default().push(row.cell_id.as_str());
     }
     if all.is_empty() {
-        return Check::skipped("isolation", "there is no cell");
+        return Check::skipped("isolation", "no cells");
     }
     let found: Vec<String> =
-        all.iter().map(|(isolation, cells)| format!("{isolation}: {}", named(cells.iter()))).collect();
+        all.iter().map(|(isolation, cells)| format!("{isolation}: {}", format_names(cells.iter()))).collect();
     let found = found.join("; ");
     if all.keys().all(|isolation| isolation.level() == Level::Full) {
         return Check::ok("isolation", found);
     }
-    Check::warning("isolation", found)
-        .advise("run muster doctor as the rep's user on each of these hosts: its check host says what the missing walls need")
+    Check::warning("isolation", found).advise(
+        "run muster doctor as the rep's user on each of these hosts: its check host lists what the \
+                 missing layers need",
+    )
 }

@@ -20,10 +20,10 @@ mod stream;
 
 use super::super::words::bytes;
 use super::check::{Check, Report};
-use super::facts::{Asked, Facts, Host, NoConnection, Place, Unknown};
+use super::facts::{Fact, Facts, Host, NoConnection, Place, Unknown};
 
 /// Checks that need a connection to a cluster, in report order.
-const OF_CLUSTER: [&str; 19] = [
+const CLUSTER_CHECKS: [&str; 19] = [
     "certificate",
     "jetstream",
     "stream",
@@ -46,46 +46,46 @@ const OF_CLUSTER: [&str; 19] = [
 ];
 
 /// Runs all checks.
-pub(super) fn all(facts: &Facts) -> Report {
-    let Facts { place, cluster, tables, host, told } = facts;
+pub(super) fn run_checks(facts: &Facts) -> Report {
+    let Facts { place, cluster, tables, host, metrics: told } = facts;
     let clocks = cluster.row.as_ref().ok().map(|row| &row.services.clocks);
     let mut checks = match place {
         Place::Nats(on) => {
             [server::checks(&on.server), stream::checks(on), clock::checks(on, clocks)].concat()
         }
         Place::Local(folder) => {
-            [server::of_folder(folder), stream::of_folder(folder), clock::of_folder(clocks)].concat()
+            [server::local_checks(folder), stream::local_checks(folder), clock::local_checks(clocks)].concat()
         }
     };
     checks.push(match place {
-        Place::Nats(on) => server::rights(&on.rights),
-        Place::Local(folder) => server::rights_of_folder(folder),
+        Place::Nats(on) => server::rights(&on.permissions),
+        Place::Local(folder) => server::local_rights(folder),
     });
     checks.extend(cluster::checks(cluster));
     checks.push(database::check(tables, cluster.row.as_ref().ok()));
     checks.push(host::check(host));
     checks.push(denials::check(told, place));
-    Report::of(checks)
+    Report::new(checks)
 }
 
-/// Returns the report without a connection to a cluster.
-pub(super) fn unconnected(failed: Check, host: &Asked<Host>) -> Report {
+/// Returns the report if there is no connection to a cluster. `failed` is the check that reports this.
+pub(super) fn unconnected_report(failed: Check, host: &Fact<Host>) -> Report {
     let mut checks = vec![failed];
-    let skipped = |check| Check::skipped(check, "there is no connection");
-    checks.extend(OF_CLUSTER.map(skipped));
+    let skipped = |check| Check::skipped(check, "no connection");
+    checks.extend(CLUSTER_CHECKS.map(skipped));
     checks.push(skipped("database"));
     checks.push(host::check(host));
     checks.push(skipped("denials"));
-    Report::of(checks)
+    Report::new(checks)
 }
 
-/// Returns the check of a missing connection, with advice.
+/// Returns the failed check that reports a missing connection, with advice.
 pub(super) fn no_connection(why: &NoConnection) -> Check {
     server::no_connection(why)
 }
 
 /// Returns the check of an unknown fact.
-fn unknown(check: &'static str, why: &Unknown) -> Check {
+fn unknown_fact(check: &'static str, why: &Unknown) -> Check {
     match why {
         Unknown::Skipped(why) => Check::skipped(check, why),
         Unknown::Failed(why) => Check::failed(check, why),

@@ -2,36 +2,47 @@
 
 use std::time::Duration;
 
-use super::super::super::words::{count, took};
+use super::super::super::words::{count, precise_duration};
 use super::super::check::Check;
-use super::super::facts::{Asked, Certificate, Folder, NoConnection, Rights, Server};
-use super::unknown;
+use super::super::facts::{Certificate, Fact, Folder, NoConnection, Permissions, Server};
+use super::unknown_fact;
 
 /// Remaining days of a certificate below which the check fails, and below which it warns.
-const EXPIRES_NOW: u64 = 3;
-const EXPIRES_SOON: u64 = 30;
+const EXPIRY_FAILURE_DAYS: u64 = 3;
+const EXPIRY_WARNING_DAYS: u64 = 30;
 
-/// Returns the check of a missing connection.
+/// Returns the failed check that reports a missing connection.
 pub(super) fn no_connection(why: &NoConnection) -> Check {
     match why {
-        NoConnection::Unreachable(why) if is_of_tls(why) => Check::failed("connection", why).advise(TLS),
+        NoConnection::Unreachable(why) if is_tls_failure(why) => {
+            Check::failed("connection", why).advise(TLS_ADVICE)
+        }
         NoConnection::Unreachable(why) => Check::failed("connection", why)
-            .advise("see that a NATS server runs there and that no firewall is between: nats-server -c deploy/nats.conf")
-            .advise("or name another: --nats URL, MUSTER_NATS_URL"),
-        NoConnection::Refused(why) if is_of_tls(why) => Check::failed("connection", why).advise(TLS),
-        NoConnection::Refused(why) => Check::failed("connection", why).advise(LOGIN),
-        NoConnection::Settings(why) => Check::failed("connection", why)
-            .advise("see --nats, --creds, --tls-ca, --tls-cert and --tls-key, or the variables of users/NAME.env"),
+            .advise(
+                "check that a NATS server runs there and that no firewall blocks it: nats-server -c \
+                     deploy/nats.conf",
+            )
+            .advise("or use another server: --nats URL, MUSTER_NATS_URL"),
+        NoConnection::Refused(why) if is_tls_failure(why) => {
+            Check::failed("connection", why).advise(TLS_ADVICE)
+        }
+        NoConnection::Refused(why) => Check::failed("connection", why).advise(LOGIN_ADVICE),
+        NoConnection::Settings(why) => Check::failed("connection", why).advise(
+            "check --nats, --creds, --tls-ca, --tls-cert and --tls-key, or the variables of \
+                     users/NAME.env",
+        ),
     }
 }
 
 /// Advice for a failed TLS handshake.
-const TLS: &str = "give the authority that signed the server's certificate (--tls-ca), and a certificate of this user (--tls-cert, --tls-key)";
+const TLS_ADVICE: &str = "pass the authority that signed the server's certificate (--tls-ca), and a \
+                          certificate of this user (--tls-cert, --tls-key)";
 /// Advice for a server that rejects the login.
-const LOGIN: &str = "give the credentials of a user that the server knows: --creds FILE; muster auth list FOLDER says whom it knows";
+const LOGIN_ADVICE: &str = "pass the credentials of a user of the server: --creds FILE; list the users: \
+                            muster auth list FOLDER";
 
 /// Returns `true` if the connection failed because of certificates or TLS.
-fn is_of_tls(why: &str) -> bool {
+fn is_tls_failure(why: &str) -> bool {
     let why = why.to_lowercase();
     ["tls", "certificate", "handshake"].iter().any(|word| why.contains(word))
 }
@@ -42,29 +53,31 @@ pub(super) fn checks(server: &Server) -> Vec<Check> {
     let encryption = if *encrypted { "TLS" } else { "no TLS" };
     let of = cluster.as_ref().map(|cluster| format!(" of the cluster {cluster}")).unwrap_or_default();
     let within = match round_trip {
-        Ok(time) => format!(", answers within {}", micros(*time)),
+        Ok(time) => format!(", answers within {}", format_round_trip(*time)),
         Err(_) => String::new(),
     };
-    let found = format!("{url}, {name}{of}, {version}, {encryption}, {}{within}", as_whom(server));
+    let found = format!("{url}, {name}{of}, {version}, {encryption}, {}{within}", login_text(server));
     let connection = match problems.as_slice() {
         [] => Check::ok("connection", found),
-        problems => Check::failed("connection", format!("{found}; {}", problems.join("; ")))
-            .advise("no service works with this server: install nats-server 2.12.7 or newer of 2.12, or 2.14 or newer, with max_payload: 2MB"),
+        problems => Check::failed("connection", format!("{found}; {}", problems.join("; "))).advise(
+            "services reject this server: install nats-server 2.12.7 or newer of 2.12, or 2.14 or \
+                     newer, with max_payload: 2MB",
+        ),
     };
     let jetstream = if server.jetstream {
         Check::ok("jetstream", "enabled")
     } else {
-        Check::failed("jetstream", "the server has no JetStream, so there is no place for the journal")
-            .advise("add a block jetstream { store_dir: .. } to its configuration: see deploy/nats.conf")
+        Check::failed("jetstream", "the server has no JetStream, so it can't store the journal")
+            .advise("add a block jetstream { store_dir: .. } to its configuration, as in deploy/nats.conf")
     };
     vec![connection, certificate(&server.certificates), jetstream]
 }
 
 /// Checks the remaining validity of the certificates that this program uses.
-fn certificate(files: &Asked<Vec<Certificate>>) -> Check {
+fn certificate(files: &Fact<Vec<Certificate>>) -> Check {
     let files = match files {
         Ok(files) => files,
-        Err(why) => return unknown("certificate", why).advise("see --tls-cert and --tls-ca"),
+        Err(why) => return unknown_fact("certificate", why).advise("check --tls-cert and --tls-ca"),
     };
     let days = |left: Option<Duration>| left.map(|left| left.as_secs() / 86_400);
     let found = files.iter().map(|Certificate { file, left }| match days(*left) {
@@ -72,30 +85,32 @@ fn certificate(files: &Asked<Vec<Certificate>>) -> Check {
         None => format!("{} has expired", file.display()),
     });
     let found = found.collect::<Vec<_>>().join("; ");
-    let advice =
-        "have a new one made, bring it to where the old one is, and start the programs that read it again";
+    let advice = "get a new certificate (muster auth renew FOLDER), replace the old file, and restart the programs \
+         that use it";
     match files.iter().map(|one| days(one.left)).min() {
         None => Check::skipped("certificate", "no certificate is used: --tls-cert"),
-        Some(None | Some(0..EXPIRES_NOW)) => Check::failed("certificate", found).advise(advice),
-        Some(Some(EXPIRES_NOW..EXPIRES_SOON)) => Check::warning("certificate", found).advise(advice),
+        Some(None | Some(0..EXPIRY_FAILURE_DAYS)) => Check::failed("certificate", found).advise(advice),
+        Some(Some(EXPIRY_FAILURE_DAYS..EXPIRY_WARNING_DAYS)) => {
+            Check::warning("certificate", found).advise(advice)
+        }
         Some(Some(_)) => Check::ok("certificate", found),
     }
 }
 
-fn as_whom(server: &Server) -> String {
+fn login_text(server: &Server) -> String {
     match (&server.role, &server.credentials) {
         (Some(role), _) => format!("as {role}"),
-        (None, Some(file)) => format!("by {}, which says no role", file.display()),
+        (None, Some(file)) => format!("with {}, which names no role", file.display()),
         (None, None) => "without credentials".to_owned(),
     }
 }
 
-fn micros(time: Duration) -> String {
-    if time.as_millis() == 0 { format!("{} µs", time.as_micros()) } else { took(time) }
+fn format_round_trip(time: Duration) -> String {
+    if time.as_millis() == 0 { format!("{} µs", time.as_micros()) } else { precise_duration(time) }
 }
 
 /// Returns the connection checks of a local cluster.
-pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
+pub(super) fn local_checks(folder: &Folder) -> Vec<Check> {
     let path = folder.path.display();
     vec![
         Check::ok("connection", format!("the socket of a local cluster in {path}")),
@@ -105,47 +120,53 @@ pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
 }
 
 /// Checks the permissions of the credentials.
-pub(super) fn rights(rights: &Asked<Rights>) -> Check {
-    let Rights { role, known, tried, refused, beyond } = match rights {
+pub(super) fn rights(rights: &Fact<Permissions>) -> Check {
+    let Permissions { role, known, tried, refused, excess: beyond } = match rights {
         Ok(rights) => rights,
-        Err(why) => return unknown("rights", why),
+        Err(why) => return unknown_fact("rights", why),
     };
-    let as_role = if *known {
-        role.to_string()
-    } else {
-        format!("{role} (taken for that, as the credentials say no role)")
-    };
+    let as_role =
+        if *known { role.to_string() } else { format!("{role} (assumed: the credentials name no role)") };
     if !refused.is_empty() {
         let shown = refused.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
         let more = refused.len().saturating_sub(5);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let found = format!("as {as_role} the server refuses {shown}{more}");
+        let found = format!("the server denies {as_role}: {shown}{more}");
         return Check::failed("rights", found)
-            .advise("log in as the role that this is for (--creds), or see its rows in users.conf: muster auth writes it anew with each muster auth add or revoke")
-            .advise(format!("what {role} must be able to do is in docs/operations.md, \"Permissions\""));
+            .advise(
+                "log in as the intended role (--creds), or check its user in users.conf, which muster \
+                     auth refresh FOLDER rewrites",
+            )
+            .advise(format!("permissions of {role}: docs/reference/permissions.md"));
     }
-    let found = format!("none of {} of {as_role} is refused", count(*tried as u64, "right"));
+    let found = format!("none of {} of {as_role} is denied", count(*tried as u64, "permission"));
     match beyond {
         None => Check::ok("rights", found),
         Some(heard) => Check::warning(
             "rights",
-            format!("{found}, but {heard} may be heard as well, which is another role's: the server limits nobody"),
+            format!(
+                "{found}, but {heard} of another role can be read, too: the server has no permissions \
+                     set up"
+            ),
         )
-        .advise("whoever reaches the server can do anything: muster auth init makes users and permissions, or keep it on a network of its own"),
+        .advise(
+            "anyone who can connect can do anything: create users and permissions (muster auth init), \
+                 or isolate the server's network",
+        ),
     }
 }
 
-/// Checks that only its owner can access a local cluster.
-pub(super) fn rights_of_folder(folder: &Folder) -> Check {
+/// Checks that only the owner of the data folder can access a local cluster.
+pub(super) fn local_rights(folder: &Folder) -> Check {
     let path = folder.path.display();
     if folder.open_to_others {
         return Check::failed(
             "rights",
-            format!("others than its owner may enter {path}, and who reaches the socket can do anything"),
+            format!("other users can access {path}, and any user who reaches its socket can do anything"),
         )
         .advise(format!("chmod 700 {path}"));
     }
-    Check::ok("rights", format!("only the owner of {path} reaches the socket, and may do anything"))
+    Check::ok("rights", format!("only the owner of {path} can reach its socket, and may do anything"))
 }
 
 #[cfg(test)]
@@ -154,13 +175,13 @@ mod tests {
     use super::*;
     use schemas::names::ClientName;
 
-    fn of(refused: &[&str], beyond: Option<&str>) -> Rights {
-        Rights {
+    fn sample_rights(refused: &[&str], beyond: Option<&str>) -> Permissions {
+        Permissions {
             role: access::Role::Operator(ClientName::new("ops").unwrap()),
             known: true,
             tried: 7,
             refused: refused.iter().map(|text| (*text).to_owned()).collect(),
-            beyond: beyond.map(str::to_owned),
+            excess: beyond.map(str::to_owned),
         }
     }
 
@@ -179,27 +200,29 @@ mod tests {
 
     #[test]
     fn missing_permission_fails_and_excess_permission_warns() {
-        assert_eq!(rights(&Ok(of(&[], None))).outcome, Outcome::Ok);
-        let open = rights(&Ok(of(&[], Some("muster.inbox.bbs.probe"))));
+        assert_eq!(rights(&Ok(sample_rights(&[], None))).outcome, Outcome::Ok);
+        let open = rights(&Ok(sample_rights(&[], Some("muster.inbox.bbs.probe"))));
         assert_eq!(open.outcome, Outcome::Warning);
         assert!(
-            open.found.contains("none of 7 rights of operator ops") && open.found.contains("limits nobody")
+            open.found.contains("none of 7 permissions of operator ops")
+                && open.found.contains("no permissions set up")
         );
-        let lacking = rights(&Ok(of(&["to publish on a"; 7], Some("b"))));
+        let lacking = rights(&Ok(sample_rights(&["publish to a"; 7], Some("b"))));
         assert_eq!(lacking.outcome, Outcome::Failed);
-        assert!(lacking.found.ends_with("to publish on a and 2 more"), "{}", lacking.found);
+        assert!(lacking.found.ends_with("publish to a and 2 more"), "{}", lacking.found);
     }
 
     #[test]
     fn untrusted_certificate_gives_tls_advice() {
         let why = "server unreachable at a: IO error: invalid peer certificate: UnknownIssuer".to_owned();
-        assert_eq!(no_connection(&NoConnection::Unreachable(why)).advice, [TLS]);
+        assert_eq!(no_connection(&NoConnection::Unreachable(why)).advice, [TLS_ADVICE]);
     }
 
     #[test]
     fn refused_connection_gives_matching_advice() {
         let check = |why: &str| no_connection(&NoConnection::Refused(why.into())).advice.concat();
-        assert!(check("the server at a refuses us: TLS error: bad certificate").contains("--tls-ca"));
-        assert!(check("the server at a refuses us: authorization violation").contains("muster auth list"));
+        let refused = "the server at a refused the connection";
+        assert!(check(&format!("{refused}: TLS error: bad certificate")).contains("--tls-ca"));
+        assert!(check(&format!("{refused}: authorization violation")).contains("muster auth list"));
     }
 }

@@ -5,28 +5,30 @@ use schemas::Position;
 
 use super::super::super::words::count;
 use super::super::check::Check;
-use super::super::facts::{Asked, Folder, OnNats, Reading, Storage, Stream};
-use super::{Unknown, bytes, unknown};
+use super::super::facts::{Fact, Folder, NatsFacts, Reading, Storage, Stream};
+use super::{Unknown, bytes, unknown_fact};
 
-/// Usage of a storage limit, in percent, for a warning and for a failure.
-const FILLS: (u64, u64) = (80, 95);
-/// Default limit of a server on the consumers of a stream. Above it no further program can follow the log.
+/// Usage of a storage limit, in percent, at which the check warns, and usage at which it fails.
+const USAGE_THRESHOLDS: (u64, u64) = (80, 95);
+/// Default maximum number of consumers that a server allows on a stream. At this number, no further program
+/// can follow the log.
 const CONSUMERS_ALLOWED: usize = 1_000;
 /// Minimum number of consumers for a warning. A cluster needs one for each BBS, auctioneer and projector.
 const MANY_CONSUMERS: usize = 200;
 /// Advice for a compressed stream.
-const UNCOMPRESS: &str =
+const COMPRESSION_ADVICE: &str =
     "as an admin: muster auth add FOLDER admin NAME, then muster journal migrate with its credentials";
 /// Advice for a full disk of a NATS server.
-const RESTART: &str = "make room on the disk of that server, then restart it: after a failed write nats-server stores nothing until it is restarted";
+const FULL_DISK_ADVICE: &str = "free disk space on that server, then restart it: after a failed write \
+                                nats-server stores nothing until a restart";
 /// Free disk space, in bytes, below which the check warns, and below which it fails.
-const FREE: (u64, u64) = (1 << 30, 100 << 20);
+const FREE_THRESHOLDS: (u64, u64) = (1 << 30, 100 << 20);
 
-pub(super) fn checks(on: &OnNats) -> Vec<Check> {
+pub(super) fn checks(on: &NatsFacts) -> Vec<Check> {
     let durability = durability(&on.durability);
     match &on.stream {
         Ok(stream) => vec![
-            made(stream),
+            settings(stream),
             positions(stream),
             entries(&on.entries),
             replicas(stream, on.server.cluster.as_deref()),
@@ -35,9 +37,9 @@ pub(super) fn checks(on: &OnNats) -> Vec<Check> {
             health(&on.health),
         ],
         Err(why) => {
-            let other = |check| Check::skipped(check, "the stream isn't known");
+            let other = |check| Check::skipped(check, "the stream is unknown");
             vec![
-                unknown("stream", why).advise_if_failed(),
+                unknown_fact("stream", why).advise_if_failed(),
                 other("positions"),
                 other("entries"),
                 other("replicas"),
@@ -54,15 +56,15 @@ impl Check {
     fn advise_if_failed(self) -> Self {
         if self.outcome == super::super::check::Outcome::Failed {
             return self
-                .advise("restore a backup first: muster import (docs/operations.md, \"Back up and restore\")")
-                .advise("if there was never a cluster: muster cluster found");
+                .advise("restore a backup first: muster import (docs/guides/back-up-and-restore.md)")
+                .advise("for a new cluster: muster cluster found");
         }
         self
     }
 }
 
 /// Checks the settings of the stream, and that no entries are lost.
-fn made(stream: &Stream) -> Check {
+fn settings(stream: &Stream) -> Check {
     let seen = &stream.seen;
     let wrong = [seen.problems.as_slice(), seen.losses.as_slice()].concat();
     if !wrong.is_empty() {
@@ -70,48 +72,64 @@ fn made(stream: &Stream) -> Check {
         let check = if seen.losses.is_empty() {
             check
         } else {
-            check.advise("entries are gone: restore the stream from a snapshot or an export (docs/operations.md, \"Back up and restore\")")
+            check.advise(
+                "entries are lost: restore the stream from a snapshot or an export \
+                          (docs/guides/back-up-and-restore.md)",
+            )
         };
         return if seen.problems.is_empty() {
             check
         } else {
-            check.advise("no service works with it so: change it as an admin (muster auth add FOLDER admin NAME, then nats stream edit MUSTER); what can't be changed takes an export and an import into a new stream")
+            check.advise(
+                "services reject this stream: change it as an admin (muster auth add FOLDER admin \
+                          NAME, then nats stream edit MUSTER); for settings that can't be changed, export \
+                          the log and import it into a new stream",
+            )
         };
     }
     if !seen.hazards.is_empty() {
-        return Check::failed("stream", seen.hazards.join("; ")).advise(UNCOMPRESS);
+        return Check::failed("stream", seen.hazards.join("; ")).advise(COMPRESSION_ADVICE);
     }
     if seen.consumers >= MANY_CONSUMERS {
         let found =
             format!("{}: {} consumers of at most {CONSUMERS_ALLOWED}", journal::STREAM, seen.consumers);
-        return Check::warning("stream", found).advise("somebody makes consumers with a key that may follow the log: revoke it (muster auth revoke), or, as an admin, delete them (nats consumer report MUSTER)");
+        return Check::warning("stream", found).advise(
+            "a user whose key may follow the log creates \
+                                                       consumers: revoke the key (muster auth revoke), or, \
+                                                       as an admin, delete the consumers (nats consumer \
+                                                       report MUSTER)",
+        );
     }
     if !seen.differences.is_empty() {
         return Check::warning("stream", format!("{}: {}", journal::STREAM, seen.differences.join("; ")))
-            .advise(format!("compression: {UNCOMPRESS}"))
+            .advise(format!("compression: {COMPRESSION_ADVICE}"))
             .advise("other settings: nats stream edit MUSTER as an admin");
     }
-    Check::ok("stream", format!("{} is as Muster makes it", journal::STREAM))
+    Check::ok("stream", format!("{} has the expected settings", journal::STREAM))
 }
 
 /// Checks that the first, the last and sampled entries can be read from each server.
-fn entries(readings: &Asked<Vec<Reading>>) -> Check {
+fn entries(readings: &Fact<Vec<Reading>>) -> Check {
     let readings = match readings {
         Ok(readings) => readings,
-        Err(why) => return unknown("entries", why),
+        Err(why) => return unknown_fact("entries", why),
     };
     let (mut read, mut unreachable, mut unreadable) = (vec![], vec![], vec![]);
     for Reading { server, read: outcome } in readings {
         match outcome {
             Ok(number) => read.push(format!("{number} of {server}")),
-            Err(Unknown::Skipped(why)) => unreachable.push(format!("{server} was not asked: {why}")),
+            Err(Unknown::Skipped(why)) => unreachable.push(format!("{server} was not read: {why}")),
             Err(Unknown::Failed(why)) => unreadable.push(format!("{server}: {why}")),
         }
     }
     if !unreadable.is_empty() {
         return Check::failed("entries", unreadable.join("; "))
             .advise("the log of that server names the cause (grep for MUSTER)")
-            .advise("if the other servers can read it: stop that server, move its store away and start it again, so that the others fill it; if none can: restore the log (docs/operations.md, \"Back up and restore\")");
+            .advise(
+                "if the other servers can read the entry: stop that server, move its store away and \
+                     start it again, so that it copies the entries of the others; if none can: restore the \
+                     log (docs/guides/back-up-and-restore.md)",
+            );
     }
     let read =
         if read.is_empty() { "nothing was read".to_owned() } else { format!("read: {}", read.join(", ")) };
@@ -119,15 +137,15 @@ fn entries(readings: &Asked<Vec<Reading>>) -> Check {
         return Check::ok("entries", read);
     }
     Check::warning("entries", format!("{read}; {}", unreachable.join("; ")))
-        .advise("see that this server runs")
+        .advise("check that this server runs")
 }
 
 fn positions(stream: &Stream) -> Check {
     let (first, last) = stream.seen.positions;
     if last == Position(0) {
-        return Check::warning("positions", "it is empty: it holds no cluster")
-            .advise("restore a backup first: muster import (docs/operations.md, \"Back up and restore\")")
-            .advise("if there was never a cluster: muster cluster found");
+        return Check::warning("positions", "the journal is empty: no cluster has been founded")
+            .advise("restore a backup first: muster import (docs/guides/back-up-and-restore.md)")
+            .advise("for a new cluster: muster cluster found");
     }
     Check::ok("positions", format!("{first} to {last}"))
 }
@@ -146,16 +164,28 @@ fn replicas(stream: &Stream, cluster: Option<&str>) -> Check {
         })
         .collect();
     if seen.replicas > 1 && seen.leader.is_none() {
-        return Check::failed("replicas", format!("{found}: none of them leads, so nothing can be written"))
-            .advise("bring back most of its servers: nats server report jetstream says which are there");
+        return Check::failed("replicas", format!("{found}: none leads, so nothing can be written")).advise(
+            "restart servers until a majority runs; list the running ones: nats server report \
+                     jetstream",
+        );
     }
     if !behind.is_empty() {
-        return Check::warning("replicas", format!("{found}; {}", behind.join(", ")))
-            .advise("one more server may not be lost until it has caught up: see the log of that one");
+        return Check::warning("replicas", format!("{found}; {}", behind.join(", "))).advise(
+            "the loss of another server can stop the log until this one has caught up: check its log",
+        );
     }
     if let (1, Some(cluster)) = (seen.replicas, cluster) {
-        return Check::warning("replicas", format!("{found}, on a cluster of servers ({cluster}): if that one is lost, the log is"))
-            .advise("as an admin: nats --inbox-prefix muster.inbox.admin.NAME stream edit MUSTER --replicas 3; then start each BBS with --replicas 3");
+        return Check::warning(
+            "replicas",
+            format!(
+                "{found}, on a cluster of servers ({cluster}): the log is \
+                                                   lost with that server"
+            ),
+        )
+        .advise(
+            "as an admin: nats --inbox-prefix muster.inbox.admin.NAME stream edit MUSTER --replicas \
+                     3; then start each BBS with --replicas 3",
+        );
     }
     Check::ok("replicas", found)
 }
@@ -163,26 +193,32 @@ fn replicas(stream: &Stream, cluster: Option<&str>) -> Check {
 fn durability(durability: &Durability) -> Check {
     match durability {
         Durability::Synced => Check::ok("durability", "every write is synced before it is acknowledged"),
-        Durability::Unverified(why) => Check::warning("durability", format!("unverified: {why}"))
-            .advise("sync_interval: always in the jetstream block of the server's configuration, and --monitoring http://HOST:8222 here and at each BBS"),
-        Durability::Volatile => Check::failed("durability", "the journal is in memory: nothing survives it"),
+        Durability::Unverified(why) => Check::warning("durability", format!("unverified: {why}")).advise(
+            "set sync_interval: always in the jetstream block of the server's configuration, and \
+                     pass --monitoring http://HOST:8222 here and to each BBS",
+        ),
+        Durability::Volatile => Check::failed(
+            "durability",
+            "the journal is in memory: it is lost when the \
+            server stops",
+        ),
     }
 }
 
-fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
+fn storage(stream: &Stream, servers: &Fact<Vec<Storage>>) -> Check {
     let seen = &stream.seen;
-    let mut found = format!("the stream takes {}", bytes(seen.bytes));
+    let mut found = format!("the stream uses {}", bytes(seen.bytes));
     let (mut fullest, mut least, mut is_short) = (0, u64::MAX, false);
-    if let Some(most) = seen.most_bytes {
+    if let Some(most) = seen.max_bytes {
         found.push_str(&format!(" of {}", bytes(most)));
-        fullest = parts(seen.bytes, most);
+        fullest = percent(seen.bytes, most);
     }
     match servers {
         Ok(servers) => {
             for Storage { url, used, most, free } in servers {
                 let limit = if *most == 0 { String::new() } else { format!(" of {}", bytes(*most)) };
                 found.push_str(&format!("; the server at {url} uses {}{limit}", bytes(*used)));
-                fullest = fullest.max(parts(*used, *most));
+                fullest = fullest.max(percent(*used, *most));
                 if let Some(free) = free {
                     found.push_str(&format!(", {} are free on its disk", bytes(*free)));
                     least = least.min(*free);
@@ -191,29 +227,33 @@ fn storage(stream: &Stream, servers: &Asked<Vec<Storage>>) -> Check {
             }
         }
         Err(Unknown::Failed(why) | Unknown::Skipped(why)) => {
-            found.push_str(&format!("; what the server may use is not known: {why}"));
+            found.push_str(&format!("; limits of the server unknown: {why}"));
         }
     }
-    let advice = "give JetStream more room (max_file_store in the server's configuration, max_bytes of the stream): once it is full nothing is decided any more";
+    let advice = "raise the limits of JetStream (max_file_store in the server's configuration, max_bytes of \
+                  the stream): no command is accepted once they are reached";
     match (fullest, least) {
-        (_, free) if free < FREE.1 => Check::failed("storage", found).advise(RESTART),
-        (full, _) if full >= FILLS.1 => Check::failed("storage", found).advise(advice),
-        (full, _) if full >= FILLS.0 => Check::warning("storage", found).advise(advice),
-        (_, free) if free < FREE.0 => Check::warning("storage", found).advise(RESTART),
+        (_, free) if free < FREE_THRESHOLDS.1 => Check::failed("storage", found).advise(FULL_DISK_ADVICE),
+        (full, _) if full >= USAGE_THRESHOLDS.1 => Check::failed("storage", found).advise(advice),
+        (full, _) if full >= USAGE_THRESHOLDS.0 => Check::warning("storage", found).advise(advice),
+        (_, free) if free < FREE_THRESHOLDS.0 => Check::warning("storage", found).advise(FULL_DISK_ADVICE),
         _ if is_short => Check::warning("storage", format!("{found}: less than max_file_store allows"))
-            .advise("set max_file_store below what the disk has room for: a limit that is reached is refused at once, and goes on without a restart; a full disk is not"),
+            .advise(
+                "set max_file_store below the free disk space: at the limit, writes are refused and \
+                     continue later without a restart; after a full disk the server needs a restart",
+            ),
         _ => Check::ok("storage", found),
     }
 }
 
 /// Checks the answers of the servers' health endpoints.
-fn health(servers: &Asked<Vec<(String, Result<(), String>)>>) -> Check {
+fn health(servers: &Fact<Vec<(String, Result<(), String>)>>) -> Check {
     let servers = match servers {
         Ok(servers) => servers,
         Err(Unknown::Skipped(why)) => return Check::skipped("health", why),
         Err(why) => {
-            return unknown("health", why)
-                .advise("see that the server runs, with that monitoring address (http)");
+            return unknown_fact("health", why)
+                .advise("check that the server runs with that monitoring address (http)");
         }
     };
     let bad: Vec<String> = servers
@@ -227,13 +267,16 @@ fn health(servers: &Asked<Vec<(String, Result<(), String>)>>) -> Check {
     let is_full = found.contains("no space left") || found.contains("write error");
     let check = Check::failed("health", found);
     if is_full {
-        return check.advise(RESTART);
+        return check.advise(FULL_DISK_ADVICE);
     }
-    check.advise("see the log of that server; while it starts or catches up, ask again")
+    check.advise(
+        "check the log of that server; if it is starting or catching up, run muster doctor again \
+                  later",
+    )
 }
 
-/// Returns the usage of a limit in percent. 0 if there is no limit.
-const fn parts(used: u64, most: u64) -> u64 {
+/// Returns the usage of a limit in percent, or 0 without a limit.
+const fn percent(used: u64, most: u64) -> u64 {
     match most {
         0 => 0,
         most => used.saturating_mul(100) / most,
@@ -241,28 +284,28 @@ const fn parts(used: u64, most: u64) -> u64 {
 }
 
 /// Returns the journal checks of a local cluster.
-pub(super) fn of_folder(folder: &Folder) -> Vec<Check> {
-    let (path, alone) = (folder.path.display(), "it is one file of one host");
+pub(super) fn local_checks(folder: &Folder) -> Vec<Check> {
+    let (path, alone) = (folder.path.display(), "a local cluster has one journal file");
     let stream = Check::skipped("stream", "a local cluster has an embedded journal");
     let (positions, size) = match &folder.journal {
         Ok((end, size)) if *end > Position(0) => (Check::ok("positions", format!("1 to {end}")), *size),
-        Ok((_, size)) => (Check::warning("positions", "it is empty"), *size),
-        Err(why) => (unknown("positions", why), 0),
+        Ok((_, size)) => (Check::warning("positions", "the journal is empty"), *size),
+        Err(why) => (unknown_fact("positions", why), 0),
     };
     let entries = match &folder.journal {
-        Ok(_) => Check::ok("entries", "the first, the last and some in between were read"),
-        Err(why) => unknown("entries", why),
+        Ok(_) => Check::ok("entries", "read the first, the last and sampled entries"),
+        Err(why) => unknown_fact("entries", why),
     };
     let replicas = Check::skipped("replicas", alone);
     let durability = Check::ok("durability", "every write is synced before it is acknowledged");
     let storage = match folder.free {
-        None => Check::skipped("storage", format!("the disk of {path} doesn't say what is free")),
+        None => Check::skipped("storage", format!("can't determine the free disk space of {path}")),
         Some(free) => {
-            let found = format!("the journal takes {}, {} are free in {path}", bytes(size), bytes(free));
-            let advice = "make room on that disk: once it is full nothing is decided any more";
+            let found = format!("the journal uses {}, {} are free in {path}", bytes(size), bytes(free));
+            let advice = "free disk space: no command is accepted once the disk is full";
             match free {
-                free if free < FREE.1 => Check::failed("storage", found).advise(advice),
-                free if free < FREE.0 => Check::warning("storage", found).advise(advice),
+                free if free < FREE_THRESHOLDS.1 => Check::failed("storage", found).advise(advice),
+                free if free < FREE_THRESHOLDS.0 => Check::warning("storage", found).advise(advice),
                 _ => Check::ok("storage", found),
             }
         }
@@ -290,15 +333,15 @@ mod tests {
             positions: (Position(1), Position(7)),
             consumers: 3,
             bytes: 3 << 20,
-            most_bytes: None,
+            max_bytes: None,
             server_time: None,
             last: None,
-            took: std::time::Duration::ZERO,
+            latency: std::time::Duration::ZERO,
         };
         Stream { seen, asked: (Timestamp(0), Timestamp(0)) }
     }
 
-    fn with(change: impl FnOnce(&mut Examination)) -> Stream {
+    fn stream_with(change: impl FnOnce(&mut Examination)) -> Stream {
         let mut stream = stream();
         change(&mut stream.seen);
         stream
@@ -306,26 +349,26 @@ mod tests {
 
     #[test]
     fn stream_check_fails_on_settings_that_services_reject() {
-        assert_eq!(made(&stream()).outcome, Outcome::Ok);
-        let other = made(&with(|seen| seen.differences = vec!["it is compressed (s2)".into()]));
+        assert_eq!(settings(&stream()).outcome, Outcome::Ok);
+        let other = settings(&stream_with(|seen| seen.differences = vec!["it is compressed (s2)".into()]));
         assert_eq!(other.outcome, Outcome::Warning);
-        let hazard = made(&with(|seen| seen.hazards = vec!["it is compressed (s2)".into()]));
+        let hazard = settings(&stream_with(|seen| seen.hazards = vec!["it is compressed (s2)".into()]));
         assert!(hazard.outcome == Outcome::Failed && hazard.advice[0].contains("muster journal migrate"));
-        let bad = made(&with(|seen| seen.problems = vec!["deny_delete isn't set".into()]));
+        let bad = settings(&stream_with(|seen| seen.problems = vec!["deny_delete isn't set".into()]));
         assert_eq!((bad.outcome, bad.advice.len()), (Outcome::Failed, 1));
-        let many = made(&with(|seen| seen.consumers = MANY_CONSUMERS));
+        let many = settings(&stream_with(|seen| seen.consumers = MANY_CONSUMERS));
         assert!(many.outcome == Outcome::Warning && many.found.contains("200 consumers of at most 1000"));
-        let lost = made(&with(|seen| seen.losses = vec!["entries were deleted".into()]));
+        let lost = settings(&stream_with(|seen| seen.losses = vec!["entries were deleted".into()]));
         assert!(lost.outcome == Outcome::Failed && lost.advice[0].contains("restore"));
         assert_eq!(
-            positions(&with(|seen| seen.positions = (Position(0), Position(0)))).outcome,
+            positions(&stream_with(|seen| seen.positions = (Position(0), Position(0)))).outcome,
             Outcome::Warning
         );
     }
 
     #[test]
     fn entry_that_one_server_cannot_read_fails_the_check() {
-        let of = |second: Asked<usize>| {
+        let of = |second: Fact<usize>| {
             let reading = |server: &str, read| Reading { server: server.into(), read };
             entries(&Ok(vec![reading("n1", Ok(10)), reading("n2", second)]))
         };
@@ -344,7 +387,7 @@ mod tests {
         let three = |peers: Vec<Peer>, leader: Option<&str>| {
             let leader = leader.map(str::to_owned);
             replicas(
-                &with(|seen| (seen.replicas, seen.peers, seen.leader) = (3, peers, leader)),
+                &stream_with(|seen| (seen.replicas, seen.peers, seen.leader) = (3, peers, leader)),
                 Some("three"),
             )
         };
@@ -364,7 +407,8 @@ mod tests {
             [of(79, 100), of(80, 100), of(95, 100), of(95, 0)],
             [Outcome::Ok, Outcome::Warning, Outcome::Failed, Outcome::Ok]
         );
-        let own = storage(&with(|seen| seen.most_bytes = Some(3 << 20)), &Err(Unknown::Skipped("s".into())));
+        let own =
+            storage(&stream_with(|seen| seen.max_bytes = Some(3 << 20)), &Err(Unknown::Skipped("s".into())));
         assert_eq!(own.outcome, Outcome::Failed);
     }
 
