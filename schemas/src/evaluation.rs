@@ -554,7 +554,7 @@ fn create(
         match begin {
             InitialStatus::Blocked { .. } => parent.blocked = Some(id),
             InitialStatus::Pending | InitialStatus::Delayed { .. } | InitialStatus::Complete { .. } => {
-                parent.next = Some(id)
+                parent.next = Some(id);
             }
         }
         follow_ups = parent.follow_ups + u32::from(trigger == Trigger::FollowUp);

@@ -41,7 +41,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Changes are in progress.
-    InProgress,
+    Changing,
     /// Exactly the desired instances are left, and each of them is RUNNING.
     Running,
     /// The process is not desired, and nothing of it is left.
@@ -82,7 +82,7 @@ impl Snapshot {
         if wanted == 0 {
             let gone = known == 0 && self.instances.is_empty();
             return if !gone {
-                Progress::InProgress
+                Progress::Changing
             } else if lrp.desired {
                 Progress::Running
             } else {
@@ -102,7 +102,7 @@ impl Snapshot {
         }
         let stuck: Vec<InstanceRow> = ordinary().filter(|row| is_stuck(row)).cloned().collect();
         let settled = known == wanted && !extra && u32::try_from(stuck.len()) == Ok(wanted - lrp.running);
-        if settled && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::InProgress }
+        if settled && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Changing }
     }
 
     fn ordinary(&self) -> impl Iterator<Item = &InstanceRow> {
@@ -124,7 +124,7 @@ impl Snapshot {
         let proves_itself =
             |row: &InstanceRow| is_target(row) && runs(row) && rollout.in_replacement.contains(row.index);
         if lrp.claimed > 0 || self.ordinary().any(|row| moves(row) || proves_itself(row)) {
-            return Progress::InProgress;
+            return Progress::Changing;
         }
         let stuck = |only: &dyn Fn(&InstanceRow) -> bool| -> Vec<InstanceRow> {
             self.ordinary().filter(|row| is_stuck(row) && only(row)).cloned().collect()
@@ -136,7 +136,7 @@ impl Snapshot {
             return if stuck.is_empty() { Progress::Paused } else { Progress::Stuck(stuck) };
         }
         if !rollout.stalled.is_empty() {
-            return Progress::InProgress;
+            return Progress::Changing;
         }
         let waits = |row: &InstanceRow| is_target(row) && rollout.in_replacement.contains(row.index);
         let in_replacement = stuck(&waits);
@@ -147,12 +147,12 @@ impl Snapshot {
             let there = self.ordinary().filter(|row| is_target(row)).count();
             let stuck = stuck(&is_target);
             let all = u32::try_from(there) == Ok(lrp.instances) && self.ordinary().all(is_target);
-            return if all && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::InProgress };
+            return if all && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Changing };
         }
         if all && !advances_automatically(lrp, rollout, &in_replacement) {
             Progress::Stuck(in_replacement)
         } else {
-            Progress::InProgress
+            Progress::Changing
         }
     }
 }
@@ -201,7 +201,7 @@ impl Client {
             loop {
                 let snapshot = watch.next().await?;
                 match snapshot.progress() {
-                    Progress::InProgress => {}
+                    Progress::Changing => {}
                     done @ (Progress::Running | Progress::Gone | Progress::Stuck(_) | Progress::Paused) => {
                         return Ok((done, snapshot));
                     }
@@ -447,7 +447,7 @@ mod tests {
             snapshot(2, vec![running(0), InstanceRow { definition_id: definition("v2"), ..running(0) }]),
             snapshot(0, vec![running(0)]),
         ] {
-            assert_eq!(under.progress(), Progress::InProgress, "{under:?}");
+            assert_eq!(under.progress(), Progress::Changing, "{under:?}");
         }
     }
 
@@ -466,7 +466,7 @@ mod tests {
             ),
             snapshot(2, vec![instance(0, InstanceState::Unclaimed), unplaced(1)]),
         ] {
-            assert_eq!(under.progress(), Progress::InProgress, "{under:?}");
+            assert_eq!(under.progress(), Progress::Changing, "{under:?}");
         }
     }
 
@@ -517,7 +517,7 @@ mod tests {
             rollout_snapshot("updating", &[], all.clone()),
             rollout_snapshot("paused", &[0], both),
         ] {
-            assert_eq!(under.progress(), Progress::InProgress, "{under:?}");
+            assert_eq!(under.progress(), Progress::Changing, "{under:?}");
         }
         assert_eq!(rollout_snapshot("completed", &[], all.clone()).progress(), Progress::Running);
         assert_eq!(rollout_snapshot("rollback_completed", &[], all).progress(), Progress::Running);
@@ -542,15 +542,15 @@ mod tests {
         let mut falls_back = no_room;
         let policies = Policies { min_running: Some(1), ..Policies::default() };
         falls_back.lrp.as_mut().unwrap().policies = Some(policies);
-        assert_eq!(falls_back.progress(), Progress::InProgress);
+        assert_eq!(falls_back.progress(), Progress::Changing);
         // The definition is known to be healthy: if this index takes too long, the next one follows.
         let mut proven = held;
         proven.lrp.as_mut().unwrap().healthy_definition_id = Some(definition("v2"));
-        assert_eq!(proven.progress(), Progress::InProgress);
+        assert_eq!(proven.progress(), Progress::Changing);
         // An index that was given up is tried again.
         let mut stalled = rollout_snapshot("updating", &[], vec![running(0), running(1)]);
         stalled.lrp.as_mut().unwrap().rollout.as_mut().unwrap().stalled = 0.into();
-        assert_eq!(stalled.progress(), Progress::InProgress);
+        assert_eq!(stalled.progress(), Progress::Changing);
 
         // Every index is on the target, and one of them doesn't run.
         let end = rollout_snapshot("updating", &[], vec![crashed.clone(), with_definition("v2", running(1))]);
@@ -564,7 +564,7 @@ mod tests {
     fn removed_process_is_gone_when_no_instance_is_left() {
         let mut removed = snapshot(2, vec![instance(0, InstanceState::Running)]);
         removed.lrp.as_mut().unwrap().desired = false;
-        assert_eq!(removed.progress(), Progress::InProgress);
+        assert_eq!(removed.progress(), Progress::Changing);
         let gone = Snapshot { position: Position(9), lrp: None, instances: vec![] };
         assert_eq!(gone.progress(), Progress::Gone);
     }

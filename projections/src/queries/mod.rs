@@ -226,7 +226,7 @@ impl Query {
                 redacted_row(periodic(world, show), |row| hidden::redact_periodic(sight, row))
             }
             Self::Parameterised(filter) => redacted_page(parameterised(world, filter, observed), |row| {
-                hidden::redact_parameterised(sight, row)
+                hidden::redact_parameterised(sight, row);
             }),
             Self::ParameterisedOne(show) => {
                 redacted_row(parameterised_one(world, show), |row| hidden::redact_parameterised(sight, row))

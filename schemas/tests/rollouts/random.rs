@@ -136,7 +136,7 @@ impl Harness {
                 }
             }
             Move::Retire(index) => {
-                drop(self.try_apply(&Command::Retire { index: *index, definition_id: None }))
+                drop(self.try_apply(&Command::Retire { index: *index, definition_id: None }));
             }
             Move::Lose(cell) => {
                 self.absent.insert(cell_id(*cell));

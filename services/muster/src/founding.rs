@@ -154,7 +154,7 @@ async fn open_journal(
             Ok(stream) => return Ok(Some(Journal::JetStream(stream))),
             Err(JournalError::Absent) => return Ok(None),
             Err(JournalError::Unavailable { .. }) if began.elapsed() < SERVER_TIMEOUT => {
-                sleep(RETRY_PAUSE).await
+                sleep(RETRY_PAUSE).await;
             }
             Err(
                 error @ (JournalError::Unavailable { .. }

@@ -142,7 +142,7 @@ pub async fn run(
             // After a lost connection, the server may still have the session that wrote these tables. It is
             // also possible that another projector has locked them first.
             Err(error @ Error::LockedByOther) if url.dialect() == Dialect::Postgres => {
-                tracing::warn!("{error}")
+                tracing::warn!("{error}");
             }
             Err(error) => return Err(error),
         }

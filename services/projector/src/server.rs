@@ -115,7 +115,7 @@ fn put_row(bytes: &mut Vec<u8>, row: &[Value]) {
         match value {
             Value::Null => bytes.extend(NULL),
             Value::Text(text) | Value::Json(text) => {
-                put_value(bytes, Dialect::Postgres.storable(text).as_bytes())
+                put_value(bytes, Dialect::Postgres.storable(text).as_bytes());
             }
             Value::Integer(number) => put_value(bytes, &number.to_be_bytes()),
             Value::Boolean(flag) => put_value(bytes, &[u8::from(*flag)]),

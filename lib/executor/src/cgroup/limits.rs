@@ -138,7 +138,7 @@ impl Limiter {
         match (&self.processes, common) {
             (Some(Hierarchy::Unified), Some(group)) => write_value(group, "pids.max", MAX_PROCESSES)?,
             (Some(Hierarchy::Legacy(base)), _) => {
-                write_value(&make_below(base, name)?, "pids.max", MAX_PROCESSES)?
+                write_value(&make_below(base, name)?, "pids.max", MAX_PROCESSES)?;
             }
             (Some(Hierarchy::Unified), None) | (None, _) => {}
         }

@@ -303,7 +303,7 @@ impl Bbs {
         match found {
             Ok(log) => self.appends.record_check(log),
             Err(LogCheckError { why, absent }) => {
-                self.appends.record_failed_check(&why, absent, self.now, self.shown)
+                self.appends.record_failed_check(&why, absent, self.now, self.shown);
             }
         }
     }

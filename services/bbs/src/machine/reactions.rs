@@ -360,7 +360,7 @@ impl Bbs {
         match called.verdict() {
             CallbackVerdict::Repeat => self.callbacks.schedule_retry(guid, self.now),
             CallbackVerdict::Delivered | CallbackVerdict::Ended => {
-                self.callbacks.store_response(guid, called)
+                self.callbacks.store_response(guid, called);
             }
         }
         self.record_call(guid, epoch, called.clone());

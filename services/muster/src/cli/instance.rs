@@ -240,7 +240,7 @@ pub(crate) async fn show(mut log: LogReader, of: &str, follow: bool, output: Out
         };
         match piece {
             Some(piece) if output.is_human_readable() => {
-                output::write_text(&output.program_text(&piece.text))?
+                output::write_text(&output.program_text(&piece.text))?;
             }
             Some(piece) => show_lines(of, lines.push(&piece.text), follow, output)?,
             None => return show_lines(of, lines.rest(), follow, output),

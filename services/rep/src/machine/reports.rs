@@ -239,7 +239,7 @@ impl Rep {
             None => match flight.then {
                 ContainerAction::Run if !self.may_run(guid) => {}
                 then @ (ContainerAction::Run | ContainerAction::Delete | ContainerAction::Nothing) => {
-                    self.act(guid, then)
+                    self.act(guid, then);
                 }
             },
         }

@@ -379,7 +379,7 @@ impl Task {
                     task::CallbackResult::Answered(408 | 429 | 500..=599)
                     | task::CallbackResult::Failed(_) => {}
                     task::CallbackResult::Answered(_) | task::CallbackResult::Refused(_) => {
-                        self.refused = true
+                        self.refused = true;
                     }
                 }
                 return;

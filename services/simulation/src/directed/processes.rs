@@ -28,7 +28,7 @@ impl Scene {
             (C::Initializing | C::Created, _) => self.starting(case),
             (C::Running | C::Crashed | C::Shutdown, EvacuatingLrp::Absent) => self.started_alone(case),
             (C::Running | C::Crashed | C::Shutdown, EvacuatingLrp::Alpha) => {
-                self.started_and_evacuating(case)
+                self.started_and_evacuating(case);
             }
             (C::Running | C::Crashed | C::Shutdown, EvacuatingLrp::Beta) => self.started_before_beta(case),
             (C::None, _) => self.nothing(case.instance),

@@ -99,7 +99,7 @@ impl Stage<'_> {
                 self.tell_rep(&cell, rep::Input::Perform { requester, perform });
             }
             E::Outcomes { id, outcomes } => {
-                self.asks_bbs(Asker::Outcomes(id), ChangeRequest::Outcomes(outcomes))
+                self.asks_bbs(Asker::Outcomes(id), ChangeRequest::Outcomes(outcomes));
             }
             E::Lead(lead) => self.asks_bbs(Asker::Lead, ChangeRequest::Lead(lead)),
             E::Beat(_) => {}
