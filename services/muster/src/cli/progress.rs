@@ -171,7 +171,7 @@ async fn follow(
         }
         let running = || snapshot.lrp.as_ref().map_or(0, |lrp| lrp.running);
         match (snapshot.progress(), asked) {
-            (Far::InProgress, _) => {}
+            (Far::Changing, _) => {}
             (Far::Running | Far::Gone | Far::Paused, WaitCondition::Instances) => return Ok(running()),
             (Far::Running | Far::Gone | Far::Paused, WaitCondition::Rollout(target)) => {
                 return ended(client, guid, target, &snapshot).await.map(|()| running());
@@ -303,7 +303,7 @@ impl WaitReasons {
         self.starting = names.take(MAX_MONITOR_QUERIES).collect();
         self.reported_problems.retain(|name, _| name == CLUSTER || self.starting.contains(name));
         self.has_unclaimed = snapshot.lrp.as_ref().is_some_and(|lrp| lrp.unclaimed > 0);
-        self.unfinished = snapshot.progress() == Far::InProgress;
+        self.unfinished = snapshot.progress() == Far::Changing;
         self.standing = standing(guid, snapshot);
     }
 
