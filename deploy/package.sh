@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds target/debian/muster_VERSION_ARCHITECTURE.deb with the program, units, completions and documentation.
+# Builds target/debian/muster_VERSION_ARCHITECTURE.deb with the program, units, completions, man pages and documentation.
 set -eu
 cd "$(dirname "$0")/.."
 if ! command -v cargo-deb >/dev/null; then
@@ -11,4 +11,7 @@ mkdir -p target/release/completions
 for shell in bash zsh fish; do
     target/release/muster completion "$shell" > "target/release/completions/muster.$shell"
 done
+rm -rf target/release/man
+mkdir -p target/release/man
+target/release/muster man target/release/man
 cargo deb --no-build -p muster

@@ -74,6 +74,11 @@ impl LogReader {
         (self.follow, self.done) = (true, false);
     }
 
+    /// Reads the rest of the text that exists, and does not wait for more.
+    pub const fn stop_following(&mut self) {
+        self.follow = false;
+    }
+
     /// Returns the next part of the log. `None` at its end.
     ///
     /// # Errors

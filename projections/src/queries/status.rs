@@ -226,7 +226,7 @@ fn cell_findings(row: &StatusRow) -> Vec<Finding> {
             (CellState::Absent, Some(EVACUATED)) => continue,
             (CellState::Absent, why) => {
                 let why = why.unwrap_or("no reason is known");
-                let forget = format!("muster cell forget {cell_id}, if it doesn't come back");
+                let forget = format!("muster cell delete {cell_id}, if it doesn't come back");
                 Finding::new(FindingCode::CellLost, format!("cell {cell_id} is ABSENT: {why}; {forget}"))
             }
             (CellState::Silent, _) => {

@@ -216,7 +216,7 @@ pub(crate) async fn run(
 fn startup_lines(cells: u32, socket: &Path, folder: &Path) -> Vec<String> {
     vec![
         format!("cluster: {}, socket {}", count(cells.into(), "cell"), socket.display()),
-        format!("logs: muster instance logs ID, or {}/CELL/containers/ID/log", folder.display()),
+        format!("logs: muster logs ID, or {}/CELL/containers/ID/log", folder.display()),
     ]
 }
 
@@ -432,7 +432,7 @@ async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result
             let done = client.in_domain(periodic.domain.clone()).desire_periodic(*periodic).await;
             if already_exists(&done) {
                 return Ok(vec![format!(
-                    "{what} already exists and was not changed; to update it: muster periodic apply {}",
+                    "{what} already exists and was not changed; to update it: muster apply {}",
                     file.display()
                 )]);
             }
@@ -443,7 +443,7 @@ async fn desire(client: &Client, item: Item, file: &Path, rerun: bool) -> Result
             let done = client.in_domain(desired.domain.clone()).desire_parameterised(*desired).await;
             if already_exists(&done) {
                 return Ok(vec![format!(
-                    "{what} already exists and was not changed; to update it: muster parameterised apply {}",
+                    "{what} already exists and was not changed; to update it: muster apply {}",
                     file.display()
                 )]);
             }
@@ -474,7 +474,7 @@ async fn differences(client: &Client, lrp: &DesiredLrp, file: &Path) -> Result<V
     Ok(match compared.differences.len() {
         0 => vec![format!("process {guid} already matches the file")],
         some => vec![format!(
-            "process {guid} already exists and was not changed; {} from the file: muster lrp diff {}",
+            "process {guid} already exists and was not changed; {} from the file: muster apply --dry-run {}",
             if some == 1 { "1 field differs".to_owned() } else { format!("{some} fields differ") },
             file.display()
         )],

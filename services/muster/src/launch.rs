@@ -23,7 +23,7 @@ use crate::wire::rep::RunOutcome;
 /// Commands that start services.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Service {
-    /// Run a whole cluster on this machine, without other software
+    /// Run a whole cluster on this machine
     Dev(DevArgs),
     /// Run a BBS, which decides and writes the log
     Bbs(BbsArgs),
@@ -31,9 +31,9 @@ pub(crate) enum Service {
     Auctioneer(AuctioneerArgs),
     /// Run a rep, which runs the containers of a cell
     Rep(RepArgs),
-    /// Run a projector, which keeps tables of all events in a database
+    /// Run a projector, which keeps tables in a database
     Projector(ProjectorArgs),
-    /// Measure the whole system, with containers in memory or, for updates, with real ones
+    /// Measure the whole system: with containers in memory or, for updates, with real ones
     Bench(BenchArgs),
 }
 

@@ -87,7 +87,7 @@ impl RecordingClient {
     /// # Errors
     /// Returns the same errors as [`RecordingClient::ask`].
     pub async fn desire(&self, lrp: DesiredLrp) -> Result<Ack> {
-        let what = format!("lrp desire {}", lrp.process_guid);
+        let what = format!("apply {}", lrp.process_guid);
         let asked = self.ask(&what, async |client| client.desire_lrp(lrp).await).await;
         asked.map_err(Failed::at(what))
     }
@@ -97,7 +97,7 @@ impl RecordingClient {
     /// # Errors
     /// Returns the same errors as [`RecordingClient::ask`].
     pub async fn remove(&self, guid: ProcessGuid) -> Result<Ack> {
-        let what = format!("lrp remove {guid}");
+        let what = format!("lrp delete {guid}");
         let asked = self.ask(&what, async |client| client.remove_lrp(guid).await).await;
         asked.map_err(Failed::at(what))
     }

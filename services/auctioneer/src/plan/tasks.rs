@@ -48,12 +48,6 @@ impl TaskOutcome {
 }
 
 impl ClusterCopy {
-    /// Adds an existing task, so that a new task cannot use the same guid.
-    pub fn add_existing_task(&mut self, existing: DesiredTask) {
-        let guid = existing.task_guid.clone();
-        self.apply_task_events(&guid, &[Event::Task(task::Event::Desired(Box::new(existing)))]);
-    }
-
     /// Adds a new task to be placed by [`Self::place_tasks`].
     ///
     /// # Errors

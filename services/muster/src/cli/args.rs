@@ -17,16 +17,21 @@ use schemas::query::AsOf;
 use schemas::rank::Priority;
 use schemas::subject::MAX_SHARDS;
 
+use super::apply::{ApplyArgs, DeleteArgs};
 use super::auth::AuthVerb;
+use super::completion::CompletionShell;
 use super::dead_letters::DeadLettersVerb;
 use super::decide::DecideArgs;
 use super::doctor::DoctorArgs;
 use super::install::InstallArgs;
+use super::logs::LogsArgs;
 use super::moment::{self, AsOfOption, PastView};
 use super::probe::ProbeArgs;
 use super::projection::{DatabaseOption, ProjectionVerb};
+use super::ps::PsArgs;
 use super::reconcile::ReconcileArgs;
 use super::replay::ReplayArgs;
+use super::run::RunArgs;
 use super::trace::IdQuery;
 use super::what_if::WhatIfArgs;
 use super::words::{InvalidValue, number, parse_duration};
@@ -36,7 +41,7 @@ use crate::serve::parse_replicas;
 
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Common options")]
 pub(crate) struct Global {
     /// NATS servers of the cluster, separated by commas
     #[arg(long, global = true, env = "MUSTER_NATS_URL", value_name = "URL")]
@@ -55,6 +60,12 @@ pub(crate) struct Global {
     /// Sources of the values of `nats`, `data`, `socket` and `domain`.
     #[arg(skip)]
     pub(crate) named: OptionSources,
+    /// Path of the command, such as `lrp scale`.
+    #[arg(skip)]
+    pub(crate) command: String,
+    /// Moment that `--as-of` names. `None` stands for the present.
+    #[arg(skip)]
+    pub(crate) as_of: Option<AsOf>,
     /// Past moment to show. `None` shows the present.
     #[arg(skip)]
     pub(crate) past: Option<PastView>,
@@ -86,7 +97,7 @@ pub(crate) struct Global {
         value_name = "FILE"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Print help, including the options that every command has
+    /// Print help with all common options
     #[arg(long, global = true, action = clap::ArgAction::HelpLong, help_heading = None::<&'static str>)]
     pub(crate) help_all: Option<bool>,
     /// Show ids in full
@@ -229,14 +240,25 @@ pub(crate) enum Color {
 /// Commands of the client.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Create or update everything that files describe; applying the same files again changes nothing
+    Apply(ApplyArgs),
+    /// Delete everything that files describe
+    Delete(DeleteArgs),
+    /// Run a program or the tasks of a file; wait for the end
+    Run(RunArgs),
+    /// List instances and tasks
+    Ps(PsArgs),
+    /// Show the output of a process, an instance or a task
+    #[command(alias = "log")]
+    Logs(LogsArgs),
     /// Manage long-running processes (desired LRPs)
-    #[command(subcommand, alias = "desired-lrp")]
+    #[command(subcommand, aliases = ["lrps", "process", "processes", "desired-lrp"])]
     Lrp(LrpVerb),
     /// Manage instances of processes (actual LRPs)
-    #[command(subcommand, alias = "actual-lrp")]
+    #[command(subcommand, aliases = ["instances", "actual-lrp"])]
     Instance(InstanceVerb),
     /// Manage tasks, which run once
-    #[command(subcommand)]
+    #[command(subcommand, alias = "tasks")]
     Task(TaskVerb),
     /// Manage periodic tasks, which are launched on a schedule
     #[command(subcommand)]
@@ -245,10 +267,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Parameterised(ParameterisedVerb),
     /// Manage domains, their freshness and their quotas
-    #[command(subcommand)]
+    #[command(subcommand, aliases = ["domains", "namespace"])]
     Domain(DomainVerb),
     /// Manage cells, which run instances and tasks
-    #[command(subcommand, alias = "node")]
+    #[command(subcommand, aliases = ["cells", "node", "nodes"])]
     Cell(CellVerb),
     /// Manage the cluster as a whole
     #[command(subcommand)]
@@ -263,7 +285,7 @@ pub(crate) enum Command {
     /// database, cells and this host. Changes nothing; exits 0 if no check failed, 9 if one did, 5 if the
     /// cluster does not answer
     Doctor(DoctorArgs),
-    /// Write systemd units for services, and the files that they need
+    /// Write systemd units for services, and their files
     Install(InstallArgs),
     /// Inspect and retry evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
@@ -280,8 +302,8 @@ pub(crate) enum Command {
     /// Manage users of the NATS server: their roles, keys and certificates, and the server's configuration
     #[command(subcommand)]
     Auth(AuthVerb),
-    /// Check the health of a service that was started with --metrics: exits 0 if it works, 1 if not, 5 if it
-    /// does not answer
+    /// Check the health of a service: exits 0 if it works, 1 if not, 5 if it does not answer. The service was
+    /// started with --metrics
     Probe(ProbeArgs),
     /// Show every decision about a process, an instance, a task, a periodic or parameterised task, or a cell
     #[command(subcommand)]
@@ -290,7 +312,7 @@ pub(crate) enum Command {
     Watch,
     /// Show the cluster on a terminal, live: cells, processes, rollouts and rates; keys open details
     Top,
-    /// Explain why an instance or a task is where it is, or why no cell accepts it. The explanation starts at
+    /// Explain why an instance or a task is where it is; or why no cell accepts it. The explanation starts at
     /// the current state and goes back to the first command
     Why {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, a prefix or suffix of an instance guid, or a task
@@ -312,15 +334,14 @@ pub(crate) enum Command {
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
-    /// Simulate a change against the recorded cluster, in virtual time. Writes nothing; exits 6 if not
+    /// Simulate a change of the recorded cluster. Runs in virtual time; writes nothing; exits 6 if not
     /// everything can be placed
     WhatIf(WhatIfArgs),
-    /// Replay the recorded causes of a part of the log with other settings, in virtual time. Writes nothing
+    /// Replay a part of the log with other settings. Runs in virtual time; writes nothing
     Replay(ReplayArgs),
-    /// Print the decision that a BBS with this log makes on one command, as JSON; writes nothing
+    /// Print the decision of a BBS on one command, as JSON. Uses the log of the cluster; writes nothing
     Decide(DecideArgs),
-    /// Print the action of a rep for a container and its record, as JSON; uses only the reconciliation tables
-    /// and no cluster
+    /// Print the action of a rep for a container, as JSON. Uses only the reconciliation tables and no cluster
     Reconcile(ReconcileArgs),
     /// Query the tables of the cluster in SQL, read-only: every recorded event, and the current state
     Sql {
@@ -337,7 +358,7 @@ pub(crate) enum Command {
     /// List, retry and skip journal entries that projections skipped or cannot process
     #[command(subcommand)]
     DeadLetters(DeadLettersVerb),
-    /// Show everything that one command caused, as a tree with durations, however old it is
+    /// Show everything that one command caused: a tree with durations, however old the command is
     Trace {
         /// Decision, correlation or evaluation id, instance guid (whole, or a prefix or suffix of at least 8
         /// characters), or request id
@@ -393,10 +414,32 @@ pub(crate) enum Command {
     /// Print JSON Schemas of events and commands, for other programs
     #[command(subcommand)]
     Schema(SchemaVerb),
-    /// Print completions for a shell
+    /// Print a completion script for a shell
+    ///
+    /// bash: add `source <(muster completion bash)` to ~/.bashrc
+    /// zsh: add `source <(muster completion zsh)` to ~/.zshrc, after compinit
+    /// fish: muster completion fish > ~/.config/fish/completions/muster.fish
+    ///
+    /// Names of processes, instances, tasks and cells are read from the cluster that MUSTER_NATS_URL, MUSTER_DATA
+    /// or the options on the line select
+    #[command(verbatim_doc_comment)]
     Completion {
         /// Shell to complete for
-        shell: clap_complete::Shell,
+        shell: CompletionShell,
+    },
+    /// Write man pages to a folder
+    Man {
+        /// Existing folder
+        folder: PathBuf,
+    },
+    /// Print the version of this program
+    Version,
+    /// Print the help of a command; muster help all lists every command
+    #[command(disable_help_flag = true)]
+    Help {
+        /// Words of the command, or all
+        #[arg(value_name = "COMMAND")]
+        words: Vec<String>,
     },
 }
 
@@ -433,33 +476,6 @@ pub(crate) struct PlanArgs {
 /// Subcommands of `muster lrp`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LrpVerb {
-    /// Desire the processes of a file
-    Desire {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-        #[command(flatten)]
-        wait: WaitArgs,
-    },
-    /// Make processes match a file: create or change them; applying the same file again changes nothing
-    Apply {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-        #[command(flatten)]
-        planned: PlanArgs,
-        #[command(flatten)]
-        wait: WaitArgs,
-    },
-    /// Compare the processes of a file with those of the cluster: exits 0 if they are the same, else 13
-    Diff {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-    },
-    /// Preview applying a file: placements, steps, and instances that do not fit. Changes nothing; exits 0 if
-    /// nothing would change, 13 if something would, 6 if not everything fits
-    Plan {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-    },
     /// List processes
     #[command(alias = "ls")]
     List {
@@ -477,21 +493,14 @@ pub(crate) enum LrpVerb {
     Scale {
         /// One or more GUID=N, or GUID N for a single process
         #[arg(required = true, value_name = "GUID=N")]
-        what: Vec<String>,
+        counts: Vec<String>,
         #[command(flatten)]
         wait: WaitArgs,
     },
-    /// Change a process. Instances, priority, routes and annotation change at once; a new definition from a
-    /// file is applied by a rollout
+    /// Change single fields of a process: instances, priority, routes or annotation. Nothing is restarted
     Update {
         /// Guid of the process
         guid: ProcessGuid,
-        /// TOML or JSON file that describes the process; - is standard input
-        #[arg(value_name = "FILE", conflicts_with = "file")]
-        positional: Option<PathBuf>,
-        /// File that describes the process, as an option instead of an argument
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
         /// Number of instances
         #[arg(long, value_name = "N", value_parser = number(0..=INSTANCES), allow_negative_numbers = true)]
         instances: Option<u32>,
@@ -507,7 +516,7 @@ pub(crate) enum LrpVerb {
         #[command(flatten)]
         wait: WaitArgs,
     },
-    /// Make every instance run a definition that the process already has
+    /// Switch to a definition that the process already has
     Activate {
         /// Guid of the process
         guid: ProcessGuid,
@@ -516,22 +525,23 @@ pub(crate) enum LrpVerb {
         #[command(flatten)]
         wait: WaitArgs,
     },
-    /// Replace every instance with one of the same definition, by a rollout
+    /// Replace every instance by one of the same definition: a rollout
     Restart {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         wait: WaitArgs,
     },
-    /// Spread the instances evenly over the cells, by a rollout that replaces all of them one after the
-    /// other; does nothing if that would not improve the spread
+    /// Spread the instances evenly over the cells: a rollout replaces all of them one after the other. Does
+    /// nothing if that would not improve the spread
     Rebalance {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         wait: WaitArgs,
     },
-    /// Return to a definition that the process ran before, by a rollout. Other changes stay
+    /// Return to an earlier definition, by a rollout. Other changes stay. If a rollout is
+    /// under way, it ends, and the process returns to the definition before it
     Rollback {
         /// Guid of the process
         guid: ProcessGuid,
@@ -545,11 +555,12 @@ pub(crate) enum LrpVerb {
     /// Manage rollouts, which replace the instances of one definition with instances of another
     #[command(subcommand)]
     Rollout(RolloutVerb),
-    /// Remove a process and stop its instances
-    #[command(alias = "rm")]
-    Remove {
-        /// Guid of the process
-        guid: ProcessGuid,
+    /// Delete processes and stop their instances
+    #[command(aliases = ["rm", "remove"])]
+    Delete {
+        /// Guids of the processes
+        #[arg(required = true, value_name = "GUID")]
+        guids: Vec<ProcessGuid>,
         #[command(flatten)]
         wait: WaitArgs,
     },
@@ -582,15 +593,8 @@ pub(crate) enum RolloutVerb {
         #[command(flatten)]
         wait: WaitArgs,
     },
-    /// Roll back to the definition that was healthy when the rollout started
-    Rollback {
-        /// Guid of the process
-        guid: ProcessGuid,
-        #[command(flatten)]
-        wait: WaitArgs,
-    },
-    /// List the newest rollouts of a process since it was created. For a removed process, list all of its
-    /// rollouts in the log
+    /// List the newest rollouts of a process. An existing process has those since its creation, a removed one all
+    /// of its rollouts in the log
     History {
         /// Guid of the process
         guid: ProcessGuid,
@@ -636,22 +640,7 @@ pub(crate) enum InstanceVerb {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show the output of an instance
-    Logs {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, a prefix or suffix of an instance guid, or PROCESS for
-        /// all its instances
-        id: String,
-        /// Wait for more lines
-        #[arg(short, long)]
-        follow: bool,
-        /// Treat the id as that of a process, even if it also matches something else
-        #[arg(long)]
-        all: bool,
-        /// Show the log of the container that crashed last, even if another is running
-        #[arg(long, conflicts_with_all = ["follow", "all"])]
-        previous: bool,
-    },
-    /// List a folder in an instance's work directory, or write a file in it to standard output
+    /// List a folder of an instance, or print a file. Paths are below its work directory
     Files {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
         id: String,
@@ -659,7 +648,7 @@ pub(crate) enum InstanceVerb {
         #[arg(default_value = "", hide_default_value = true)]
         path: String,
     },
-    /// Run an additional program in an instance's container, and exit with its status
+    /// Run a program in the container of an instance; exits with its status
     Exec(ExecArgs),
     /// Stop an instance; if it is still desired, a replacement starts
     Stop {
@@ -696,24 +685,6 @@ pub(crate) struct ExecArgs {
 /// Subcommands of `muster task`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TaskVerb {
-    /// Run the tasks of a file
-    #[command(alias = "desire")]
-    Run {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-        /// Wait until the tasks end, and show their results
-        #[arg(short, long)]
-        wait: bool,
-        #[command(flatten)]
-        planned: PlanArgs,
-    },
-    /// Preview running the tasks of a file. Shows for each task the cell that would run it, or what keeps the
-    /// task from running and whether it would then wait or fail. Changes nothing; exits 13 if all tasks would
-    /// run, 6 if not
-    Plan {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-    },
     /// List tasks
     #[command(alias = "ls")]
     List {
@@ -743,32 +714,18 @@ pub(crate) enum TaskVerb {
         /// Guid of the task
         guid: TaskGuid,
     },
-    /// Show the output of a task
-    Logs {
-        /// Guid of the task
-        guid: TaskGuid,
-        /// Wait for more lines
-        #[arg(short, long)]
-        follow: bool,
-    },
 }
 
 /// Subcommands of `muster periodic`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PeriodicVerb {
-    /// Make periodic tasks match a file: create or change them; applying the same file again changes nothing
-    #[command(alias = "desire")]
-    Apply {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-    },
     /// List periodic tasks
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show a periodic task, its last launch and its task definition
+    /// Show a periodic task and its last launch
     Show {
         /// Guid of the periodic task
         guid: PeriodicGuid,
@@ -790,9 +747,9 @@ pub(crate) enum PeriodicVerb {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
-    /// Remove a periodic task; tasks that it launched keep running
-    #[command(alias = "rm")]
-    Remove {
+    /// Delete a periodic task; tasks that it launched keep running
+    #[command(aliases = ["rm", "remove"])]
+    Delete {
         /// Guid of the periodic task
         guid: PeriodicGuid,
     },
@@ -801,27 +758,20 @@ pub(crate) enum PeriodicVerb {
 /// Subcommands of `muster parameterised`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ParameterisedVerb {
-    /// Make parameterised tasks match a file: create or change them; applying the same file again changes
-    /// nothing
-    #[command(alias = "desire")]
-    Apply {
-        /// TOML or JSON file; - is standard input
-        file: PathBuf,
-    },
     /// List parameterised tasks
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Show a parameterised task, its waiting dispatches and its task definition
+    /// Show a parameterised task and its waiting dispatches
     Show {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Run a task from a parameterised task, with its own payload and parameters
+    /// Run a task from a template. It has its own payload and parameters
     Dispatch {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
@@ -841,16 +791,17 @@ pub(crate) enum ParameterisedVerb {
         #[arg(short, long)]
         wait: bool,
     },
-    /// Withdraw a waiting dispatch, so that it creates no task
-    Withdraw {
+    /// Cancel a waiting dispatch, so that it creates no task
+    #[command(alias = "withdraw")]
+    Cancel {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
         /// Number of the dispatch
         number: u64,
     },
-    /// Remove a parameterised task; tasks that it launched keep running, waiting dispatches are withdrawn
-    #[command(alias = "rm")]
-    Remove {
+    /// Delete a parameterised task; tasks that it launched keep running, waiting dispatches are cancelled
+    #[command(aliases = ["rm", "remove"])]
+    Delete {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
     },
@@ -891,7 +842,7 @@ pub(crate) enum DomainVerb {
         #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX), allow_negative_numbers = true)]
         exec_sessions: Option<u32>,
     },
-    /// Declare that the desired state of a domain is up to date: instances that are no longer desired are
+    /// Declare that the desired state is up to date: instances of the domain that are no longer desired are
     /// then stopped
     Refresh {
         /// Name of the domain
@@ -920,6 +871,7 @@ pub(crate) enum CellVerb {
         at: AsOfOption,
     },
     /// Move everything off a cell; it accepts no new work, and its rep exits when it is empty
+    #[command(alias = "drain")]
     Evacuate {
         /// Id of the cell
         id: CellId,
@@ -937,8 +889,9 @@ pub(crate) enum CellVerb {
         /// Id of the cell
         id: CellId,
     },
-    /// Forget an ABSENT cell, so that it is no longer listed
-    Forget {
+    /// Delete the record of an ABSENT cell: it is no longer listed
+    #[command(aliases = ["rm", "remove", "forget"])]
+    Delete {
         /// Id of the cell
         id: CellId,
     },
@@ -953,7 +906,7 @@ pub(crate) enum CellVerb {
 /// Subcommands of `muster cluster`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Show live services and leaders, and count cells, processes, instances and tasks
+    /// Show services, leaders and counts of the cluster
     Show {
         #[command(flatten)]
         at: AsOfOption,
@@ -1010,7 +963,7 @@ pub(crate) enum EvaluationVerb {
         #[command(flatten)]
         at: AsOfOption,
     },
-    /// Follow an evaluation until it ends, or follow all evaluations
+    /// Follow an evaluation until it ends; or all evaluations
     Watch {
         /// Id of the evaluation, or a prefix or suffix of it [default: all evaluations]
         id: Option<String>,
@@ -1025,15 +978,16 @@ pub(crate) enum EvaluationVerb {
 /// Subcommands of `muster journal`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum JournalVerb {
-    /// Quarantine a position, so that every service skips the entry there. Use it for an entry that a newer
+    /// Quarantine a position: every service skips the entry. Use it for an entry that a newer
     /// version wrote, because every BBS stops at such an entry. If no BBS answers, the command writes the
     /// quarantine record directly to the journal
-    SetAside {
+    #[command(aliases = ["set-aside", "skip"])]
+    Quarantine {
         /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
         position: Position,
     },
-    /// Turn off compression of the journal's stream, if an earlier version turned it on. The command needs
+    /// Turn off compression of the journal's stream. The command needs
     /// the credentials of an admin of the NATS server. It changes no entry, and services may keep running
     Migrate,
 }
@@ -1069,14 +1023,15 @@ pub(crate) enum SecretsVerb {
         #[command(flatten)]
         keys: KeyFile,
     },
-    /// Remove a key from a file. Values that it sealed are erased unless another copy of the key exists.
-    /// Lists what still uses the key
-    Forget {
+    /// Delete a key from a file. Values that it sealed are erased unless another copy of the key exists.
+    /// Lists the objects that still use the key
+    #[command(aliases = ["rm", "remove", "forget"])]
+    Delete {
         /// Id of the key
         key: String,
         #[command(flatten)]
         keys: KeyFile,
-        /// Remove the key even if it is still in use
+        /// Delete the key even if it is still in use
         #[arg(long)]
         yes: bool,
     },
@@ -1105,7 +1060,7 @@ pub(crate) enum AuditVerb {
         /// File to create, readable by this user only
         file: PathBuf,
     },
-    /// Sign the hash of the whole log as it is now, and append it to a file
+    /// Sign the hash of the whole log: the checkpoint is appended to a file
     Checkpoint {
         /// Checkpoint file
         file: PathBuf,
@@ -1113,8 +1068,8 @@ pub(crate) enum AuditVerb {
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },
-    /// Verify the log against checkpoints or an export, and that each decision was legal when it was made:
-    /// exits 9 if there are findings
+    /// Verify the log against checkpoints or an export. Also verifies that each decision was legal when it was
+    /// made; exits 9 if there are findings
     Verify {
         /// Checkpoint file, or an export of the same log; may be repeated
         #[arg(long, value_name = "FILE")]
@@ -1169,8 +1124,8 @@ pub(crate) enum History {
         /// Guid of the process
         guid: ProcessGuid,
     },
-    /// History of an index of a process, of one definition at that index, or of one container, even if the
-    /// container is gone
+    /// History of an instance: an index of a process, one definition at that index, or one container, even if
+    /// the container is gone
     #[command(alias = "actual-lrp")]
     Instance {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or a prefix or suffix of an instance guid
@@ -1211,7 +1166,7 @@ fn parse_priority(text: &str) -> Result<Priority, InvalidValue> {
     read.ok_or_else(|| InvalidValue::new("priority", text, expected()))
 }
 
-fn parse_parameter(text: &str) -> Result<(String, String), InvalidValue> {
+pub(super) fn parse_parameter(text: &str) -> Result<(String, String), InvalidValue> {
     let (name, value) =
         text.split_once('=').ok_or_else(|| InvalidValue::new("parameter", text, "NAME=VALUE"))?;
     Ok((name.to_owned(), value.to_owned()))

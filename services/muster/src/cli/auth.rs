@@ -26,8 +26,8 @@ const SERVER: &str = "nats-server";
 /// Subcommands of `muster auth`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AuthVerb {
-    /// Create a folder with a certificate authority, a user of each role, and the configuration of a NATS
-    /// server for them
+    /// Create a folder with users of a NATS server. It has a certificate authority, a user of each role, and the
+    /// configuration of a server for them
     Init {
         /// Folder to create
         folder: PathBuf,
@@ -101,8 +101,7 @@ pub(crate) enum AuthVerb {
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Give a user a new nkey and certificate, and make the server reload its users. The server then refuses
-    /// the old nkey
+    /// Give a user a new nkey and certificate. The server reloads its users, and then refuses the old nkey
     Rotate {
         /// Folder of the users
         folder: PathBuf,
@@ -112,8 +111,8 @@ pub(crate) enum AuthVerb {
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
     },
-    /// Generate the server's users again, from the list of users in the folder and the permissions of this
-    /// muster version, and make the server reload them. Use it after an upgrade
+    /// Generate the server's users again. They get the permissions of this muster version, and the server
+    /// reloads them: use it after an upgrade
     Refresh {
         /// Folder of the users
         folder: PathBuf,
@@ -142,11 +141,11 @@ struct UserRow<'a> {
 /// Answer to a change of a user.
 #[derive(Serialize)]
 struct UserChange<'a> {
-    did: &'a str,
+    action: &'a str,
     #[serde(flatten)]
     user: UserRow<'a>,
     /// `true` if a running server was signalled to reload.
-    server_told: bool,
+    server_reloaded: bool,
 }
 
 impl From<StoreError> for Failure {
@@ -346,18 +345,18 @@ fn list(store: &Store, global: &Global) -> Result<(), Failure> {
 }
 
 fn print_change(
-    did: &'static str,
+    action: &'static str,
     user: &User,
     store: &Store,
     pid_file: Option<&Path>,
     global: &Global,
 ) -> Result<(), Failure> {
-    let server_told = reload_server(store, pid_file)?;
-    let changed = UserChange { did, user: user_row(user, store), server_told };
-    let added = did == "added";
+    let server_reloaded = reload_server(store, pid_file)?;
+    let changed = UserChange { action, user: user_row(user, store), server_reloaded };
+    let added = action == "added";
     Output::new(global).one(&changed, |changed, _| {
         let UserRow { name, role, environment, .. } = &changed.user;
-        let what = format!("user {name} {did}: {role}");
+        let what = format!("user {name} {action}: {role}");
         if added { format!("{what}\nenvironment of this user: {}", environment.display()) } else { what }
     })
 }

@@ -8,14 +8,14 @@ use schemas::Position;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::args::{Global, JournalVerb, parse_position};
+use super::args::Global;
 use super::direct::read_journal;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::projection::DatabaseOption;
 use super::sql::database_of;
 use super::table::{Cell, Table};
-use super::{journal, words};
+use super::words;
 use crate::wire::setting_aside;
 
 /// Maximum number of listed dead letters. A damaged journal can contain many more.
@@ -24,22 +24,16 @@ const MAX_LISTED: usize = 10_000;
 /// Subcommands of `muster dead-letters`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DeadLettersVerb {
-    /// List quarantined entries, and the entry that the projector cannot process
+    /// List entries that a projector skipped or waits at
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         of: DatabaseOption,
     },
-    /// Make a waiting projector retry the entry that it cannot process
+    /// Retry the entry that a projector cannot process
     Retry {
         #[command(flatten)]
         of: DatabaseOption,
-    },
-    /// Make every service skip the entry at a position, like muster journal set-aside
-    Skip {
-        /// Position of the entry in the log
-        #[arg(value_parser = parse_position)]
-        position: Position,
     },
 }
 
@@ -58,7 +52,6 @@ pub(crate) async fn run(verb: DeadLettersVerb, global: &Global) -> Result<(), Fa
     match verb {
         DeadLettersVerb::List { of } => list(&database_of(of.database, global)?, global).await,
         DeadLettersVerb::Retry { of } => retry(&database_of(of.database, global)?, global).await,
-        DeadLettersVerb::Skip { position } => journal::run(JournalVerb::SetAside { position }, global).await,
     }
 }
 

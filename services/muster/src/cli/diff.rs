@@ -1,17 +1,15 @@
-//! `muster lrp diff`: compares the processes of a file with those of the cluster.
+//! Comparison of a process in a file with the process in the cluster, field by field.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use client::{Client, own_definition_id};
 use schemas::definition::DesiredLrp;
 use schemas::names::{DefinitionId, ProcessGuid};
-use schemas::spec::{self, Item};
+use schemas::spec;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::failure::{Exit, Failure};
-use super::output::{Output, note};
+use super::failure::Failure;
 use super::words::one_line;
 
 /// Comparison of a process.
@@ -36,43 +34,6 @@ pub(crate) struct Difference {
     pub(super) cluster: Option<Value>,
     /// Value in the file. `None` if the field is absent there.
     pub(super) file: Option<Value>,
-}
-
-/// Prints the differences. Differences are not an error, but the exit status reports them.
-pub(crate) async fn run(
-    client: &Client,
-    path: &Path,
-    items: Vec<Item>,
-    named: &BTreeSet<String>,
-    output: Output,
-) -> Result<(), Failure> {
-    let mut same = true;
-    for lrp in processes(path, items, "compared")? {
-        let compared = compare(client, &lrp, named.contains(lrp.process_guid.as_str())).await?;
-        same &= compared.is_same();
-        output.next(&compared, |compared, _| compared.text())?;
-    }
-    if same { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
-}
-
-/// Returns the processes of a file. It is an error if the file contains no processes. `done` is the verb in
-/// the note about the other items of the file.
-pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredLrp>, Failure> {
-    let (mut lrps, mut others) = (vec![], 0);
-    for item in items {
-        match item {
-            Item::Lrp(lrp) => lrps.push(*lrp),
-            Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => others += 1,
-        }
-    }
-    if lrps.is_empty() {
-        let why = format!("{} contains no process", path.display());
-        return Err(Failure::new(Exit::Failed, "InvalidRequest", why));
-    }
-    if others > 0 {
-        note(&format!("only the processes in the file are {done}"));
-    }
-    Ok(lrps)
 }
 
 /// Compares a process of a file with the process in the cluster. `is_named` is `true` if the file sets the
@@ -177,10 +138,6 @@ impl Comparison {
         Self { process_guid, desired: false, rollout_to: None, differences: vec![] }
     }
 
-    fn is_same(&self) -> bool {
-        self.desired && self.differences.is_empty()
-    }
-
     pub(crate) fn text(&self) -> String {
         let guid = &self.process_guid;
         if !self.desired {
@@ -230,7 +187,7 @@ mod tests {
             rollout_to: Some(DefinitionId::new("v2").unwrap()),
             differences: differences(&cluster, &file),
         };
-        assert!(!compared.is_same());
+        assert!(!compared.differences.is_empty());
         assert_eq!(
             compared.text(),
             "process web differs (cluster -> file):\n  \
@@ -276,7 +233,7 @@ mod tests {
         let web = fixtures::lrp("web", "shop", 3);
         let named =
             |name: &str| DesiredLrp { definition_id: DefinitionId::new(name).unwrap(), ..web.clone() };
-        assert!(compare_lrps(&named("0123456789abcdef"), &web, false).is_same());
+        assert!(compare_lrps(&named("0123456789abcdef"), &web, false).differences.is_empty());
         let mut other = web.clone();
         Arc::make_mut(&mut other.definition).memory_mb += 1;
         let found = compare_lrps(&web, &other, false);

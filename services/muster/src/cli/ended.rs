@@ -51,7 +51,7 @@ pub(crate) fn describe_instance(row: &EndedInstanceRow, look: RenderOptions) -> 
         ("ran", row.duration_ms.map(format_duration).unwrap_or_default()),
         ("cell", row.cell_id.to_string()),
         ("definition", row.definition_id.to_string()),
-        ("log", format!("muster instance logs {}", row.instance_guid)),
+        ("log", format!("muster logs {}", row.instance_guid)),
     ])
 }
 
@@ -193,12 +193,8 @@ mod tests {
     fn ended_instance_shows_the_command_for_its_log() {
         let look = RenderOptions { now: Timestamp::from_millis(100_000), full_ids: false, colour: false };
         let text = describe_instance(&row(EndKind::Crashed, None, Some(3)), look);
-        for line in [
-            "instance     web/0",
-            "exit status  3",
-            "(39s ago), position 9",
-            "muster instance logs 00000000-",
-        ] {
+        for line in ["instance     web/0", "exit status  3", "(39s ago), position 9", "muster logs 00000000-"]
+        {
             assert!(text.contains(line), "{line} in {text}");
         }
         let v2 = EndedInstanceRow {

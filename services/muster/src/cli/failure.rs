@@ -326,7 +326,7 @@ pub(crate) fn stuck_process(process: &str, rows: &[InstanceRow]) -> Failure {
     }
     if let Some(first) = rows.iter().find(|row| row.placement_error.is_none()) {
         let first = names.row_name(first);
-        let advice = format!("see muster instance logs {first} and muster history instance {first}");
+        let advice = format!("see muster logs {first} and muster history instance {first}");
         failure = failure.advise(advice);
     }
     failure

@@ -2,47 +2,108 @@
 
 mod secret_files;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use client::Client;
 use schemas::Refusal;
-use schemas::definition::DesiredLrp;
-use schemas::names::{Domain, ProcessGuid};
+use schemas::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::spec::{self, Item};
 use secrets::Keys;
 use serde_json::Value;
 
 use super::failure::{Exit, Failure};
-use super::output::note;
 
 /// Maximum size of a file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Item of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileItem {
+    pub(crate) item: Item,
+    /// `true` if the item is a process, and the file sets a `definition_id` that equals its guid. A missing id
+    /// gets the same value, but then the id is derived from the content of the definition.
+    pub(crate) is_named: bool,
+}
+
+/// Name of an object that a file describes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ObjectName {
+    Process(ProcessGuid),
+    Task(TaskGuid),
+    Periodic(PeriodicGuid),
+    Parameterised(ParameterisedGuid),
+    Domain(Domain),
+}
+
+impl ObjectName {
+    pub(crate) fn from_item(item: &Item) -> Self {
+        match item {
+            Item::Lrp(lrp) => Self::Process(lrp.process_guid.clone()),
+            Item::Task(task) => Self::Task(task.task_guid.clone()),
+            Item::Periodic(periodic) => Self::Periodic(periodic.periodic_guid.clone()),
+            Item::Parameterised(desired) => Self::Parameterised(desired.parameterised_guid.clone()),
+            Item::Domain { domain, .. } => Self::Domain(domain.clone()),
+        }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(guid) => write!(f, "process {guid}"),
+            Self::Task(guid) => write!(f, "task {guid}"),
+            Self::Periodic(guid) => write!(f, "periodic task {guid}"),
+            Self::Parameterised(guid) => write!(f, "parameterised task {guid}"),
+            Self::Domain(domain) => write!(f, "domain {domain}"),
+        }
+    }
+}
 
 /// Reads all items of a file. `domain` is the default for items that name no domain.
 pub(crate) fn read_items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
     parse_items(path, secret_files::replace_secret_files(path, read_value(path)?)?, domain)
 }
 
-/// Reads all items of a file, and the guids of the processes for which the file sets a `definition_id` equal
-/// to the guid.
-pub(super) fn read_items_and_named(
-    path: &Path,
-    domain: Option<&Domain>,
-) -> Result<(Vec<Item>, BTreeSet<String>), Failure> {
+/// Reads all items of several files. Fails if two files describe the same object.
+pub(crate) fn read_files(paths: &[PathBuf], domain: Option<&Domain>) -> Result<Vec<FileItem>, Failure> {
+    let mut all = vec![];
+    let mut sources: BTreeMap<ObjectName, &Path> = BTreeMap::new();
+    for path in paths {
+        for file_item in read_file(path, domain)? {
+            let name = ObjectName::from_item(&file_item.item);
+            if let Some(other) = sources.get(&name) {
+                let (one, two) = (display_path(other), display_path(path));
+                let why = format!("{name} is described twice: in {one} and in {two}");
+                return Err(Failure::new(Exit::Failed, "InvalidRequest", why));
+            }
+            sources.insert(name, path);
+            all.push(file_item);
+        }
+    }
+    Ok(all)
+}
+
+fn read_file(path: &Path, domain: Option<&Domain>) -> Result<Vec<FileItem>, Failure> {
     let value = secret_files::replace_secret_files(path, read_value(path)?)?;
     let all = match value.get("lrp") {
         Some(Value::Array(all)) => all.iter().collect(),
         Some(one) => vec![one],
         None => vec![&value],
     };
-    let named = all.into_iter().filter_map(|one| {
+    let named = |one: &Value| {
         let guid = one.get("process_guid")?.as_str()?;
         (one.get("definition_id")?.as_str()? == guid).then(|| guid.to_owned())
-    });
-    let named = named.collect();
-    parse_items(path, value, domain).map(|items| (items, named))
+    };
+    let named: Vec<String> = all.into_iter().filter_map(named).collect();
+    let is_named = |item: &Item| match item {
+        Item::Lrp(lrp) => named.iter().any(|guid| *guid == lrp.process_guid.as_str()),
+        Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => false,
+    };
+    let items = parse_items(path, value, domain)?;
+    Ok(items.into_iter().map(|item| FileItem { is_named: is_named(&item), item }).collect())
 }
 
 /// Reads all items of a file, and seals their secrets locally, as a BBS does before it decides.
@@ -54,76 +115,10 @@ pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) ->
     })
 }
 
-/// Lets the cluster seal the secrets of items, so that they can be compared with stored ones.
-pub(crate) async fn seal_items(client: &Client, items: Vec<Item>) -> Result<Vec<Item>, Failure> {
-    let mut sealed = vec![];
-    for item in items {
-        sealed.push(
-            client
-                .sealed(item)
-                .await
-                .map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))?,
-        );
-    }
-    Ok(sealed)
-}
-
-/// Returns the command that handles an item of this kind. Other commands skip the item and suggest this
-/// command.
-pub(super) const fn command_for(item: &Item) -> &'static str {
-    match item {
-        Item::Lrp(_) => "muster lrp apply",
-        Item::Task(_) => "muster task run",
-        Item::Periodic(_) => "muster periodic apply",
-        Item::Parameterised(_) => "muster parameterised apply",
-        Item::Domain { .. } => "muster domain refresh",
-    }
-}
-
-/// Prints a note with the commands for the remaining items of a file. Prints nothing if there are none.
-pub(super) fn note_rest(done: &str, rest: &BTreeSet<&'static str>) {
-    if !rest.is_empty() {
-        let commands: Vec<&str> = rest.iter().copied().collect();
-        note(&format!("only {done}; for the rest of the file: {}", commands.join(", ")));
-    }
-}
-
-/// Description of one process in a file.
-#[derive(Debug)]
-pub(crate) struct ProcessInFile {
-    /// The whole process, with defaults for fields that the file omits.
-    pub(crate) lrp: DesiredLrp,
-    /// Names of the fields that the file sets.
-    pub(crate) fields: BTreeSet<String>,
-}
-
-/// Reads the description of one process from a file.
-pub(crate) fn read_process(
-    path: &Path,
-    guid: &ProcessGuid,
-    domain: Option<&Domain>,
-) -> Result<ProcessInFile, Failure> {
-    let value = secret_files::replace_secret_files(path, read_value(path)?)?;
-    let is_it = |one: &&Value| one.get("process_guid").and_then(Value::as_str) == Some(guid.as_str());
-    let fields = match value.get("lrp") {
-        Some(Value::Array(all)) => all.iter().find(is_it),
-        Some(one) => Some(one).filter(is_it),
-        None => Some(&value).filter(is_it),
-    };
-    let fields = fields.and_then(Value::as_object).map(|fields| fields.keys().cloned().collect());
-    let lrp = parse_items(path, value, domain)?.into_iter().find_map(|item| match item {
-        Item::Lrp(lrp) if lrp.process_guid == *guid => Some(*lrp),
-        Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => {
-            None
-        }
-    });
-    match lrp.zip(fields) {
-        Some((lrp, fields)) => Ok(ProcessInFile { lrp, fields }),
-        None => {
-            let why = format!("{} does not define process {guid}", display_path(path));
-            Err(Failure::new(Exit::Failed, "InvalidRequest", why))
-        }
-    }
+/// Lets the cluster seal the secrets of an item, so that it can be compared with the stored one.
+pub(crate) async fn sealed(client: &Client, item: Item) -> Result<Item, Failure> {
+    let sealed = client.sealed(item).await;
+    sealed.map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))
 }
 
 fn parse_items(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
@@ -222,7 +217,8 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     }
 }
 
-fn display_path(path: &Path) -> String {
+/// Formats the path of a file. The path `-` is the standard input.
+pub(crate) fn display_path(path: &Path) -> String {
     if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() }
 }
 
@@ -230,7 +226,7 @@ fn display_path(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -254,18 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn process_in_file_lists_the_fields_that_are_set() {
-        let fields = |name, text: &str| {
-            let (_folder, path) = file(name, text);
-            read_process(&path, &ProcessGuid::new("web").unwrap(), None).map(|found| found.fields)
-        };
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(fields("a.toml", TOML).unwrap(), names(&["action", "domain", "process_guid"]));
-        let several = "domain = \"d\"\n[[lrp]]\nprocess_guid = \"other\"\naction.run.path = \"true\"\n\
-                       [[lrp]]\nprocess_guid = \"web\"\ninstances = 2\naction.run.path = \"true\"\n";
-        assert_eq!(fields("a.toml", several).unwrap(), names(&["action", "instances", "process_guid"]));
-        let missing = fields("a.toml", &TOML.replace("web", "other")).unwrap_err();
-        assert!(missing.message.ends_with("does not define process web"), "{}", missing.message);
+    fn definition_id_that_equals_the_guid_is_named_only_if_the_file_sets_it() {
+        let (_folder, plain) = file("a.toml", TOML);
+        let (_other, named) =
+            file("b.toml", &format!("{}definition_id = \"api\"\n", TOML.replace("web", "api")));
+        let items = read_files(&[plain.clone(), named], None).unwrap();
+        let is_named: Vec<bool> = items.iter().map(|file_item| file_item.is_named).collect();
+        assert_eq!(is_named, [false, true]);
+        let twice = read_files(&[plain.clone(), plain], None).unwrap_err();
+        assert!(twice.message.contains("process web is described twice: in "), "{}", twice.message);
     }
 
     #[test]

@@ -223,7 +223,13 @@ pub(crate) fn matches(id: &str, part: &str) -> bool {
     id.starts_with(&part) || id.ends_with(&part)
 }
 
-fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>, list: &str) -> Failure {
+/// Returns the failure for a missing object. Suggests a similar name, else a command that lists the names.
+pub(super) fn missing<'a>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+    list: &str,
+) -> Failure {
     let failure = Failure::not_found(what);
     match did_you_mean(name, known) {
         Some(question) => failure.advise(question),

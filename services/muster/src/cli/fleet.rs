@@ -79,20 +79,27 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
             let limited = LimitResult { domain: name, position: done.position };
             output.next(&limited, |limited, _| format!("quotas of domain {} are set", limited.domain))
         }
-        DomainVerb::Refresh { name, ttl } => {
-            let done = client.in_domain(name.clone()).refresh_domain(ttl).await;
-            let done =
-                done.map_err(|error| Failure::from(error).while_doing(format!("refresh domain {name}")))?;
-            let ttl_ms = ttl.map(|ttl| ttl.as_millis());
-            let refreshed = RefreshResult { domain: name, ttl_ms, position: done.position };
-            output.next(&refreshed, |refreshed, _| {
-                let long = ttl.map_or("without a time limit".to_owned(), |ttl: Duration| {
-                    format!("for {}", super::words::duration_text(ttl))
-                });
-                format!("domain {} is fresh {long}", refreshed.domain)
-            })
-        }
+        DomainVerb::Refresh { name, ttl } => refresh(&client, name, ttl, output).await,
     }
+}
+
+/// Marks a domain as fresh, and prints the result.
+pub(super) async fn refresh(
+    client: &Client,
+    name: Domain,
+    ttl: Option<Duration>,
+    output: Output,
+) -> Result<(), Failure> {
+    let done = client.in_domain(name.clone()).refresh_domain(ttl).await;
+    let done = done.map_err(|error| Failure::from(error).while_doing(format!("refresh domain {name}")))?;
+    let ttl_ms = ttl.map(|ttl| ttl.as_millis());
+    let refreshed = RefreshResult { domain: name, ttl_ms, position: done.position };
+    output.next(&refreshed, |refreshed, _| {
+        let long = ttl.map_or("without a time limit".to_owned(), |ttl: Duration| {
+            format!("for {}", super::words::duration_text(ttl))
+        });
+        format!("domain {} is fresh {long}", refreshed.domain)
+    })
 }
 
 pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure> {
@@ -135,9 +142,9 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
             let ordered = order(&client, &id, Command::Uncordon).await?;
             output.next(&ordered, |_, _| format!("cell {id} accepts work again"))
         }
-        CellVerb::Forget { id } => {
+        CellVerb::Delete { id } => {
             let ordered = order(&client, &id, Command::Forget).await?;
-            output.next(&ordered, |_, _| format!("cell {id} is forgotten"))
+            output.next(&ordered, |_, _| format!("cell {id} deleted"))
         }
         CellVerb::AcceptLog { id } => {
             let done = client.accept_log(&id).await;
@@ -154,7 +161,7 @@ async fn order(client: &Client, id: &CellId, command: Command) -> Result<CellCom
         Command::Evacuate => "evacuate",
         Command::Cordon => "cordon",
         Command::Uncordon => "uncordon",
-        Command::Forget => "forget",
+        Command::Forget => "delete",
     };
     let doing = |failure: Failure| failure.while_doing(format!("{verb} cell {id}"));
     find::cell(client, id).await.map_err(doing)?;

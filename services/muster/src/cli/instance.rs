@@ -1,24 +1,19 @@
-//! `muster instance`, and the logs of instances and tasks.
+//! `muster instance`: commands for instances.
 
-use client::{Client, ListFilter, LogReader, LogSource, instance_key};
+use client::{Client, ListFilter};
 use schemas::health::MonitorHealth;
-use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid};
-use schemas::query::{InstanceRow, LrpRow};
+use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::query::InstanceRow;
 use serde::Serialize;
 
 use super::args::{Global, InstanceVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::find::FoundInstance;
-use super::logs_of_all::{self, Line, Lines};
-use super::output::{self, Output, RenderOptions, note};
+use super::output::{Output, RenderOptions};
 use super::status::{monitor_failures, starting_instances};
 use super::words::{age, one_line};
 use super::{ended, exec, files, find, rows};
-
-/// Advice for a missing log: the retention of the logs of removed containers.
-const LOG_RETENTION: &str = "a cell keeps the logs of removed containers for a day, \
-                             at most 256 logs and 256 MiB: use the full guid of the container";
 
 /// Output of `muster instance show`: the row of an instance, and the results of its monitor.
 #[derive(Serialize)]
@@ -82,13 +77,6 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             }
             Ok(())
         }
-        InstanceVerb::Logs { id, follow, all, previous } => {
-            if let Some(process) = process_of(&client, &id, all, previous).await? {
-                return logs_of_all::show(&client, global, process, follow, output).await;
-            }
-            let whose = log_target(&client, global, &id, previous).await?;
-            show(client.logs(whose, follow), &id, follow, output).await
-        }
         InstanceVerb::Files { id, path } => files::show(&client, global, &id, &path, output).await,
         InstanceVerb::Exec(args) => Box::pin(exec::run(&client, global, args)).await,
         InstanceVerb::Stop { id } => stop(&client, global, &id, output).await,
@@ -106,66 +94,6 @@ async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure
     };
     find::whose(global, format!("instance {id}"), row.domain.clone())?;
     Output::new(global).next(&row, ended::describe_instance)
-}
-
-/// Returns the process if the logs of all its instances are requested. `None` if `id` names a single
-/// instance.
-async fn process_of(client: &Client, id: &str, all: bool, previous: bool) -> Result<Option<LrpRow>, Failure> {
-    let guid = ProcessGuid::new(id).map_err(|bad| Failure::usage(bad.to_string()));
-    if all {
-        return Ok(Some(find::lrp(client, &guid?).await?.row));
-    }
-    let Ok(guid) = guid else { return Ok(None) };
-    if previous {
-        return Ok(None);
-    }
-    match client.lrp(&guid).await {
-        Ok(one) => Ok(Some(one.row)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Selects the log to read. `PROCESS/INDEX` and `PROCESS/INDEX@DEFINITION` are passed on unresolved, so that
-/// a follower continues with the next container.
-async fn log_target(
-    client: &Client,
-    global: &Global,
-    id: &str,
-    previous: bool,
-) -> Result<LogSource, Failure> {
-    let rows = match find::instance(client, id).await {
-        // The record of the container is gone, but its cell may still have the log.
-        Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
-            return Ok(LogSource::Instance(id.to_owned()));
-        }
-        // A guid fragment may match a container that ended.
-        Err(failure) if failure.exit == Exit::NotFound && find::parse_selector(id)?.is_none() => {
-            let row = ended::find_instance(client, id).await?.ok_or(failure)?;
-            find::whose(global, format!("instance {id}"), row.domain)?;
-            return Ok(LogSource::Instance(row.instance_guid.to_string()));
-        }
-        found => found?.rows,
-    };
-    if let Some(row) = rows.first() {
-        find::whose(global, format!("instance {id}"), row.domain.clone())?;
-    }
-    let crashed = rows.iter().find_map(|row| Some((row, row.crashed_in.as_ref()?)));
-    if previous {
-        let (row, _) = crashed.ok_or_else(|| never_crashed(id))?;
-        return Ok(LogSource::Previous(instance_key(row).with_definition()));
-    }
-    let holder = rows.iter().find_map(|row| row.instance_guid);
-    if find::parse_selector(id)?.is_none() {
-        return holder.map(|guid| LogSource::Instance(guid.to_string())).ok_or_else(|| no_container(id));
-    }
-    if let (None, Some((row, by))) = (holder, crashed) {
-        note(&format!(
-            "instance {id} is {}; showing the log of its last crashed container, {} on cell {}",
-            row.state, by.instance_guid, by.cell_id
-        ));
-    }
-    Ok(LogSource::Instance(id.to_owned()))
 }
 
 /// Returns the monitor results of an instance. `None` if it has no monitor, its cell does not answer, or the
@@ -197,11 +125,6 @@ fn monitor_text(health: Option<&MonitorHealth>, look: RenderOptions) -> String {
     text
 }
 
-fn never_crashed(id: &str) -> Failure {
-    Failure::not_found(format!("a crashed container of instance {id}"))
-        .advise(format!("see muster history instance {id}"))
-}
-
 pub(super) fn no_container(id: &str) -> Failure {
     Failure::not_found(format!("a container of instance {id}")).advise(format!("see muster why {id}"))
 }
@@ -219,39 +142,5 @@ async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Res
     let stopped = StopResult { process_guid, index, definition_id, position, version };
     output.next(&stopped, |_, _| {
         format!("stopping instance {name}; a replacement starts if it is still desired")
-    })
-}
-
-/// Prints one log. Human-readable output is the unchanged text. Machine-readable output has one item per line
-/// of the log.
-pub(crate) async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Result<(), Failure> {
-    let mut lines = Lines::default();
-    if !follow {
-        output.list();
-    }
-    loop {
-        let piece = tokio::select! {
-            piece = log.next() => piece.map_err(|error| {
-                Failure::from(error).advise_if_exit(Exit::NotFound, LOG_RETENTION)
-            })?,
-            interrupted = tokio::signal::ctrl_c() => {
-                return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
-            }
-        };
-        match piece {
-            Some(piece) if output.is_human_readable() => {
-                output::write_text(&output.program_text(&piece.text))?;
-            }
-            Some(piece) => show_lines(of, lines.push(&piece.text), follow, output)?,
-            None => return show_lines(of, lines.rest(), follow, output),
-        }
-    }
-}
-
-fn show_lines(of: &str, lines: Vec<String>, follow: bool, output: Output) -> Result<(), Failure> {
-    let text = |line: &Line<'_>, _| format!("{of} | {}", line.text);
-    lines.iter().try_for_each(|text_of_line| {
-        let line = Line { of, text: text_of_line };
-        if follow { output.stream(&line, text) } else { output.next(&line, text) }
     })
 }

@@ -20,11 +20,11 @@ use crate::error::{ServiceError, chain};
 use crate::launch;
 use crate::wire::setting_aside;
 
-/// Output of `muster journal set-aside`.
+/// Output of `muster journal quarantine`.
 #[derive(Serialize)]
 struct QuarantineResult {
     /// Position of the quarantined entry.
-    set_aside: Position,
+    quarantined: Position,
     /// Position of the entry that records the quarantine.
     position: Position,
 }
@@ -39,7 +39,7 @@ struct MigrationResult {
 
 pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failure> {
     match verb {
-        JournalVerb::SetAside { position } => quarantine_position(position, global).await,
+        JournalVerb::Quarantine { position } => quarantine_position(position, global).await,
         JournalVerb::Migrate => {
             let changed =
                 migrate_stream(global).await.map_err(|failure| failure.while_doing("migrate the journal"))?;
@@ -84,9 +84,9 @@ async fn migrate_stream(global: &Global) -> Result<bool, Failure> {
 }
 
 async fn quarantine_position(position: Position, global: &Global) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.while_doing(format!("set aside position {position}"));
+    let doing = |failure: Failure| failure.while_doing(format!("quarantine position {position}"));
     let Some(reason) = global.reason.clone().filter(|reason| !reason.trim().is_empty()) else {
-        let why = "no reason is set: the log records why an entry is set aside";
+        let why = "no reason is set: the log records why an entry is quarantined";
         return Err(doing(Failure::usage(why).advise("set a reason: --reason TEXT")));
     };
     let done = match asked(global, position).await {
@@ -97,9 +97,9 @@ async fn quarantine_position(position: Position, global: &Global) -> Result<(), 
         Err(RequestError::Refused(failure)) => Err(failure),
         Ok(done) => Ok(done),
     };
-    let done = QuarantineResult { set_aside: position, position: done.map_err(doing)?.position };
+    let done = QuarantineResult { quarantined: position, position: done.map_err(doing)?.position };
     Output::new(global).next(&done, |done, _| {
-        format!("position {} is set aside: recorded at position {}", done.set_aside, done.position)
+        format!("position {} is quarantined: recorded at position {}", done.quarantined, done.position)
     })
 }
 

@@ -1,4 +1,4 @@
-//! `muster instance logs PROCESS`: the logs of all instances of a process.
+//! `muster logs PROCESS`: the logs of all instances of a process.
 //!
 //! Existing lines are printed in the order of their timestamps. With `--follow`, new lines are then printed
 //! as they arrive. New instances are followed as well, and an instance that moves is followed to its next
@@ -34,7 +34,7 @@ const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 96];
 /// JSON output for a line of a log.
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
-    pub(super) of: &'a str,
+    pub(super) source: &'a str,
     pub(super) text: &'a str,
 }
 
@@ -196,7 +196,7 @@ impl LogPrinter {
     }
 
     fn line(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let line = Line { of: name, text };
+        let line = Line { source: name, text };
         let number = self.known.get(name).copied().unwrap_or_default();
         let shown = |_: &Line<'_>, look: RenderOptions| {
             self.format_line(name, number, &self.output.program_text(text), look.colour)

@@ -27,14 +27,14 @@ pub(crate) struct PlacementGap {
     nearest: Option<Nearest>,
     /// A small set of work on that cell which uses the missing resources. Empty if stopping work would not
     /// help.
-    taken_by: Vec<Occupant>,
+    occupants: Vec<Occupant>,
 }
 
 /// Work that uses resources of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Occupant {
     name: String,
-    takes: Resources,
+    resources: Resources,
 }
 
 /// Explains why an instance waits for a cell. `None` if it does not wait.
@@ -74,13 +74,13 @@ async fn for_item(
         Obstacle::Taken(taken) | Obstacle::Closed { taken, .. } => Some((&nearest.cell_id, *taken)),
         Obstacle::Crowded(_) | Obstacle::Small(_) | Obstacle::Incompatible(_) => None,
     });
-    let taken_by = match taken {
+    let occupants = match taken {
         Some((cell, taken)) if taken != Resources::default() => {
             smallest_sufficient_set(taken, takers(client, cell, item).await?)
         }
         Some(_) | None => vec![],
     };
-    Ok(PlacementGap { nearest, taken_by })
+    Ok(PlacementGap { nearest, occupants })
 }
 
 /// Returns the work on a cell, except for instances of the same process.
@@ -95,13 +95,13 @@ async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Occup
     let lrps: BTreeMap<_, _> = lrps.iter().map(|row| (&row.process_guid, &row.sizes)).collect();
     let others = instances.iter().filter(|row| own != Some(&row.process_guid));
     let instance = |row: &InstanceRow| {
-        let takes = *lrps.get(&row.process_guid)?.get(&row.definition_id)?;
-        Some(Occupant { name: instance_key(row).to_string(), takes })
+        let resources = *lrps.get(&row.process_guid)?.get(&row.definition_id)?;
+        Some(Occupant { name: instance_key(row).to_string(), resources })
     };
     let tasks = client.tasks_with_definitions(&only).await?.rows;
     let task = |row: &TaskRow| {
-        let takes = row.definition.as_ref()?.resources();
-        Some(Occupant { name: row.task_guid.to_string(), takes })
+        let resources = row.definition.as_ref()?.resources();
+        Some(Occupant { name: row.task_guid.to_string(), resources })
     };
     Ok(others.filter_map(instance).chain(tasks.iter().filter_map(task)).collect())
 }
@@ -110,14 +110,14 @@ async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Occup
 /// this is the smallest such item. Otherwise these are the largest items, until their sum suffices. Empty if
 /// even all items together use less than `short`.
 fn smallest_sufficient_set(mut short: Resources, mut takers: Vec<Occupant>) -> Vec<Occupant> {
-    let size = |taker: &Occupant| (taker.takes.memory_mb, taker.takes.disk_mb, taker.takes.ports);
+    let size = |taker: &Occupant| (taker.resources.memory_mb, taker.resources.disk_mb, taker.resources.ports);
     takers.sort_by(|a, b| (size(a), &a.name).cmp(&(size(b), &b.name)));
-    if let Some(one) = takers.iter().find(|taker| taker.takes.fits(short)) {
+    if let Some(one) = takers.iter().find(|taker| taker.resources.fits(short)) {
         return vec![one.clone()];
     }
     let mut chosen = vec![];
     for taker in takers.into_iter().rev() {
-        let left = short.minus(taker.takes);
+        let left = short.minus(taker.resources);
         if left != short {
             short = left;
             chosen.push(taker);
@@ -168,10 +168,10 @@ impl PlacementGap {
     /// Formats the list of work that uses the missing resources.
     fn occupants_text(&self, missing: Resources) -> String {
         let named = |taker: &Occupant| {
-            format!("{} uses {}", taker.name, resources_text(restrict_to_missing(taker.takes, missing)))
+            format!("{} uses {}", taker.name, resources_text(restrict_to_missing(taker.resources, missing)))
         };
-        let mut named: Vec<String> = self.taken_by.iter().take(MAX_NAMED).map(named).collect();
-        let more = self.taken_by.len().saturating_sub(MAX_NAMED);
+        let mut named: Vec<String> = self.occupants.iter().take(MAX_NAMED).map(named).collect();
+        let more = self.occupants.len().saturating_sub(MAX_NAMED);
         named.extend((more > 0).then(|| format!("{more} more would also have to stop")));
         if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) }
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn taker(name: &str, memory_mb: u64) -> Occupant {
-        Occupant { name: name.into(), takes: Resources::for_container(memory_mb, 10, 0) }
+        Occupant { name: name.into(), resources: Resources::for_container(memory_mb, 10, 0) }
     }
 
     fn memory(memory_mb: u64) -> Resources {
@@ -228,7 +228,7 @@ mod tests {
     fn placement_gap_is_formatted_as_sentence() {
         let near = |keeps| PlacementGap {
             nearest: Some(Nearest { cell_id: CellId::new("c2").unwrap(), keeps }),
-            taken_by: vec![taker("web/1", 256)],
+            occupants: vec![taker("web/1", 256)],
         };
         for (keeps, said) in [
             (None, "cell c2 now has room for it; the next auction may place it"),
@@ -260,7 +260,7 @@ mod tests {
         ] {
             assert_eq!(near(keeps).sentence(), said);
         }
-        let nowhere = PlacementGap { nearest: None, taken_by: vec![] };
+        let nowhere = PlacementGap { nearest: None, occupants: vec![] };
         assert_eq!(nowhere.sentence(), "no cell may run it");
     }
 }

@@ -5,11 +5,13 @@
 //! [`failure`] assigns an exit status to every failure.
 
 mod altered;
+mod apply;
 mod args;
 mod audit;
 mod auth;
 mod bundle;
 mod changes;
+pub(crate) mod completion;
 mod connect;
 mod dead_letters;
 mod decide;
@@ -27,12 +29,14 @@ pub(crate) mod file;
 mod files;
 mod find;
 mod fleet;
+pub(crate) mod help;
 mod install;
 mod instance;
 mod journal;
 mod keys;
 mod live;
 mod log;
+mod logs;
 mod logs_of_all;
 mod lrp;
 mod missing;
@@ -48,19 +52,21 @@ mod planned;
 mod probe;
 mod progress;
 mod projection;
+mod ps;
 mod reconcile;
 mod recorded;
 mod replay;
 mod rollback;
 mod rollout;
 pub(crate) mod rows;
+mod run;
 mod schema;
-mod scope;
 mod screen;
 mod secrets;
 mod several;
 mod sql;
 mod status;
+pub(crate) mod synonyms;
 pub(crate) mod table;
 mod task;
 mod top;
@@ -71,21 +77,19 @@ mod what_if;
 mod why;
 pub(crate) mod words;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use runtime::telemetry;
 use tokio::runtime::Builder;
 
-pub(crate) use args::{Command, Global, LogFormat, OptionSource, OptionSources};
+pub(crate) use args::{Command, Format, Global, LogFormat, OptionSource, OptionSources};
 use failure::{Exit, Failure};
 use output::Output;
-pub(crate) use scope::check;
-#[cfg(test)]
-pub(crate) use scope::{DomainUse, domain_use};
 
-/// Runs a command and returns the exit status of the program. `Whole` is the complete command line, for shell
-/// completions.
+/// Runs a command and returns the exit status of the program. `Whole` is the complete command line, for help
+/// texts.
 pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
     let is_exec = matches!(command, Command::Instance(args::InstanceVerb::Exec(_)));
     let done = run_command::<Whole>(command, global);
@@ -103,9 +107,13 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
 }
 
 fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
-    check(&command, global)?;
-    if let Command::Completion { shell } = command {
-        return complete::<Whole>(shell);
+    check(global)?;
+    match command {
+        Command::Completion { shell } => return completion::print_script(shell),
+        Command::Man { folder } => return write_man_pages(Whole::command(), &folder),
+        Command::Version => return print_version(global),
+        Command::Help { words } => return print_help(Whole::command(), &words),
+        _ => {}
     }
     // The client returns errors as part of its results, so only warnings of Muster itself are logged by
     // default.
@@ -118,7 +126,7 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
         Failure::new(Exit::Failed, "Start", format!("can't start the async runtime: {error}"))
     })?;
     runtime.block_on(async {
-        let Some(as_of) = moment::requested_as_of(&command) else { return ask(command, global).await };
+        let Some(as_of) = global.as_of else { return ask(command, global).await };
         let past = moment::PastView::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
         let done = ask(command, &global).await;
@@ -133,6 +141,11 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
 
 async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
+        Command::Apply(args) => Box::pin(apply::apply(args, global)).await,
+        Command::Delete(args) => Box::pin(apply::delete(args, global)).await,
+        Command::Run(args) => Box::pin(run::run(args, global)).await,
+        Command::Ps(args) => ps::run(args, global).await,
+        Command::Logs(args) => logs::run(args, global).await,
         Command::Lrp(verb) => Box::pin(lrp::run(verb, global)).await,
         Command::Instance(verb) => instance::run(verb, global).await,
         Command::Task(verb) => task::run(verb, global).await,
@@ -168,12 +181,59 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Audit(verb) => Box::pin(audit::run(verb, global)).await,
         Command::Bundle { around, minutes, folder } => bundle::run(around, minutes, &folder, global).await,
         Command::Schema(verb) => schema::run(verb, global).await,
-        Command::Completion { .. } => Ok(()),
+        // These commands need no cluster and were run before.
+        Command::Completion { .. } | Command::Man { .. } | Command::Version | Command::Help { .. } => Ok(()),
     }
 }
 
-fn complete<Whole: CommandFactory>(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let mut script = vec![];
-    clap_complete::generate(shell, &mut Whole::command(), "muster", &mut script);
-    output::write_text(&String::from_utf8_lossy(&script))
+/// Refuses a domain flag that the command ignores, and an output format that the command does not support.
+///
+/// The environment and the options file may set a domain for all commands, so only the flag is refused.
+pub(crate) fn check(global: &Global) -> Result<(), Failure> {
+    if global.output == Format::Csv && global.command != "sql" {
+        let why = "invalid output format csv: only muster sql supports it; use -o table, json or jsonl";
+        return Err(Failure::usage(why));
+    }
+    let domain = global.domain.as_ref().filter(|_| global.named.domain == OptionSource::Flag);
+    let Some(domain) = domain.filter(|_| !help::honours(&global.command, "domain")) else { return Ok(()) };
+    let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));
+    Err(match global.command.split(' ').next() {
+        Some("events") => failure.advise(
+            "filter events with --about lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or \
+             domain:NAME",
+        ),
+        Some("domain") => failure.advise("name the domain as an argument: muster domain refresh DOMAIN"),
+        Some(_) | None => failure,
+    })
+}
+
+fn print_version(global: &Global) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    let row = serde_json::json!({ "version": version });
+    Output::new(global).one(&row, |_, _| format!("muster {version}"))
+}
+
+/// Prints the list of all commands, the help of one command, or the overview.
+fn print_help(whole: clap::Command, words: &[String]) -> Result<(), Failure> {
+    let mut whole = help::with_help(whole, false);
+    whole.build();
+    if words == ["all"] {
+        return output::line(&help::all_commands(&whole));
+    }
+    let mut command = &mut whole;
+    for word in words {
+        let failure = || {
+            let why = format!("no command {}", words.join(" "));
+            Failure::usage(why).advise("muster help all lists every command")
+        };
+        command = command.find_subcommand_mut(word).ok_or_else(failure)?;
+    }
+    output::write_text(&command.render_long_help().to_string())
+}
+
+/// Writes a man page for the program and one for each command.
+fn write_man_pages(whole: clap::Command, folder: &Path) -> Result<(), Failure> {
+    clap_mangen::generate_to(help::with_help(whole, false), folder).map_err(|error| {
+        Failure::new(Exit::Failed, "File", format!("can't write to {}: {error}", folder.display()))
+    })
 }

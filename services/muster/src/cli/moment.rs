@@ -7,10 +7,7 @@ use jiff::tz::TimeZone;
 use schemas::query::{AsOf, Moment, ReadEntry, ReadEvents};
 use schemas::{Position, Timestamp};
 
-use super::args::{
-    CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, Global, InstanceVerb, LrpVerb,
-    ParameterisedVerb, PeriodicVerb, RolloutVerb, TaskVerb,
-};
+use super::args::Global;
 use super::connect::connect;
 use super::failure::Failure;
 use super::output::note;
@@ -108,116 +105,6 @@ fn local(text: &str, zone: &TimeZone, now: Timestamp) -> Option<AsOf> {
     };
     let at = zone.to_timestamp(moment).ok()?;
     u64::try_from(at.as_nanosecond()).ok().map(|at| AsOf::Time(Timestamp(at)))
-}
-
-/// Returns the past moment that a command shows. `None` if it shows the present.
-pub(crate) const fn requested_as_of(command: &Command) -> Option<AsOf> {
-    match command {
-        Command::Lrp(verb) => lrp_as_of(verb),
-        Command::Instance(verb) => instance_as_of(verb),
-        Command::Task(TaskVerb::List { at, .. } | TaskVerb::Show { at, .. })
-        | Command::Periodic(PeriodicVerb::List { at } | PeriodicVerb::Show { at, .. })
-        | Command::Parameterised(ParameterisedVerb::List { at } | ParameterisedVerb::Show { at, .. })
-        | Command::Domain(DomainVerb::List { at } | DomainVerb::Show { at, .. })
-        | Command::Cell(CellVerb::List { at } | CellVerb::Show { at, .. })
-        | Command::Cluster(ClusterVerb::Show { at })
-        | Command::Status { at }
-        | Command::Evaluation(EvaluationVerb::List { at, .. } | EvaluationVerb::Show { at, .. })
-        | Command::Why { at, .. } => at.as_of,
-        // This command takes two moments.
-        Command::Diff { .. }
-        // This command resolves the moment in the tables of the database.
-        | Command::Sql { .. }
-        | Command::Task(
-            TaskVerb::Run { .. }
-            | TaskVerb::Plan { .. }
-            | TaskVerb::Cancel { .. }
-            | TaskVerb::Resolve { .. }
-            | TaskVerb::Logs { .. },
-        )
-        | Command::Periodic(
-            PeriodicVerb::Apply { .. }
-            | PeriodicVerb::Pause { .. }
-            | PeriodicVerb::Resume { .. }
-            | PeriodicVerb::Launch { .. }
-            | PeriodicVerb::Remove { .. },
-        )
-        | Command::Parameterised(
-            ParameterisedVerb::Apply { .. }
-            | ParameterisedVerb::Dispatch { .. }
-            | ParameterisedVerb::Withdraw { .. }
-            | ParameterisedVerb::Remove { .. },
-        )
-        | Command::Domain(DomainVerb::Refresh { .. } | DomainVerb::Limit { .. })
-        | Command::Cell(
-            CellVerb::Evacuate { .. }
-            | CellVerb::Cordon { .. }
-            | CellVerb::Uncordon { .. }
-            | CellVerb::Forget { .. }
-            | CellVerb::AcceptLog { .. },
-        )
-        | Command::Cluster(ClusterVerb::Preemption { .. } | ClusterVerb::Shards { .. } | ClusterVerb::Found(_))
-        | Command::Evaluation(EvaluationVerb::Watch { .. } | EvaluationVerb::Retry { .. })
-        | Command::Events(_)
-        | Command::Journal(_)
-        | Command::History(_)
-        | Command::Watch
-        | Command::Top
-        | Command::Trace { .. }
-        | Command::Secrets(_)
-        | Command::Auth(_)
-        | Command::Probe(_)
-        | Command::Export { .. }
-        | Command::Import { .. }
-        | Command::Audit(_)
-        | Command::Bundle { .. }
-        | Command::Projection(_)
-        | Command::Doctor(_)
-        | Command::Install(_)
-        | Command::Schema(_)
-        | Command::Reconcile(_)
-        // These commands read the log themselves.
-        | Command::WhatIf(_)
-        | Command::Decide(_)
-        | Command::Replay(_)
-        | Command::DeadLetters(_)
-        | Command::Completion { .. } => None,
-    }
-}
-
-const fn instance_as_of(verb: &InstanceVerb) -> Option<AsOf> {
-    match verb {
-        InstanceVerb::List { at, .. } | InstanceVerb::Show { at, .. } => at.as_of,
-        InstanceVerb::Logs { .. }
-        | InstanceVerb::Files { .. }
-        | InstanceVerb::Exec(_)
-        | InstanceVerb::Stop { .. } => None,
-    }
-}
-
-const fn lrp_as_of(verb: &LrpVerb) -> Option<AsOf> {
-    match verb {
-        LrpVerb::List { at }
-        | LrpVerb::Show { at, .. }
-        | LrpVerb::Rollout(RolloutVerb::Status { at, .. } | RolloutVerb::History { at, .. }) => at.as_of,
-        LrpVerb::Desire { .. }
-        | LrpVerb::Apply { .. }
-        | LrpVerb::Diff { .. }
-        | LrpVerb::Plan { .. }
-        | LrpVerb::Scale { .. }
-        | LrpVerb::Update { .. }
-        | LrpVerb::Activate { .. }
-        | LrpVerb::Restart { .. }
-        | LrpVerb::Rebalance { .. }
-        | LrpVerb::Rollback { .. }
-        | LrpVerb::Rollout(
-            RolloutVerb::Watch { .. }
-            | RolloutVerb::Pause { .. }
-            | RolloutVerb::Resume { .. }
-            | RolloutVerb::Rollback { .. },
-        )
-        | LrpVerb::Remove { .. } => None,
-    }
 }
 
 #[cfg(test)]

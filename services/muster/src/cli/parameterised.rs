@@ -21,19 +21,19 @@ use serde::Serialize;
 use super::args::{Global, ParameterisedVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
+use super::lrp::UNCHANGED;
 use super::output::{Output, RenderOptions};
 use super::rows::{indented_json, without_empty_values};
-use super::several::Batch;
 use super::table::{Cell, Table, facts};
 use super::words::{age, count};
-use super::{file, find, task};
+use super::{find, task};
 
 /// Output of a command that changes a parameterised task.
 #[derive(Serialize)]
 struct ChangeResult<'a> {
     parameterised_guid: &'a ParameterisedGuid,
-    did: &'a str,
-    /// Number of the requested or withdrawn dispatch.
+    action: &'a str,
+    /// Number of the requested or cancelled dispatch.
     number: Option<u64>,
     /// Task of the dispatch. The task exists once the dispatch is launched.
     task_guid: Option<&'a TaskGuid>,
@@ -46,10 +46,6 @@ struct ChangeResult<'a> {
 pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     match verb {
-        ParameterisedVerb::Apply { file } => {
-            let items = file::read_items(&file, global.domain.as_ref())?;
-            apply(&connect(global).await?, &file, items, global).await
-        }
         ParameterisedVerb::List { .. } => {
             let listed = connect(global).await?.parameterised(&find::only(global.domain.as_ref())).await?;
             output.rows(&listed.rows, table)
@@ -68,41 +64,53 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
             let parameters = parameters.into_iter().map(variable).collect();
             dispatch(&guid, Dispatch { payload, parameters, key, priority }, wait, global).await
         }
-        ParameterisedVerb::Withdraw { guid, number } => {
-            let client = client_in_domain(global, &guid, "withdraw a dispatch of").await?;
+        ParameterisedVerb::Cancel { guid, number } => {
+            let client =
+                client_in_domain(&connect(global).await?, global, &guid, "cancel a dispatch of").await?;
             let done = client.withdraw_dispatch(guid.clone(), number).await.map_err(|error| {
-                let failure =
-                    Failure::from(error).while_doing(format!("withdraw dispatch {number} of {guid}"));
+                let failure = Failure::from(error).while_doing(format!("cancel dispatch {number} of {guid}"));
                 failure.advise_if_exit(
                     Exit::NotFound,
                     format!("for the waiting dispatches see muster parameterised show {guid}"),
                 )
             })?;
-            let changed = ChangeResult { number: Some(number), ..changed(&guid, "withdrawn", done) };
-            output.next(&changed, |_, _| format!("dispatch {number} of {guid} withdrawn"))
+            let changed = ChangeResult { number: Some(number), ..changed(&guid, "cancelled", done) };
+            output.next(&changed, |_, _| format!("dispatch {number} of {guid} cancelled"))
         }
-        ParameterisedVerb::Remove { guid } => {
-            let client = client_in_domain(global, &guid, "remove").await?;
-            let done = client.remove_parameterised(guid.clone()).await.map_err(|error| {
-                Failure::from(error).while_doing(format!("remove parameterised task {guid}"))
-            })?;
-            print_change(&guid, "removed", done, output)
-        }
+        ParameterisedVerb::Delete { guid } => delete(&connect(global).await?, &guid, global).await,
     }
 }
 
-async fn client_in_domain(global: &Global, guid: &ParameterisedGuid, verb: &str) -> Result<Client, Failure> {
-    let client = connect(global).await?;
+/// Deletes a parameterised task, and prints the result.
+pub(super) async fn delete(
+    client: &Client,
+    guid: &ParameterisedGuid,
+    global: &Global,
+) -> Result<(), Failure> {
+    let client = client_in_domain(client, global, guid, "delete").await?;
+    let done = client
+        .remove_parameterised(guid.clone())
+        .await
+        .map_err(|error| Failure::from(error).while_doing(format!("delete parameterised task {guid}")))?;
+    print_change(guid, "deleted", done, Output::new(global))
+}
+
+async fn client_in_domain(
+    client: &Client,
+    global: &Global,
+    guid: &ParameterisedGuid,
+    verb: &str,
+) -> Result<Client, Failure> {
     let doing = |failure: Failure| failure.while_doing(format!("{verb} parameterised task {guid}"));
-    let known = find::parameterised(&client, guid).await.map_err(doing)?.row;
+    let known = find::parameterised(client, guid).await.map_err(doing)?.row;
     Ok(client.in_domain(find::whose(global, format!("parameterised task {guid}"), known.domain)?))
 }
 
-const fn changed<'a>(guid: &'a ParameterisedGuid, did: &'a str, done: Ack) -> ChangeResult<'a> {
+const fn changed<'a>(guid: &'a ParameterisedGuid, action: &'a str, done: Ack) -> ChangeResult<'a> {
     let (position, version) = (done.position, done.version);
     ChangeResult {
         parameterised_guid: guid,
-        did,
+        action,
         number: None,
         task_guid: None,
         waits_behind: None,
@@ -111,8 +119,8 @@ const fn changed<'a>(guid: &'a ParameterisedGuid, did: &'a str, done: Ack) -> Ch
     }
 }
 
-fn print_change(guid: &ParameterisedGuid, did: &str, done: Ack, output: Output) -> Result<(), Failure> {
-    output.next(&changed(guid, did, done), |_, _| format!("parameterised task {guid} {did}"))
+fn print_change(guid: &ParameterisedGuid, action: &str, done: Ack, output: Output) -> Result<(), Failure> {
+    output.next(&changed(guid, action, done), |_, _| format!("parameterised task {guid} {action}"))
 }
 
 /// Reads the payload of a dispatch from a file, or from the standard input if the path is `-`.
@@ -143,7 +151,7 @@ async fn dispatch(
 ) -> Result<(), Failure> {
     let output = Output::new(global);
     let doing = |failure: Failure| failure.while_doing(format!("dispatch parameterised task {guid}"));
-    let client = client_in_domain(global, guid, "dispatch").await?;
+    let client = client_in_domain(&connect(global).await?, global, guid, "dispatch").await?;
     let has_key = dispatch.key.is_some();
     let done = client.dispatch(guid.clone(), dispatch).await.map_err(|error| {
         let mut failure = Failure::from(error);
@@ -173,10 +181,10 @@ async fn dispatch(
     let after = if has_key { Position(0) } else { done.position };
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
-    match task::until(&task_guid, waits, limit, output).await? {
+    match task::until(&task_guid, waits, limit, Some(task::running_bar(&task_guid, output))).await? {
         Some(end) => task::show(&task_guid, &end, true, output),
         None => {
-            let why = format!("dispatch {number} of {guid} was withdrawn while it waited");
+            let why = format!("dispatch {number} of {guid} was cancelled while it waited");
             let advice = format!("for the reason see muster history parameterised {guid}");
             Err(Failure::new(Exit::Failed, "Withdrawn", why).advise(advice))
         }
@@ -194,37 +202,23 @@ fn dispatch_text(changed: &ChangeResult<'_>) -> String {
     format!("parameterised task {guid} dispatched{task}{waits}")
 }
 
-async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) -> Result<(), Failure> {
-    let (mut all, mut rest) = (vec![], BTreeSet::new());
-    for item in items {
-        match item {
-            Item::Parameterised(desired) => all.push(*desired),
-            other @ (Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Domain { .. }) => {
-                rest.insert(file::command_for(&other));
-            }
-        }
-    }
-    if all.is_empty() {
-        let why = format!("{} contains no parameterised task", path.display());
-        return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
-            .advise("to apply processes: muster lrp apply; to run tasks: muster task run"));
-    }
-    file::note_rest("parameterised tasks are applied", &rest);
-    let mut several = Batch::new(global, all.len());
-    for desired in all {
-        let guid = desired.parameterised_guid.clone();
-        let became = apply_one(client, desired).await;
-        let became =
-            became.map_err(|failure| failure.while_doing(format!("apply parameterised task {guid}")));
-        if let Some((did, done)) = several.record(became)? {
-            print_change(&guid, did, done, Output::new(global))?;
-        }
-    }
-    several.end()
+/// Creates a parameterised task, or updates it if it is already desired. Prints the result.
+pub(super) async fn apply(
+    client: &Client,
+    desired: DesiredParameterised,
+    output: Output,
+) -> Result<(), Failure> {
+    let guid = desired.parameterised_guid.clone();
+    let applied = desire_or_update(client, desired).await;
+    let (action, done) =
+        applied.map_err(|failure| failure.while_doing(format!("apply parameterised task {guid}")))?;
+    print_change(&guid, action, done, output)
 }
 
-/// Creates a parameterised task, or updates it if it is already desired.
-async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Ack), Failure> {
+async fn desire_or_update(
+    client: &Client,
+    desired: DesiredParameterised,
+) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
     let desired = sealed(client, desired).await?;
     // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
@@ -235,7 +229,7 @@ async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'
             let before = client.parameterised_one(&guid).await?.row;
             let same = row_matches(&before, &desired);
             match client.update_parameterised(desired).await {
-                Ok(done) if same => return Ok(("unchanged", done)),
+                Ok(done) if same => return Ok((UNCHANGED, done)),
                 Ok(done) => return Ok(("updated", done)),
                 Err(error) => error,
             }
@@ -253,7 +247,7 @@ async fn sealed(client: &Client, desired: DesiredParameterised) -> Result<Desire
 }
 
 /// Returns the desired state of a row. `None` if the row has no definition.
-fn desired_from_row(row: &ParameterisedRow) -> Option<DesiredParameterised> {
+pub(super) fn desired_from_row(row: &ParameterisedRow) -> Option<DesiredParameterised> {
     Some(DesiredParameterised {
         parameterised_guid: row.parameterised_guid.clone(),
         domain: row.domain.clone(),

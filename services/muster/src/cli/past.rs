@@ -28,7 +28,7 @@ pub(crate) struct PastRollout {
     /// Reason for the start. `None` if the log has none.
     pub(crate) reason: Option<String>,
     /// Actor that started the rollout.
-    pub(crate) who: String,
+    pub(crate) actor: String,
     /// Position of the entry that started the rollout.
     pub(crate) position: Position,
     pub(crate) started_at: Timestamp,
@@ -72,7 +72,7 @@ impl Crash {
 
     /// Returns the command that shows the log of the container.
     pub(crate) fn advice(&self) -> String {
-        format!("see muster instance logs {}", self.by.instance_guid)
+        format!("see muster logs {}", self.by.instance_guid)
     }
 }
 
@@ -160,7 +160,7 @@ fn take(all: &mut Vec<PastRollout>, number: u32, one: &PositionedDecision, event
             target: target.clone(),
             status: if *kind == Kind::Rollback { "rollback_started" } else { "updating" },
             reason: Some(reason.clone()).filter(|reason| !reason.is_empty()),
-            who: actor(&one.decision.actor),
+            actor: actor(&one.decision.actor),
             position: one.position,
             started_at: at,
             ended_at: None,

@@ -1,7 +1,5 @@
 //! `muster periodic`: commands for periodic tasks.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use client::{Client, Error};
@@ -11,25 +9,25 @@ use schemas::message::Ack;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::query::PeriodicRow;
 use schemas::schedule::Schedule;
-use schemas::spec::{self, Item, PeriodicAction};
+use schemas::spec::{self, PeriodicAction};
 use serde::Serialize;
 
 use super::args::{Global, PeriodicVerb};
 use super::connect::connect;
 use super::events::events_of;
-use super::failure::{Exit, Failure};
+use super::failure::Failure;
+use super::find;
+use super::lrp::UNCHANGED;
 use super::output::{Output, RenderOptions};
 use super::rows::{indented_json, without_empty_values};
-use super::several::Batch;
 use super::table::{Cell, Table, facts};
 use super::words::{age, until};
-use super::{file, find};
 
 /// Output of a command that changes a periodic task.
 #[derive(Serialize)]
 struct ChangeResult<'a> {
     periodic_guid: &'a PeriodicGuid,
-    did: &'a str,
+    action: &'a str,
     /// Task that the command launched. `None` for other commands.
     task_guid: Option<TaskGuid>,
     position: schemas::Position,
@@ -39,10 +37,6 @@ struct ChangeResult<'a> {
 pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     match verb {
-        PeriodicVerb::Apply { file } => {
-            let items = file::read_items(&file, global.domain.as_ref())?;
-            apply(&connect(global).await?, &file, items, global).await
-        }
         PeriodicVerb::List { .. } => {
             let listed = connect(global).await?.periodics(&find::only(global.domain.as_ref())).await?;
             output.rows(&listed.rows, table)
@@ -52,18 +46,36 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
             find::whose(global, format!("periodic task {guid}"), row.domain.clone())?;
             output.one(&row, shown)
         }
-        PeriodicVerb::Pause { guid } => ask(&guid, PeriodicAction::Pause, "paused", global).await,
-        PeriodicVerb::Resume { guid } => ask(&guid, PeriodicAction::Resume, "resumed", global).await,
-        PeriodicVerb::Launch { guid } => ask(&guid, PeriodicAction::Launch, "launched", global).await,
-        PeriodicVerb::Remove { guid } => ask(&guid, PeriodicAction::Remove, "removed", global).await,
+        PeriodicVerb::Pause { guid } => {
+            command(&connect(global).await?, &guid, PeriodicAction::Pause, global).await
+        }
+        PeriodicVerb::Resume { guid } => {
+            command(&connect(global).await?, &guid, PeriodicAction::Resume, global).await
+        }
+        PeriodicVerb::Launch { guid } => {
+            command(&connect(global).await?, &guid, PeriodicAction::Launch, global).await
+        }
+        PeriodicVerb::Delete { guid } => {
+            command(&connect(global).await?, &guid, PeriodicAction::Remove, global).await
+        }
     }
 }
 
-async fn ask(guid: &PeriodicGuid, ask: PeriodicAction, did: &str, global: &Global) -> Result<(), Failure> {
-    let client = connect(global).await?;
-    let verb = did.trim_end_matches("ed");
+/// Sends a command to a periodic task, and prints the result.
+pub(super) async fn command(
+    client: &Client,
+    guid: &PeriodicGuid,
+    ask: PeriodicAction,
+    global: &Global,
+) -> Result<(), Failure> {
+    let (verb, action) = match ask {
+        PeriodicAction::Pause => ("pause", "paused"),
+        PeriodicAction::Resume => ("resume", "resumed"),
+        PeriodicAction::Launch => ("launch", "launched"),
+        PeriodicAction::Remove => ("delete", "deleted"),
+    };
     let doing = |failure: Failure| failure.while_doing(format!("{verb} periodic task {guid}"));
-    let known = find::periodic(&client, guid).await.map_err(doing)?.row;
+    let known = find::periodic(client, guid).await.map_err(doing)?.row;
     let client = client.in_domain(find::whose(global, format!("periodic task {guid}"), known.domain)?);
     let done = client.command_periodic(guid.clone(), ask).await.map_err(|error| doing(error.into()))?;
     let mut task_guid = None;
@@ -72,52 +84,40 @@ async fn ask(guid: &PeriodicGuid, ask: PeriodicAction, did: &str, global: &Globa
         // The row may already show a later launch, which has another version.
         task_guid = row.last.filter(|_| row.version == done.version).map(|last| last.task_guid);
     }
-    print_change(guid, did, task_guid, done, Output::new(global))
+    print_change(guid, action, task_guid, done, Output::new(global))
 }
 
 fn print_change(
     guid: &PeriodicGuid,
-    did: &str,
+    action: &str,
     task_guid: Option<TaskGuid>,
     done: Ack,
     output: Output,
 ) -> Result<(), Failure> {
     let launched = task_guid.as_ref().map(|task| format!(": task {task}")).unwrap_or_default();
-    let changed =
-        ChangeResult { periodic_guid: guid, did, task_guid, position: done.position, version: done.version };
-    output.next(&changed, |_, _| format!("periodic task {guid} {did}{launched}"))
+    let changed = ChangeResult {
+        periodic_guid: guid,
+        action,
+        task_guid,
+        position: done.position,
+        version: done.version,
+    };
+    output.next(&changed, |_, _| format!("periodic task {guid} {action}{launched}"))
 }
 
-async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) -> Result<(), Failure> {
-    let (mut periodics, mut rest) = (vec![], BTreeSet::new());
-    for item in items {
-        match item {
-            Item::Periodic(periodic) => periodics.push(*periodic),
-            other @ (Item::Lrp(_) | Item::Task(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
-                rest.insert(file::command_for(&other));
-            }
-        }
-    }
-    if periodics.is_empty() {
-        let why = format!("{} contains no periodic task", path.display());
-        return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
-            .advise("to apply processes: muster lrp apply; to run tasks: muster task run"));
-    }
-    file::note_rest("periodic tasks are applied", &rest);
-    let mut several = Batch::new(global, periodics.len());
-    for periodic in periodics {
-        let guid = periodic.periodic_guid.clone();
-        let became = apply_one(client, periodic).await;
-        let became = became.map_err(|failure| failure.while_doing(format!("apply periodic task {guid}")));
-        if let Some((did, done)) = several.record(became)? {
-            print_change(&guid, did, None, done, Output::new(global))?;
-        }
-    }
-    several.end()
+/// Creates a periodic task, or updates it if it is already desired. Prints the result.
+pub(super) async fn apply(client: &Client, periodic: DesiredPeriodic, output: Output) -> Result<(), Failure> {
+    let guid = periodic.periodic_guid.clone();
+    let applied = desire_or_update(client, periodic).await;
+    let (action, done) =
+        applied.map_err(|failure| failure.while_doing(format!("apply periodic task {guid}")))?;
+    print_change(&guid, action, None, done, output)
 }
 
-/// Creates a periodic task, or updates it if it is already desired.
-async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'static str, Ack), Failure> {
+async fn desire_or_update(
+    client: &Client,
+    periodic: DesiredPeriodic,
+) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (periodic.periodic_guid.clone(), periodic.domain.clone());
     // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
@@ -126,7 +126,7 @@ async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'stat
         Err(error) if exists(&error) => match client.update_periodic(periodic).await {
             Ok(done) => {
                 let events = events_of(client, &format!("periodic:{guid}"), &done).await?;
-                return Ok((if events.is_empty() { "unchanged" } else { "updated" }, done));
+                return Ok((if events.is_empty() { UNCHANGED } else { "updated" }, done));
             }
             Err(error) => error,
         },
@@ -185,19 +185,22 @@ fn shown(row: &PeriodicRow, look: RenderOptions) -> String {
         ("skipped", row.skipped.to_string()),
         ("created", row.epoch.0.to_string()),
     ]);
-    let schedule = Schedule::new(&row.cron, &row.time_zone).ok();
-    if let Some((definition, schedule)) = row.definition.as_ref().zip(schedule) {
-        let desired = DesiredPeriodic {
-            periodic_guid: row.periodic_guid.clone(),
-            domain: row.domain.clone(),
-            schedule,
-            overlap: row.overlap,
-            definition: Arc::new(definition.clone()),
-        };
+    if let Some(desired) = desired_from_row(row) {
         shown.push_str(&format!(
             "\n\n{}",
             indented_json(&without_empty_values(spec::periodic_to_json(&desired)))
         ));
     }
     shown
+}
+
+/// Returns the desired state of a row. `None` if the row has no definition.
+pub(super) fn desired_from_row(row: &PeriodicRow) -> Option<DesiredPeriodic> {
+    Some(DesiredPeriodic {
+        periodic_guid: row.periodic_guid.clone(),
+        domain: row.domain.clone(),
+        schedule: Schedule::new(&row.cron, &row.time_zone).ok()?,
+        overlap: row.overlap,
+        definition: Arc::new(row.definition.clone()?),
+    })
 }

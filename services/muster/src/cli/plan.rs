@@ -1,10 +1,10 @@
-//! `muster lrp plan` and `muster lrp rebalance`: predict the actions of the cluster by a simulation on a copy
-//! of its state. The copy is read with queries; planning sends no commands.
+//! `muster apply --dry-run` and `muster lrp rebalance`: predict the actions of the cluster by a simulation on a
+//! copy of its state. The copy is read with queries; planning sends no commands.
 
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 
 use auctioneer::board::BoardCell;
 use auctioneer::plan::{
@@ -13,26 +13,26 @@ use auctioneer::plan::{
 };
 use auctioneer::preempt::PreemptibleWork;
 use client::{Client, ListFilter};
-use schemas::definition::{DesiredLrp, Mode};
+use schemas::definition::{DesiredLrp, DesiredTask, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Process, Purpose};
 use schemas::query::{LrpRow, TaskRow, TaskState};
 use schemas::resources::Resources;
 use schemas::spec::Item;
 use schemas::{ActualLrpKey, Place, Position};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::diff::{self, Comparison};
 use super::failure::{Exit, Failure};
-use super::file;
+use super::file::{self, FileItem, ObjectName};
 use super::lrp::Session;
-use super::output::{Output, RenderOptions};
+use super::output::RenderOptions;
 use super::table::{Cell, Table};
 use super::words::count;
+use super::{parameterised, periodic};
+use tasks::PlannedTask;
 
-pub(crate) use tasks::run as run_tasks;
-
-/// Predicted effect of applying a file.
+/// Predicted effect of applying files.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
     /// Log position of the plan. The plan may already include some of the changes after this position.
@@ -42,14 +42,43 @@ struct Plan {
     /// `true` if all changes would be carried out.
     fits: bool,
     processes: Vec<PlannedProcess>,
-    /// Predicted actions, in order.
+    /// Tasks that would run.
+    tasks: Vec<PlannedTask>,
+    /// Other objects: those that are neither placed nor compared field by field, and those that would be deleted.
+    objects: Vec<PlannedObject>,
+    /// Predicted actions for processes, in order.
     steps: Vec<Step>,
     /// Instances that could not be placed.
-    left: Vec<UnplacedInstance>,
-    /// Work outside of the file that waits for placement.
-    others: OtherWork,
+    unplaced: Vec<UnplacedInstance>,
+    /// Work outside of the files that waits for placement.
+    other_work: OtherWork,
     /// Free resources of the cells, before and afterwards.
     cells: Vec<CellResources>,
+}
+
+/// Predicted effect on an object.
+#[derive(Clone, Debug, Serialize)]
+struct PlannedObject {
+    /// Kind and name of the object, such as `periodic task report`.
+    #[serde(serialize_with = "as_text")]
+    object: ObjectName,
+    action: PlannedAction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum PlannedAction {
+    Desire,
+    Update,
+    Delete,
+    /// Mark a domain as fresh. Does not count as a change.
+    Refresh,
+    /// The object already is as the file describes it, or the task has run before.
+    None,
+}
+
+fn as_text<S: Serializer>(name: &ObjectName, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(name)
 }
 
 /// Work outside of the plan that waits for placement. It takes part in the same auctions.
@@ -89,7 +118,7 @@ struct CellResources {
 #[derive(Clone, Debug, Serialize)]
 struct RebalanceResult<'a> {
     process_guid: &'a ProcessGuid,
-    did: &'a str,
+    action: &'a str,
     /// Difference between the highest and the lowest number of instances on the cells that may run the
     /// process.
     skew: u32,
@@ -179,19 +208,71 @@ async fn waiting_tasks(client: &Client) -> Result<Vec<auctioneer::auction::Item>
     Ok(rows.iter().filter(|row| waits(row)).filter_map(known_task).collect())
 }
 
-/// Prints the predicted effect of applying a file.
+/// Prints the predicted effect of applying files. `unlisted` are the objects that would be deleted.
 pub(crate) async fn run(
-    client: &Client,
-    path: &Path,
-    items: Vec<Item>,
-    named: &BTreeSet<String>,
-    output: Output,
+    session: &Session<'_>,
+    paths: &[PathBuf],
+    items: Vec<FileItem>,
+    unlisted: Vec<ObjectName>,
+    rerun: bool,
 ) -> Result<(), Failure> {
-    let lrps = diff::processes(path, file::seal_items(client, items).await?, "planned")?;
-    let known = ClusterState::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
-    let plan = plan(known, lrps, named)?;
-    output.one(&plan, |plan, look| plan.text(path, look))?;
+    let client = &session.client;
+    let (mut lrps, mut new_tasks, mut objects) = (vec![], vec![], vec![]);
+    for FileItem { item, is_named } in items {
+        let object = ObjectName::from_item(&item);
+        let doing = |failure: Failure| failure.while_doing(format!("plan {object}"));
+        let action = match file::sealed(client, item).await? {
+            Item::Lrp(lrp) => {
+                lrps.push((*lrp, is_named));
+                continue;
+            }
+            Item::Task(task) if tasks::runs(client, &task, rerun).await.map_err(doing)? => {
+                new_tasks.push(*task);
+                continue;
+            }
+            Item::Task(_) => PlannedAction::None,
+            Item::Periodic(desired) => {
+                let guid = &desired.periodic_guid;
+                let row = client.periodic(guid).await.map(|one| periodic::desired_from_row(&one.row));
+                action_for(row, &desired)?
+            }
+            Item::Parameterised(desired) => {
+                let guid = &desired.parameterised_guid;
+                let row = client.parameterised_one(guid).await;
+                action_for(row.map(|one| parameterised::desired_from_row(&one.row)), &desired)?
+            }
+            Item::Domain { .. } => PlannedAction::Refresh,
+        };
+        objects.push(PlannedObject { object, action });
+    }
+    let is_process = |name: &ObjectName| match name {
+        ObjectName::Process(guid) => Some(guid.clone()),
+        ObjectName::Task(_)
+        | ObjectName::Periodic(_)
+        | ObjectName::Parameterised(_)
+        | ObjectName::Domain(_) => None,
+    };
+    let deleted: Vec<ProcessGuid> = unlisted.iter().filter_map(is_process).collect();
+    let delete = |object| PlannedObject { object, action: PlannedAction::Delete };
+    objects.extend(unlisted.into_iter().map(delete));
+    let guids = lrps.iter().map(|(lrp, _)| &lrp.process_guid).chain(&deleted);
+    let known = ClusterState::ask(client, guids).await?;
+    let plan = plan(known, lrps, &deleted, new_tasks, objects)?;
+    session.output.one(&plan, |plan, look| plan.text(paths, look))?;
     end(plan.changes, plan.fits)
+}
+
+/// Returns the action for an object, given its current desired state.
+fn action_for<T: PartialEq>(
+    known: Result<Option<T>, client::Error>,
+    desired: &T,
+) -> Result<PlannedAction, Failure> {
+    match known {
+        Ok(Some(known)) if known == *desired => Ok(PlannedAction::None),
+        Ok(_) => Ok(PlannedAction::Update),
+        Err(error) if error.is_not_found() => Ok(PlannedAction::Desire),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the result that determines the exit status of a plan.
@@ -203,14 +284,20 @@ fn end(changes: bool, fits: bool) -> Result<(), Failure> {
     }
 }
 
-fn plan(known: ClusterState, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) -> Result<Plan, Failure> {
+/// Simulates the changes on a copy of the cluster: first the processes, then the new tasks.
+fn plan(
+    known: ClusterState,
+    lrps: Vec<(DesiredLrp, bool)>,
+    deleted: &[ProcessGuid],
+    new_tasks: Vec<DesiredTask>,
+    objects: Vec<PlannedObject>,
+) -> Result<Plan, Failure> {
     let ClusterState { position, mut copy, rows } = known;
     let before = free(&copy);
     let mut asked = vec![];
-    for lrp in lrps {
+    for (lrp, is_named) in lrps {
         let guid = lrp.process_guid.clone();
         let known = rows.get(&guid).and_then(LrpRow::to_desired);
-        let is_named = named.contains(guid.as_str());
         let compared = known.as_ref().map(|known| diff::compare_lrps(known, &lrp, is_named));
         let compared = compared.unwrap_or_else(|| Comparison::missing(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
@@ -219,11 +306,17 @@ fn plan(known: ClusterState, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) ->
             ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.while_doing(doing))?;
         asked.push((compared, guid, (mode, instances), changes));
     }
+    for guid in deleted {
+        if let Some(row) = rows.get(guid) {
+            copy.apply(guid, &row.domain, &Command::Remove).map_err(Failure::from)?;
+        }
+    }
     let changed: BTreeSet<ProcessGuid> =
         asked.iter().filter(|(.., changes)| *changes).map(|(_, guid, ..)| guid.clone()).collect();
-    if !changed.is_empty() {
+    if !changed.is_empty() || !deleted.is_empty() {
         copy.run().map_err(Failure::from)?;
     }
+    let tasks = tasks::place(&mut copy, new_tasks)?;
     let processes = asked.into_iter().map(|(compared, guid, (mode, instances), changes)| PlannedProcess {
         compared,
         changes,
@@ -235,18 +328,18 @@ fn plan(known: ClusterState, lrps: Vec<DesiredLrp>, named: &BTreeSet<String>) ->
         carried_out: !changes || copy.is_settled(&guid),
     });
     let processes: Vec<PlannedProcess> = processes.collect();
+    let unplaced = copy.unplaced_instances();
     Ok(Plan {
         position,
-        changes: !changed.is_empty(),
-        fits: processes.iter().all(|planned| planned.carried_out),
+        changes: !changed.is_empty() || !tasks.is_empty() || objects.iter().any(PlannedObject::changes),
+        fits: processes.iter().all(|planned| planned.carried_out)
+            && tasks.iter().all(|planned| planned.outcome.runs()),
         steps: copy.steps().to_vec(),
-        left: copy
-            .unplaced_instances()
-            .into_iter()
-            .filter(|left| changed.contains(&left.process_guid))
-            .collect(),
+        unplaced: unplaced.into_iter().filter(|one| changed.contains(&one.process_guid)).collect(),
         processes,
-        others: OtherWork::from_copy(&copy),
+        tasks,
+        objects,
+        other_work: OtherWork::from_copy(&copy),
         cells: cell_resources(before, &copy),
     })
 }
@@ -267,7 +360,7 @@ fn cell_resources(before: Vec<Resources>, copy: &ClusterCopy) -> Vec<CellResourc
     before.into_iter().zip(copy.cells()).map(room).collect()
 }
 
-/// Applies a change of a process to the copy, in the same way as `lrp apply` would send it to the cluster.
+/// Applies a change of a process to the copy, in the same way as `apply` would send it to the cluster.
 /// Returns `true` if the change has an effect.
 fn ask(
     copy: &mut ClusterCopy,
@@ -301,15 +394,43 @@ fn running(copy: &ClusterCopy, guid: &ProcessGuid) -> u32 {
     u32::try_from(runs.count()).unwrap_or(u32::MAX)
 }
 
+impl PlannedObject {
+    const fn changes(&self) -> bool {
+        match self.action {
+            PlannedAction::Desire | PlannedAction::Update | PlannedAction::Delete => true,
+            PlannedAction::Refresh | PlannedAction::None => false,
+        }
+    }
+
+    fn text(&self) -> String {
+        let object = &self.object;
+        match (self.action, object) {
+            (PlannedAction::Desire, _) => format!("{object} would be desired"),
+            (PlannedAction::Update, _) => format!("{object} would be updated"),
+            (PlannedAction::Delete, _) => format!("{object} would be deleted"),
+            (PlannedAction::Refresh, _) => format!("{object} would be refreshed"),
+            (PlannedAction::None, ObjectName::Task(_)) => {
+                format!("{object} exists or has run before; to run it again: --rerun")
+            }
+            (PlannedAction::None, _) => format!("{object} matches the file"),
+        }
+    }
+}
+
 impl Plan {
-    fn text(&self, path: &Path, look: RenderOptions) -> String {
+    fn text(&self, paths: &[PathBuf], look: RenderOptions) -> String {
         let mut parts: Vec<String> = self.processes.iter().map(PlannedProcess::text).collect();
+        parts.extend(self.objects.iter().map(PlannedObject::text));
         if !self.steps.is_empty() {
             parts.push(steps(&self.steps).render(look.colour));
         }
-        for left in &self.left {
-            let name = ActualLrpKey::new(left.process_guid.clone(), left.place.clone()).with_definition();
-            parts.push(format!("{name} would not be placed: {}", no_room_text(&left.no_room)));
+        if !self.tasks.is_empty() {
+            parts.push(tasks::table(&self.tasks).render(look.colour));
+        }
+        for unplaced in &self.unplaced {
+            let name =
+                ActualLrpKey::new(unplaced.process_guid.clone(), unplaced.place.clone()).with_definition();
+            parts.push(format!("{name} would not be placed: {}", no_room_text(&unplaced.no_room)));
         }
         let stuck = self.processes.iter().filter(|planned| !planned.carried_out);
         parts.extend(stuck.map(|planned| {
@@ -320,26 +441,31 @@ impl Plan {
                 planned.would_run
             )
         }));
-        if self.changes && self.others.waiting > 0 {
-            parts.push(self.others.text());
+        if !self.changes {
+            return parts.join("\n");
         }
-        if self.changes && self.fits {
+        if self.other_work.waiting > 0 {
+            parts.push(self.other_work.text());
+        }
+        if self.fits {
             parts.push("everything fits".to_owned());
         }
-        if self.changes {
-            parts.push(exact_plan_note(self.position, "lrp apply", path));
-        }
+        parts.push(self.exact_plan_note(paths));
         parts.join("\n")
     }
-}
 
-/// Formats the note on how to carry out exactly this plan.
-fn exact_plan_note(position: Position, verb: &str, path: &Path) -> String {
-    let path = path.display();
-    format!(
-        "planned at position {position}, with the resources that were free then\n\
-         to carry out exactly this plan: muster {verb} {path} --if-position {position}"
-    )
+    /// Formats the note on how to carry out exactly this plan.
+    fn exact_plan_note(&self, paths: &[PathBuf]) -> String {
+        let position = self.position;
+        let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        let prunes = self.objects.iter().any(|planned| planned.action == PlannedAction::Delete);
+        let prune = if prunes { " --prune" } else { "" };
+        format!(
+            "planned at position {position}, with the resources that were free then\n\
+             to carry out exactly this plan: muster apply {}{prune} --if-position {position}",
+            paths.join(" ")
+        )
+    }
 }
 
 impl OtherWork {
@@ -440,7 +566,7 @@ impl Session<'_> {
         let nothing = |skew_afterwards, why: &str| {
             let balance = RebalanceResult {
                 process_guid: guid,
-                did: "nothing",
+                action: "nothing",
                 skew,
                 skew_afterwards,
                 cells: cells.clone(),

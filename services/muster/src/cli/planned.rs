@@ -4,33 +4,26 @@
 //! The check covers all targets before the first command is sent. If one target has changed, none of them is
 //! modified. The BBS checks each command again.
 
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use client::{Client, Error};
-use schemas::names::{ProcessGuid, TaskGuid};
 use schemas::{Code, Position};
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
+use super::file::ObjectName;
 
 /// Maximum wait for a BBS that is behind the position of the plan.
 const MAX_LAG: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Target of a plan.
-pub(crate) enum Target<'a> {
-    Process(&'a ProcessGuid),
-    Task(&'a TaskGuid),
-}
-
 /// Returns a client whose commands are refused if their target changed after `position`. Fails if one of
-/// `things` has changed already, or if the log does not reach the position. Without a position, the client is
+/// `objects` has changed already, or if the log does not reach the position. Without a position, the client is
 /// returned unchanged.
-pub(crate) async fn require_unchanged<'a>(
+pub(crate) async fn require_unchanged(
     client: &Client,
     position: Option<Position>,
-    things: impl IntoIterator<Item = Target<'a>>,
+    objects: &[ObjectName],
     global: &Global,
 ) -> Result<Client, Failure> {
     let Some(position) = position else { return Ok(client.clone()) };
@@ -39,8 +32,8 @@ pub(crate) async fn require_unchanged<'a>(
     // made must not count as a conflict, so the targets are not checked.
     if global.request_id.is_none() {
         let mut changed = vec![];
-        for thing in things {
-            changed.extend(change_since(client, position, thing).await?);
+        for name in objects {
+            changed.extend(change_since(client, position, name).await?);
         }
         if !changed.is_empty() {
             let why = format!(
@@ -70,22 +63,20 @@ async fn require_position(client: &Client, position: Position) -> Result<(), Fai
     }
 }
 
-/// Describes the change of a target after `position`, if there was one. A target that does not exist is not
-/// checked here, but by the BBS.
+/// Describes the change of an object after `position`, if there was one. An object that does not exist is checked
+/// only by the BBS, and so are periodic and parameterised tasks, whose rows do not have the position of their last
+/// decision.
 async fn change_since(
     client: &Client,
     position: Position,
-    thing: Target<'_>,
+    name: &ObjectName,
 ) -> Result<Option<String>, Failure> {
-    let last = match thing {
-        Target::Process(guid) => found(client.lrp(guid).await.map(|one| one.row.last_decision))?,
-        Target::Task(guid) => found(client.task(guid).await.map(|one| one.row.last_decision))?,
+    let last = match name {
+        ObjectName::Process(guid) => found(client.lrp(guid).await.map(|one| one.row.last_decision))?,
+        ObjectName::Task(guid) => found(client.task(guid).await.map(|one| one.row.last_decision))?,
+        ObjectName::Periodic(_) | ObjectName::Parameterised(_) | ObjectName::Domain(_) => None,
     };
-    let told = |what: &dyn Display, last| format!("{what} changed at position {last}");
-    Ok(last.filter(|last| *last > position).map(|last| match thing {
-        Target::Process(guid) => told(&format!("process {guid}"), last),
-        Target::Task(guid) => told(&format!("task {guid}"), last),
-    }))
+    Ok(last.filter(|last| *last > position).map(|last| format!("{name} changed at position {last}")))
 }
 
 fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {

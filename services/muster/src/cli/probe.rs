@@ -48,14 +48,14 @@ struct Reply {
 struct ProbeResult {
     address: SocketAddr,
     probe: &'static str,
-    fine: bool,
+    ok: bool,
 }
 
 pub(crate) async fn run(args: &ProbeArgs, global: &Global) -> Result<(), Failure> {
     let (address, probe) = (probe_address(args.metrics), if args.live { "livez" } else { "readyz" });
     let (status, body) = ask(address, probe, global.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
     check_reply(address, probe, status, &body)?;
-    let shown = ProbeResult { address, probe, fine: true };
+    let shown = ProbeResult { address, probe, ok: true };
     Output::new(global).one(&shown, |_, _| if args.live { "alive" } else { "ready" }.to_owned())
 }
 

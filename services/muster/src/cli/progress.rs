@@ -197,12 +197,12 @@ fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option
     let failure =
         Failure::new(on_timeout.exit, &on_timeout.code, format!("the {name} of process {guid} waits: {why}"));
     let crashed = rows.iter().find_map(|row| row.crashed_in.as_ref());
-    let logs = crashed.map(|by| format!("see muster instance logs {}", by.instance_guid));
+    let logs = crashed.map(|by| format!("see muster logs {}", by.instance_guid));
     let can = match (rollout.kind, &rollout.rollback_to) {
-        (Kind::Update, Some(_)) => format!(", or muster lrp rollout rollback {guid}"),
+        (Kind::Update, Some(_)) => format!(", or muster lrp rollback {guid}"),
         (Kind::Update, None) | (Kind::Rollback, _) => String::new(),
     };
-    let told = format!("the old instances keep running; fix the update with muster lrp apply FILE{can}");
+    let told = format!("the old instances keep running; fix the update with muster apply FILE{can}");
     Some(failure.advise(told).advise_some(logs))
 }
 
@@ -263,7 +263,7 @@ async fn ended(
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
         let failure = Failure::new(Exit::Paused, "Paused", format!("the {name} of process {guid} is {why}"));
-        let resume = format!("muster lrp rollout resume {guid}, or muster lrp rollout rollback {guid}");
+        let resume = format!("muster lrp rollout resume {guid}, or muster lrp rollback {guid}");
         let can_go_back = rollout.kind == Kind::Update && rollout.rollback_to.is_some();
         let resume = if can_go_back { resume } else { format!("muster lrp rollout resume {guid}") };
         return Err(failure.advise(resume).advise_some(said));
@@ -530,7 +530,7 @@ mod tests {
         assert!(both.message.contains("web/0 is not placed: found no compatible cells"), "{}", both.message);
         let one = stuck_process("web", &[crashed]);
         assert_eq!((one.exit, one.code.as_str()), (Exit::Failed, "Crashed"));
-        assert!(one.text(false).contains("muster instance logs web/1"), "{}", one.text(false));
+        assert!(one.text(false).contains("muster logs web/1"), "{}", one.text(false));
     }
 
     fn snapshot(lrp: LrpRow, instances: Vec<InstanceRow>) -> Snapshot {
@@ -571,7 +571,7 @@ mod tests {
             failure.text(false),
             "error: the rollout to v2 of process web waits: index 0 crashed 4 times: Exited with status 1; not \
              restarted (Crashed)\n  the old instances keep running; fix the update with \
-             muster lrp apply FILE, or muster lrp rollout rollback web"
+             muster apply FILE, or muster lrp rollback web"
         );
         let old = InstanceRow { state: InstanceState::Crashed, ..running(1) };
         assert_eq!(held(&lrp, &[], &[crashed, old]), None, "not only instances of the rollout");

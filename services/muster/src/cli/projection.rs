@@ -35,19 +35,19 @@ pub(crate) struct DatabaseOption {
 /// Commands for the tables as a whole.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProjectionVerb {
-    /// List the generations of the tables, and how far each is behind the journal
+    /// List the generations of the tables, and their lag
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         of: DatabaseOption,
     },
-    /// Compare every row of the tables, including historical rows, with the rows computed from the log; exits
+    /// Compare every row of the tables with the log: historical rows, too. Exits
     /// with 9 if any row differs
     Verify {
         #[command(flatten)]
         of: DatabaseOption,
     },
-    /// Rebuild the tables from the log next to the live ones, then switch readers over; an interrupted
+    /// Rebuild the tables from the log: next to the live ones, then readers switch over; an interrupted
     /// rebuild is continued
     Rebuild {
         /// Start from the beginning of the log, even if an unfinished rebuild exists
@@ -56,7 +56,7 @@ pub(crate) enum ProjectionVerb {
         #[command(flatten)]
         of: DatabaseOption,
     },
-    /// Grant a database role read access to the tables, and nothing else
+    /// Grant a database role read access to the tables only
     Grant {
         /// Existing role of the database
         role: String,
@@ -92,7 +92,7 @@ struct GenerationRow {
     cluster_id: Option<String>,
     shape: String,
     /// `true` if this version of the program uses tables of the same shape.
-    of_this_version: bool,
+    is_current_shape: bool,
     indexed: bool,
 }
 
@@ -108,7 +108,7 @@ impl GenerationRow {
             state,
             position: standing.end.position,
             behind: end.map(|end| end.0.saturating_sub(standing.end.position.0)),
-            of_this_version: standing.is_of_this_program(url),
+            is_current_shape: standing.is_of_this_program(url),
             cluster_id: standing.cluster_id,
             shape: standing.shape,
             indexed: standing.indexed,
@@ -139,7 +139,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
                 row.behind.map_or(Cell::None, Cell::number),
                 Cell::optional(row.cluster_id.as_ref()),
                 Cell::text(&row.shape),
-                Cell::text(if row.of_this_version { "this" } else { "another" }),
+                Cell::text(if row.is_current_shape { "this" } else { "another" }),
             ]);
         }
         table
@@ -298,7 +298,7 @@ struct RebuildOutput {
     /// `true` if the previous tables had the same shape and were compared.
     compared: bool,
     /// Names of the tables that differed from the rebuilt ones.
-    differed: Vec<String>,
+    differing_tables: Vec<String>,
 }
 
 impl RebuildOutput {
@@ -309,12 +309,12 @@ impl RebuildOutput {
             generation: rebuilt.standing.number,
             position: rebuilt.standing.end.position,
             compared: compared.is_some(),
-            differed: differed.map(|one| one.table.name()).collect(),
+            differing_tables: differed.map(|one| one.table.name()).collect(),
         }
     }
 
     fn text(&self) -> String {
-        let were = match self.differed.as_slice() {
+        let were = match self.differing_tables.as_slice() {
             _ if !self.compared => "no old tables of the same shape to compare with".to_owned(),
             [] => "the old tables had the same rows".to_owned(),
             names => format!("the old tables had other rows in {}", names.join(", ")),

@@ -84,7 +84,7 @@ struct CaseResult {
     row: String,
     /// `true` if Diego Dev Notes contain this row. docs/internals/model/rep.md defines the rows that they
     /// omit.
-    told: bool,
+    documented: bool,
     /// Degree of surprise: `expected`, `conceivable` or `inconceivable`.
     surprise: &'static str,
     /// Actions of the rep, in order.
@@ -188,7 +188,7 @@ fn answer(row: Row) -> CaseResult {
     let Verdict { surprise, steps } = row.verdict();
     CaseResult {
         row: row.to_string(),
-        told: row.is_documented(),
+        documented: row.is_documented(),
         surprise: match surprise {
             Surprise::Expected => "expected",
             Surprise::Conceivable => "conceivable",

@@ -21,7 +21,7 @@ use super::{find, moment, rows};
 /// A definition and its id.
 type NamedDefinition = (DefinitionId, Arc<Definition>);
 
-/// Starts a rollout to an earlier definition, and waits for it.
+/// Starts a rollout to an earlier definition, and waits for it. Without `to`, a rollout that is under way ends.
 pub(super) async fn run(
     session: &Session<'_>,
     guid: &ProcessGuid,
@@ -31,11 +31,13 @@ pub(super) async fn run(
     let doing = |failure: Failure| failure.while_doing(format!("roll back process {guid}"));
     let (row, client) = session.known(guid, "roll back").await?;
     if rows::rollout_under_way(&row).is_some() {
+        if to.is_none() {
+            return session.end_rollout(guid, detach).await;
+        }
         let why = "a rollout is under way";
         let failure = Failure::new(Exit::Conflict, &Code::InvalidStateTransition.to_string(), why);
-        return Err(
-            doing(failure).advise(format!("to end it and roll back: muster lrp rollout rollback {guid}"))
-        );
+        let advice = format!("to end it and return to the definition before it: muster lrp rollback {guid}");
+        return Err(doing(failure).advise(advice));
     }
     let found = match to {
         None => before(&client, guid, row.definition_id.as_ref()).await,

@@ -38,7 +38,6 @@ pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failur
         RolloutVerb::Watch { guid } => session.watch_rollout(&guid).await,
         RolloutVerb::Pause { guid } => session.pause(&guid).await,
         RolloutVerb::Resume { guid, wait } => session.resume(&guid, wait.detach).await,
-        RolloutVerb::Rollback { guid, wait } => session.roll_back(&guid, wait.detach).await,
         RolloutVerb::History { guid, limit, .. } => session.rollout_history(&guid, limit).await,
     }
 }
@@ -131,11 +130,11 @@ impl Session<'_> {
         let (lrp, _) = self.known(guid, "watch the rollout of").await?;
         let Some(rollout) = &lrp.rollout else { return Err(no_rollout(guid)) };
         let done = Ack { position: Position(0), version: lrp.version };
-        let did = match rollout.kind {
+        let action = match rollout.kind {
             Kind::Update => "rolled out",
             Kind::Rollback => "rolled back",
         };
-        self.settle_and_print(guid, done, did, WaitCondition::Rollout(&rollout.target), false).await
+        self.settle_and_print(guid, done, action, WaitCondition::Rollout(&rollout.target), false).await
     }
 
     async fn pause(&self, guid: &ProcessGuid) -> Result<(), Failure> {
@@ -144,7 +143,7 @@ impl Session<'_> {
         let name = rollout.map(|rollout| rollout_name(rollout.kind, &rollout.target)).unwrap_or_default();
         let changed = ChangeResult {
             process_guid: guid,
-            did: "paused",
+            action: "paused",
             definition_id: rollout.map(|rollout| &rollout.target),
             carried_out: true,
             position: done.position,
@@ -160,7 +159,8 @@ impl Session<'_> {
         self.settle_and_print(guid, done, "resumed", asked, detach).await
     }
 
-    async fn roll_back(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
+    /// Ends the rollout that is under way, and returns to the definition before it.
+    pub(super) async fn end_rollout(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
         let (done, _) = self.steer(guid, RolloutControl::RollBack, "roll back").await?;
         let target = self.started_rollout(guid, &done).await?;
         let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
@@ -192,7 +192,9 @@ impl Session<'_> {
         let doing = |failure: Failure| failure.while_doing(format!("{what} process {guid}"));
         let steered = client.steer_lrp(guid.clone(), steer).await.map_err(Failure::from).map_err(doing);
         let advice = match steer {
-            RolloutControl::RollBack => format!("after the end of the rollout: muster lrp rollback {guid}"),
+            RolloutControl::RollBack => {
+                format!("if the rollout has just ended, try again: muster lrp rollback {guid}")
+            }
             RolloutControl::Pause | RolloutControl::Resume => format!("see muster lrp rollout status {guid}"),
         };
         let done = steered.map_err(|failure| failure.advise_if_exit(Exit::Conflict, advice))?;
@@ -203,7 +205,7 @@ impl Session<'_> {
 fn no_rollout(guid: &ProcessGuid) -> Failure {
     let why = format!("process {guid} has had no rollout yet");
     let failure = Failure::new(Exit::NotFound, "ResourceNotFound", why);
-    failure.advise("rollouts are started by muster lrp apply, update, activate and restart")
+    failure.advise("rollouts are started by muster apply, muster lrp activate and muster lrp restart")
 }
 
 #[cfg(test)]

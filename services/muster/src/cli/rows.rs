@@ -167,7 +167,7 @@ pub(crate) fn rollouts(all: &[PastRollout], look: RenderOptions) -> Table {
             Cell::number(fraction(past.replaced.to_string(), past.total.to_string())),
             Cell::text(past.started_at),
             Cell::text(age(until, past.started_at)),
-            Cell::text(&past.who),
+            Cell::text(&past.actor),
             Cell::optional(past.note()),
         ]);
     }
@@ -214,7 +214,7 @@ pub(crate) fn instances_with_complaints(
     let says = |name: &str, row: &InstanceRow| {
         let complaint = complaints.iter().find(|one| one.instance == name);
         let complaint = complaint.filter(|_| row.state == InstanceState::Claimed);
-        complaint.map(|complaint| format!("not healthy yet: {}", complaint.says))
+        complaint.map(|complaint| format!("not healthy yet: {}", complaint.message))
     };
     let names = Names::from_rows(rows);
     let definitions = rows.iter().any(|row| row.definition_id != DefinitionId::from(&row.process_guid));

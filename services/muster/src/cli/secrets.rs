@@ -45,7 +45,7 @@ impl LocalKeys {
 #[derive(Serialize)]
 struct ChangeResult<'a> {
     file: &'a Path,
-    did: &'a str,
+    action: &'a str,
     key: &'a str,
 }
 
@@ -53,7 +53,7 @@ struct ChangeResult<'a> {
 #[derive(Serialize)]
 struct KeyRow {
     id: String,
-    made: Timestamp,
+    created_at: Timestamp,
     seals: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(verb: SecretsVerb, global: &Global) -> Result<(), Failur
         SecretsVerb::Rotate { keys, seal: None } => add(&file(keys, global)?, global),
         SecretsVerb::Rotate { keys, seal: Some(key) } => seal_with(&key, &file(keys, global)?, global),
         SecretsVerb::List { keys } => list(&file(keys, global)?, global),
-        SecretsVerb::Forget { key, keys, yes } => forget(&key, &file(keys, global)?, yes, global).await,
+        SecretsVerb::Delete { key, keys, yes } => delete(&key, &file(keys, global)?, yes, global).await,
     }
 }
 
@@ -99,7 +99,7 @@ fn init(path: &Path, global: &Global) -> Result<(), Failure> {
     let key = new_key()?;
     let id = key.id().to_owned();
     Ring::from_key(key).create(path)?;
-    print_change(path, "made", &id, global, |path| {
+    print_change(path, "created", &id, global, |path| {
         format!(
             "created {path} with key {id}: keep a copy apart from the backups of the journal\n\
              start each BBS and rep with --secrets {path}, or MUSTER_SECRETS"
@@ -139,67 +139,70 @@ fn unknown(key: &str, path: &Path, ring: &Ring) -> Failure {
 
 fn print_change(
     path: &Path,
-    did: &str,
+    action: &str,
     key: &str,
     global: &Global,
     text: impl FnOnce(std::path::Display<'_>) -> String,
 ) -> Result<(), Failure> {
-    Output::new(global).one(&ChangeResult { file: path, did, key }, |_, _| text(path.display()))
+    Output::new(global).one(&ChangeResult { file: path, action, key }, |_, _| text(path.display()))
 }
 
 fn list(path: &Path, global: &Global) -> Result<(), Failure> {
     let ring = Ring::read(path)?;
     let sealing = ring.sealing_key().map(Key::id);
-    let shown =
-        |key: &Key| KeyRow { id: key.id().to_owned(), made: key.made(), seals: sealing == Some(key.id()) };
+    let shown = |key: &Key| KeyRow {
+        id: key.id().to_owned(),
+        created_at: key.made(),
+        seals: sealing == Some(key.id()),
+    };
     let rows: Vec<KeyRow> = ring.keys().iter().map(shown).collect();
     Output::new(global).rows(&rows, |rows, _| {
         let mut table = Table::new(&["KEY", "CREATED", "SEALS"]);
-        for KeyRow { id, made, seals } in rows {
+        for KeyRow { id, created_at, seals } in rows {
             let seals = if *seals { "yes" } else { "no, opens only" };
-            table.row(vec![Cell::text(id), Cell::text(made), Cell::text(seals)]);
+            table.row(vec![Cell::text(id), Cell::text(created_at), Cell::text(seals)]);
         }
         table
     })
 }
 
-async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<(), Failure> {
-    let doing = |failure: Failure| failure.while_doing(format!("forget key {key}"));
-    check_forgettable(&Ring::read(path)?, key, path)?;
+async fn delete(key: &str, path: &Path, yes: bool, global: &Global) -> Result<(), Failure> {
+    let doing = |failure: Failure| failure.while_doing(format!("delete key {key}"));
+    check_deletable(&Ring::read(path)?, key, path)?;
     if !yes {
         return Err(doing(confirmation_failure(key, global).await));
     }
     Ring::change(path, |ring| {
         // Another process may have changed the file since the first check.
-        check_forgettable(ring, key, path)?;
+        check_deletable(ring, key, path)?;
         ring.take(key);
         Ok::<_, Failure>(())
     })?;
-    print_change(path, "forgotten", key, global, |path| {
+    print_change(path, "deleted", key, global, |path| {
         format!(
-            "removed key {key} from {path}: secrets that it sealed become unreadable once all copies of the \
+            "deleted key {key} from {path}: secrets that it sealed become unreadable once all copies of the \
              file are replaced: on BBSs, on reps and in backups"
         )
     })
 }
 
 /// Fails if the key does not exist or is the sealing key.
-fn check_forgettable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure> {
+fn check_deletable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure> {
     if ring.find(key).is_none() {
         return Err(unknown(key, path, ring));
     }
     if ring.sealing_key().is_some_and(|sealing| sealing.id() == key) {
         let advice = "first make another key the sealing key (muster secrets rotate FILE), then apply desired work again";
         let failure = Failure::new(Exit::Conflict, "InUse", "it is the sealing key").advise(advice);
-        return Err(failure.while_doing(format!("forget key {key}")));
+        return Err(failure.while_doing(format!("delete key {key}")));
     }
     Ok(())
 }
 
-/// Returns the failure of the command without `--yes`. The failure describes the consequences of forgetting
+/// Returns the failure of the command without `--yes`. The failure describes the consequences of deleting
 /// the key.
 async fn confirmation_failure(key: &str, global: &Global) -> Failure {
-    let confirm = "to forget the key anyway: --yes";
+    let confirm = "to delete the key anyway: --yes";
     match users(key, global).await {
         Ok(KeyUsers { certain, possible }) => {
             let told = certain.iter().chain(&possible);

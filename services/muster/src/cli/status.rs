@@ -38,7 +38,7 @@ struct ShownStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct MonitorFailure {
     pub(crate) instance: String,
-    pub(crate) says: String,
+    pub(crate) message: String,
 }
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
@@ -86,7 +86,7 @@ pub(crate) async fn monitor_failures(client: &Client, starting: &[String]) -> Ve
         // A cell that does not answer is already shown as silent.
         let all = timeout(MONITOR_TIMEOUT, client.instance_health(name)).await.ok()?.ok()?;
         let says = all.into_iter().find_map(|one| one.health)?.failure_summary()?;
-        Some(MonitorFailure { instance: name.clone(), says })
+        Some(MonitorFailure { instance: name.clone(), message: says })
     };
     join_all(starting.iter().map(ask)).await.into_iter().flatten().collect()
 }
@@ -102,8 +102,8 @@ fn screen(row: &StatusRow, monitors: &[MonitorFailure], look: RenderOptions) -> 
     }
     if !monitors.is_empty() {
         let mut table = Table::new(&["INSTANCE", "MONITOR FAILURE"]);
-        for MonitorFailure { instance, says } in monitors {
-            table.row(vec![Cell::text(instance), Cell::text(one_line(says))]);
+        for MonitorFailure { instance, message } in monitors {
+            table.row(vec![Cell::text(instance), Cell::text(one_line(message))]);
         }
         parts.push(table.render(look.colour));
     }

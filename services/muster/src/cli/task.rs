@@ -1,34 +1,34 @@
 //! `muster task`: commands for tasks.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, ListFilter, LogSource, TaskEnd};
-use schemas::Code;
+use client::{Client, ListFilter, TaskEnd};
 use schemas::definition::DesiredTask;
+use schemas::entry::Aggregate;
 use schemas::message::Ack;
 use schemas::names::TaskGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS};
+use schemas::query::{TaskRow, TaskState};
 use schemas::spec::Item;
 use schemas::task::Outcome;
+use schemas::{Code, Position};
 use serde::Serialize;
 
 use super::args::{Global, TaskVerb};
 use super::connect::connect;
+use super::events::{PositionedDecision, decisions_of};
 use super::failure::{Exit, Failure};
+use super::lrp::UNCHANGED;
 use super::output::{self, Output, note};
-use super::planned::{Target, require_unchanged};
 use super::progress::Bar;
-use super::several::Batch;
-use super::{ended, file, find, instance, plan, rows, words};
+use super::{ended, file, find, rows, words};
 
 /// Output of a command that changes a task.
 #[derive(Serialize)]
 struct ChangeResult<'a> {
     task_guid: &'a TaskGuid,
-    did: &'a str,
-    position: schemas::Position,
+    action: &'a str,
+    position: Position,
     version: u64,
 }
 
@@ -44,20 +44,6 @@ struct EndedTask<'a> {
 pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     match verb {
-        TaskVerb::Run { file, wait, planned } => {
-            let items = file::read_items(&file, global.domain.as_ref())?;
-            let tasks = tasks_of_file(&file, items, "run")?;
-            let client = connect(global).await?;
-            let guids: Vec<TaskGuid> = tasks.iter().map(|task| task.task_guid.clone()).collect();
-            let things = guids.iter().map(Target::Task);
-            let client = require_unchanged(&client, planned.if_position, things, global).await;
-            let client = client.map_err(|failure| failure.while_doing(format!("run {}", file.display())))?;
-            desire(&client, tasks, wait, global).await
-        }
-        TaskVerb::Plan { file } => {
-            let items = file::read_items(&file, global.domain.as_ref())?;
-            plan::run_tasks(&connect(global).await?, &file, items, output).await
-        }
         TaskVerb::List { ended, cell, .. } => {
             let only = ListFilter { cell_id: cell, ..find::only(global.domain.as_ref()) };
             let client = connect(global).await?;
@@ -90,19 +76,7 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
                     "only a COMPLETED task can be resolved: see muster task show",
                 )
             })?;
-            print_change(&guid, "resolved and deleted", done, output)
-        }
-        TaskVerb::Logs { guid, follow } => {
-            let client = connect(global).await?;
-            let domain = find::task(&client, &guid).await?.row.domain;
-            find::whose(global, format!("task {guid}"), domain)?;
-            instance::show(
-                client.logs(LogSource::Task(guid.to_string()), follow),
-                guid.as_str(),
-                follow,
-                output,
-            )
-            .await
+            print_change(&guid, "resolved", done, output)
         }
     }
 }
@@ -115,58 +89,110 @@ async fn client_in_domain(global: &Global, guid: &TaskGuid, verb: &str) -> Resul
     Ok(client.in_domain(find::whose(global, format!("task {guid}"), known.row.domain)?))
 }
 
-fn print_change(guid: &TaskGuid, did: &str, done: Ack, output: Output) -> Result<(), Failure> {
-    let changed = ChangeResult { task_guid: guid, did, position: done.position, version: done.version };
-    output.next(&changed, |_, _| format!("task {guid} {did}"))
+pub(super) fn print_change(guid: &TaskGuid, action: &str, done: Ack, output: Output) -> Result<(), Failure> {
+    output.next(&change_result(guid, action, done), |_, _| format!("task {guid} {action}"))
 }
 
-/// Returns the tasks of a file. Fails if there is none. `done` is the participle for the note on other items.
-pub(super) fn tasks_of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
-    let (mut tasks, mut rest) = (vec![], BTreeSet::new());
-    for item in items {
-        match item {
-            Item::Task(task) => tasks.push(*task),
-            other @ (Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
-                rest.insert(file::command_for(&other));
-            }
-        }
-    }
-    if tasks.is_empty() {
-        let why = format!("{} contains no task", path.display());
-        return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
-            .advise("to desire processes: muster lrp desire"));
-    }
-    file::note_rest(&format!("tasks are {done}"), &rest);
-    Ok(tasks)
+fn change_result<'a>(guid: &'a TaskGuid, action: &'a str, done: Ack) -> ChangeResult<'a> {
+    ChangeResult { task_guid: guid, action, position: done.position, version: done.version }
 }
 
-async fn desire(
+/// Creates a task unless it exists or has run before, and prints the result. With `rerun`, a task that has
+/// ended runs again.
+pub(super) async fn apply(
     client: &Client,
-    tasks: Vec<DesiredTask>,
-    wait: bool,
+    task: DesiredTask,
+    rerun: bool,
+    output: Output,
+) -> Result<(), Failure> {
+    let guid = task.task_guid.clone();
+    let doing = |failure: Failure| failure.while_doing(format!("apply task {guid}"));
+    let known = existing(client, &task).await.map_err(doing)?;
+    if let Some(row) = known {
+        let done = Ack { position: row.last_decision, version: row.version };
+        return print_change(&guid, UNCHANGED, done, output);
+    }
+    if !rerun && let Some(done) = last_decision(client, &guid).await.map_err(doing)? {
+        let changed = change_result(&guid, UNCHANGED, done);
+        return output.next(&changed, |_, _| {
+            format!("task {guid} unchanged: it has run before; to run it again: --rerun")
+        });
+    }
+    let done = desire(client, task).await.map_err(doing)?;
+    print_change(&guid, "desired", done, output)
+}
+
+/// Returns the row of a task that exists with this definition. `None` if there is no such task. Fails if the
+/// task has another definition or another domain.
+pub(super) async fn existing(client: &Client, task: &DesiredTask) -> Result<Option<TaskRow>, Failure> {
+    let (guid, domain) = (&task.task_guid, &task.domain);
+    let row = match client.task(guid).await {
+        Ok(one) => one.row,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let conflict = |why: String| Failure::new(Exit::Conflict, &Code::ResourceExists.to_string(), why);
+    if row.domain != *domain {
+        return Err(conflict(format!("task {guid} exists in domain {}, not in {domain}", row.domain)));
+    }
+    let sealed = file::sealed(client, Item::Task(Box::new(task.clone()))).await?;
+    let is_same = |sealed: &Item| match sealed {
+        Item::Task(task) => row.definition.as_ref() == Some(&*task.definition),
+        Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => false,
+    };
+    if is_same(&sealed) {
+        return Ok(Some(row));
+    }
+    let failure = conflict(format!("task {guid} exists with another definition, and a task cannot change"));
+    Err(failure
+        .advise(format!("cancel or resolve it first: muster task cancel {guid}, muster task resolve {guid}")))
+}
+
+/// Returns the last decision about a task in the log. `None` if there is none. Tasks are deleted soon after
+/// they end, so the list of existing tasks is not sufficient to find out that a task has run.
+pub(super) async fn last_decision(client: &Client, guid: &TaskGuid) -> Result<Option<Ack>, Failure> {
+    let (entries, _) = client.history(Position(0), Some(&format!("task:{guid}"))).await?;
+    let is_own = |one: &PositionedDecision| matches!(&one.decision.aggregate, Aggregate::Task { guid: own, .. } if own == guid);
+    let last = decisions_of(entries).into_iter().rfind(is_own);
+    Ok(last.map(|last| Ack { position: last.position, version: last.decision.version }))
+}
+
+/// Deletes a task, so that its guid is free. A task that has not ended is cancelled first. With `detach`, it is
+/// only cancelled; the cluster deletes it some time after its end. Prints the result.
+pub(super) async fn delete(
+    client: &Client,
+    row: &TaskRow,
+    detach: bool,
     global: &Global,
 ) -> Result<(), Failure> {
-    let output = Output::new(global);
-    let alone = tasks.len() == 1;
-    let mut several = Batch::new(global, tasks.len());
-    let mut desired = vec![];
-    for task in tasks {
-        let guid = task.task_guid.clone();
-        let became = desire_one(client, task).await.map_err(|failure| run_failure(failure, "run", &guid));
-        if let Some(done) = several.record(became)? {
-            if !wait {
-                print_change(&guid, "desired", done, output)?;
-            }
-            desired.push((guid, done));
+    let (guid, output) = (&row.task_guid, Output::new(global));
+    let doing = |failure: Failure| failure.while_doing(format!("delete task {guid}"));
+    let client = client.in_domain(row.domain.clone());
+    let has_ended = match row.state {
+        TaskState::Pending | TaskState::Running => false,
+        TaskState::Completed | TaskState::Resolving => true,
+    };
+    let mut done = Ack { position: row.last_decision, version: row.version };
+    if !has_ended {
+        done = client.cancel_task(guid.clone()).await.map_err(|error| doing(error.into()))?;
+        if detach {
+            return print_change(guid, "cancelled", done, output);
         }
+        let limit = global.timeout;
+        let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
+        until(guid, waits, limit, Some(running_bar(guid, output))).await?;
     }
-    for (guid, done) in desired.iter().filter(|_| wait) {
-        several.record(wait_for(client, guid, *done, global.timeout, alone, output).await)?;
+    match client.resolve_task(guid.clone()).await {
+        Ok(resolved) => done = resolved,
+        // Its callback succeeded, so the cluster deleted it already.
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(doing(error.into())),
     }
-    several.end()
+    print_change(guid, "deleted", done, output)
 }
 
-async fn desire_one(client: &Client, task: DesiredTask) -> Result<Ack, Failure> {
+/// Creates a task.
+pub(super) async fn desire(client: &Client, task: DesiredTask) -> Result<Ack, Failure> {
     let (guid, domain) = (task.task_guid.clone(), task.domain.clone());
     match client.desire_task(task).await {
         Ok(done) => Ok(done),
@@ -177,16 +203,16 @@ async fn desire_one(client: &Client, task: DesiredTask) -> Result<Ack, Failure> 
     }
 }
 
-/// Adds context to the failure to run or plan a task. If its guid is taken, the advice names the command that
-/// frees it.
-pub(super) fn run_failure(failure: Failure, doing: &str, guid: &TaskGuid) -> Failure {
+/// Adds context to the failure to run a task. If its guid is taken, the advice names the command that frees
+/// it.
+pub(super) fn run_failure(failure: Failure, guid: &TaskGuid) -> Failure {
     let taken = failure.code == Code::ResourceExists.to_string();
     let free = format!("to free the task guid, resolve the task: muster task resolve {guid}");
-    failure.while_doing(format!("{doing} task {guid}")).advise_some(taken.then_some(free))
+    failure.while_doing(format!("run task {guid}")).advise_some(taken.then_some(free))
 }
 
 /// Waits for the end of a task, and prints its outcome.
-async fn wait_for(
+pub(super) async fn wait_for(
     client: &Client,
     guid: &TaskGuid,
     done: Ack,
@@ -195,18 +221,22 @@ async fn wait_for(
     output: Output,
 ) -> Result<(), Failure> {
     let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-    let end = until(guid, waits, limit, output).await?;
+    let end = until(guid, waits, limit, Some(running_bar(guid, output))).await?;
     show(guid, &end, alone, output)
 }
 
-/// Waits for the end of a task. An interrupt ends the wait, not the task.
+/// Returns the progress line that is shown while a task runs.
+pub(super) fn running_bar(guid: &TaskGuid, output: Output) -> Bar {
+    Bar::new(output, format!("task {guid} runs"))
+}
+
+/// Waits for the end of a task, and shows `bar` until then. An interrupt ends the wait, not the task.
 pub(super) async fn until<T>(
     guid: &TaskGuid,
     waits: impl Future<Output = Result<T, client::Error>>,
     limit: Option<Duration>,
-    output: Output,
+    bar: Option<Bar>,
 ) -> Result<T, Failure> {
-    let bar = Bar::new(output, format!("task {guid} runs"));
     let ended = tokio::select! {
         ended = waits => ended,
         interrupted = tokio::signal::ctrl_c() => {
@@ -257,7 +287,7 @@ fn failed(guid: &TaskGuid, reason: &str) -> Failure {
             "see muster cell list; to wait for room, set placement = { queue = { deadline_ms = .. } }",
         );
     }
-    Failure::new(Exit::Failed, "TaskFailed", why).advise(format!("see muster task logs {guid}"))
+    Failure::new(Exit::Failed, "TaskFailed", why).advise(format!("see muster logs {guid}"))
 }
 
 #[cfg(test)]
@@ -271,6 +301,6 @@ mod tests {
         assert_eq!(exit("insufficient resources: memory"), Exit::NotPlaced);
         assert_eq!(exit("found no compatible cells: stack"), Exit::NotPlaced);
         assert_eq!(exit("cancelled"), Exit::Failed);
-        assert!(failed(&guid, "exit status 3").text(false).contains("muster task logs greet"));
+        assert!(failed(&guid, "exit status 3").text(false).contains("muster logs greet"));
     }
 }

@@ -35,7 +35,7 @@ struct WorkExplanation {
     #[serde(flatten)]
     work: Work,
     /// Reason that the work has no cell. `None` if the work does not wait for a cell.
-    missing: Option<PlacementGap>,
+    placement_gap: Option<PlacementGap>,
     /// Failure of the monitor of a starting instance. `None` if the work is not a starting instance, or if
     /// its monitor reports no failure.
     monitor: Option<String>,
@@ -91,7 +91,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExpla
     let monitor = match &work {
         Work::Instance(row) if row.state == InstanceState::Claimed && !row.stopping => {
             let mut says = monitor_failures(client, std::slice::from_ref(&name)).await;
-            says.pop().map(|complaint| complaint.says)
+            says.pop().map(|complaint| complaint.message)
         }
         Work::Instance(_) | Work::Task(_) => None,
     };
@@ -102,7 +102,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExpla
         all.push(PositionedDecision { position, decision });
     }
     let chain = chain(&all, &work).steps.into_iter().cloned().collect();
-    Ok(WorkExplanation { name, work, missing, monitor, chain })
+    Ok(WorkExplanation { name, work, placement_gap: missing, monitor, chain })
 }
 
 /// Returns the task with this guid. `None` if there is no such task, because the id may then name an
@@ -220,7 +220,7 @@ fn chain<'a>(all: &'a [PositionedDecision], work: &Work) -> Chain<'a> {
 
 fn text(why: &WorkExplanation, look: RenderOptions) -> String {
     let mut lines = vec![format!("{} is {}", why.name, why.work.head(look))];
-    lines.extend(why.missing.as_ref().map(PlacementGap::sentence));
+    lines.extend(why.placement_gap.as_ref().map(PlacementGap::sentence));
     lines.extend(why.monitor.as_ref().map(|says| format!("it is not healthy yet: {}", one_line(says))));
     let left_out = why.chain.len().saturating_sub(MAX_STEPS_SHOWN);
     for (at, decided) in why.chain.iter().enumerate() {
@@ -610,7 +610,7 @@ mod tests {
         let why = WorkExplanation {
             name: "web/0".into(),
             work: work(instance()),
-            missing: None,
+            placement_gap: None,
             monitor: None,
             chain,
         };

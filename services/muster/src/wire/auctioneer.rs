@@ -65,7 +65,7 @@ pub(crate) async fn run(
             Err(RunError::Unreadable(why)) => {
                 tracing::error!(
                     "{why}. No data is lost. This auctioneer has stopped placing work. \
-                     To quarantine the entry: muster journal set-aside POSITION --reason TEXT"
+                     To quarantine the entry: muster journal quarantine POSITION --reason TEXT"
                 );
                 if !setting_aside::changed(&journal, log.quarantined(), &stop).await? {
                     return Err(why.into());

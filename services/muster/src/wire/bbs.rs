@@ -421,7 +421,7 @@ impl Driver {
         self.watch.set_stop_reason(&why.to_string());
         tracing::error!(
             "{why}. No data is lost. This BBS has stopped deciding and only serves the log (muster events). \
-             To quarantine the entry: muster journal set-aside POSITION --reason TEXT"
+             To quarantine the entry: muster journal quarantine POSITION --reason TEXT"
         );
         self.decides.cancel();
     }

@@ -32,7 +32,7 @@ pub(crate) async fn run(
         watch.set_stop_reason(Some(error.to_string()));
         tracing::error!(
             "{error}. No data is lost. The tables are no longer updated. To quarantine the entry: \
-             muster journal set-aside POSITION --reason TEXT"
+             muster journal quarantine POSITION --reason TEXT"
         );
         let asked = projector::asked(&url, &stop);
         let changed = tokio::select! {

@@ -90,7 +90,7 @@ fn assert_logged_once(service: &Service) {
 }
 
 fn desire(muster: &Muster, file: &Path) -> CommandOutput {
-    muster.run(&["lrp", "desire", file.to_str().unwrap(), "--timeout", "5s"])
+    muster.run(&["apply", file.to_str().unwrap(), "--timeout", "5s"])
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn reached_server_limit_refuses_commands_and_stores_nothing() {
     assert!(deleted["error"].is_null(), "{deleted}");
     status(&muster, 0, &["HEALTHY"]);
     wait_for_probe(&at, 200, "true");
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     assert_logged_once(&cluster.services["bbs-1"]);
 }
 

@@ -323,10 +323,10 @@ fn assert_cluster_works(cluster: &Cluster) {
         assert!(!service.log().contains("panicked"), "{name}: {}", service.log());
     }
     let file = cluster.place.file("after.toml", sleeper("after", 1));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     eventually("the cell is present", || {
         let row = cluster.muster().try_json("cell show c1")?;
         so(row["state"] == "PRESENT", || row.to_string())
     });
-    cluster.muster().ok("lrp remove after");
+    cluster.muster().ok("lrp delete after");
 }

@@ -239,7 +239,7 @@ fn oversized_messages_are_refused(cluster: &Cluster, requester: &mut ShopClient)
     assert_eq!(error.code(), Some(Code::InvalidRequest), "{error}");
     assert!(error.to_string().contains("bytes, more than"), "{error}");
     let file = cluster.place.file("huge.json", lrp(json!({ "annotation": huge })).to_string());
-    let said = cluster.muster().exits(1, &format!("lrp desire {} -o json", file.display()));
+    let said = cluster.muster().exits(1, &format!("apply {} -o json", file.display()));
     let refusal = said.refusal();
     let fields: Vec<&Value> = refusal["fields"].as_array().unwrap().iter().map(|bad| &bad["field"]).collect();
     assert_eq!(fields, ["message", "annotation"], "the message and its largest field are too large");
@@ -407,14 +407,14 @@ fn command_line_refuses_invalid_input(cluster: &Cluster) {
     }
     let bad = json!({"lrp": [with(lrp(json!({})), json!({"process_guid": "a b", "domain": "*", "ports": [1, 1], "x": 1}))]});
     let file = cluster.place.file("bad.json", bad.to_string());
-    let said = muster.exits(1, &format!("lrp desire {} -o json", file.display()));
+    let said = muster.exits(1, &format!("apply {} -o json", file.display()));
     let refusal = said.refusal();
     assert_eq!(refusal["code"], "InvalidRequest");
     let fields: BTreeSet<&str> =
         refusal["fields"].as_array().unwrap().iter().map(|bad| bad["field"].as_str().unwrap()).collect();
     assert_eq!(fields, ["lrp[0].process_guid", "lrp[0].domain", "lrp[0].ports[1]", "lrp[0].x"].into());
     muster
-        .exits(1, &format!("lrp desire {}", file.display()))
+        .exits(1, &format!("apply {}", file.display()))
         .tells(&["4 fields are invalid", "lrp[0].ports[1]: "]);
     for (name, content) in [
         ("garbage.toml", "\u{0}\u{1}"),
@@ -423,12 +423,12 @@ fn command_line_refuses_invalid_input(cluster: &Cluster) {
         ("deep.json", &"[".repeat(100_000)),
     ] {
         let file = cluster.place.file(name, content);
-        muster.exits(1, &format!("lrp desire {}", file.display()));
-        muster.exits(1, &format!("task run {}", file.display()));
+        muster.exits(1, &format!("apply {}", file.display()));
+        muster.exits(1, &format!("run --detach {}", file.display()));
     }
     let bytes = cluster.place.file("bytes.toml", [0xff, 0xfe, 0x00]);
-    muster.exits(1, &format!("lrp desire {}", bytes.display())).tells(&["bytes.toml"]);
-    muster.exits(1, "lrp desire nowhere.toml").tells(&["can't read nowhere.toml"]);
+    muster.exits(1, &format!("apply {}", bytes.display())).tells(&["bytes.toml"]);
+    muster.exits(1, "apply nowhere.toml").tells(&["can't read nowhere.toml"]);
 }
 
 #[test]
@@ -489,9 +489,9 @@ fn command_line_errors_name_value_and_valid_values() {
             &["trace", "deadbeef", "--otlp", "localhost:4318"],
             &["invalid collector URL \"localhost:4318\": expected http:// or https://"],
         ),
-        (1, &["lrp", "desire", &cut], &["cut.json is not JSON: EOF"]),
-        (1, &["lrp", "desire", &empty], &["empty.toml defines nothing: expected process_guid"]),
-        (1, &["lrp", "desire", &folder], &["can't read", "Is a directory"]),
+        (1, &["apply", &cut], &["cut.json is not JSON: EOF"]),
+        (1, &["apply", &empty], &["empty.toml defines nothing: expected process_guid"]),
+        (1, &["apply", &folder], &["can't read", "Is a directory"]),
         (2, &["lrp", "list", "--config", &unknown], &["unknown.toml", "unknown option zoen"]),
         (2, &["lrp", "list", "--config", &mixed], &["invalid value for nats: expected a string"]),
         (

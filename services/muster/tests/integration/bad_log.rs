@@ -111,7 +111,7 @@ fn unknown_event_stops_services_until_quarantined() {
 fn assert_stops_at(entry: &Value, told: &str) {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     let running = running_in(cluster.place.path());
     let mut plain = cluster.plain("later");
     let at = append_raw(&mut plain, "muster.event.cell.c1", &sealed(entry));
@@ -141,11 +141,11 @@ fn assert_stops_at(entry: &Value, told: &str) {
     assert_eq!(end(&mut plain), at);
 
     let reader = cluster.muster();
-    reader.exits(2, &format!("journal set-aside {at}")).tells(&["no reason is set", "--reason TEXT"]);
-    reader.exits(1, "journal set-aside 1 --reason no").tells(&["has an entry that this program can read"]);
-    reader.exits(3, &format!("journal set-aside {} --reason no", at + 1)).tells(&["does not exist"]);
+    reader.exits(2, &format!("journal quarantine {at}")).tells(&["no reason is set", "--reason TEXT"]);
+    reader.exits(1, "journal quarantine 1 --reason no").tells(&["has an entry that this program can read"]);
+    reader.exits(3, &format!("journal quarantine {} --reason no", at + 1)).tells(&["does not exist"]);
     assert_eq!(end(&mut plain), at, "refused commands write nothing");
-    reader.ok(&format!("journal set-aside {at} --reason trial")).tells(&[&format!("{at} is set aside")]);
+    reader.ok(&format!("journal quarantine {at} --reason trial")).tells(&[&format!("{at} is quarantined")]);
     // Every service continues without a restart.
     cluster.ready(1);
     cluster.wait_until_settled(&[("web", 2)]);
@@ -161,7 +161,7 @@ fn assert_stops_at(entry: &Value, told: &str) {
     assert_quarantine_is_shown(&cluster, at);
     // Quarantining the entry again appends nothing. A service that starts later also skips the entry.
     let end = end(&mut plain);
-    cluster.muster().ok(&format!("journal set-aside {at} --reason again"));
+    cluster.muster().ok(&format!("journal quarantine {at} --reason again"));
     assert!(
         !cluster.log().iter().any(|entry| entry["position"].as_u64().unwrap() > end
             && entry.to_string().contains("position_set_aside"))
@@ -198,12 +198,12 @@ fn entry_of_later_format() -> Vec<u8> {
 fn entry_is_quarantined_without_a_running_bbs() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 1));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     let at = append_raw(&mut cluster.plain("later"), "muster.event.cluster", &entry_of_later_format());
     cluster.services.get_mut("bbs-1").unwrap().says("entry has format 99");
     cluster.kill9("bbs-1");
-    let set_aside = format!("journal set-aside {at} --reason trial --timeout 1s");
-    cluster.muster().exits(1, "journal set-aside 2 --reason no --timeout 1s").tells(&["can read"]);
+    let set_aside = format!("journal quarantine {at} --reason trial --timeout 1s");
+    cluster.muster().exits(1, "journal quarantine 2 --reason no --timeout 1s").tells(&["can read"]);
     cluster.muster().ok(&set_aside);
     cluster.add("bbs-1");
     cluster.ready(1);
@@ -240,13 +240,13 @@ fn entry_of_data_folder_is_quarantined() {
     };
     let first = dev("first.log");
     eventually("the cluster accepts commands", || muster.try_json("cluster show").map(drop));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     assert_eq!(first.interrupt().code(), Some(0));
     let at = append_to_folder(&data);
-    muster.exits(2, &format!("journal set-aside {at}"));
-    muster.exits(1, "journal set-aside 1 --reason no").tells(&["can read"]);
-    muster.exits(3, "journal set-aside 99999 --reason no").tells(&["does not exist"]);
-    muster.ok(&format!("journal set-aside {at} --reason offline"));
+    muster.exits(2, &format!("journal quarantine {at}"));
+    muster.exits(1, "journal quarantine 1 --reason no").tells(&["can read"]);
+    muster.exits(3, "journal quarantine 99999 --reason no").tells(&["does not exist"]);
+    muster.ok(&format!("journal quarantine {at} --reason offline"));
     let second = dev("second.log");
     muster.runs("web", 1);
     assert!(muster.ok("cluster show").out.contains("quarantined by an operator: offline"));
@@ -257,7 +257,7 @@ fn entry_of_data_folder_is_quarantined() {
 fn duplicate_of_old_entry_is_quarantined() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 1));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 1)]);
     let mut plain = cluster.plain("vandal");
     let old =
@@ -274,7 +274,7 @@ fn duplicate_of_old_entry_is_quarantined() {
     assert!(shown["entry"]["unknown"].is_null(), "{shown}");
     cluster.muster().ok("lrp scale web=2 --timeout 60s");
     cluster.wait_until_settled(&[("web", 2)]);
-    cluster.muster().exits(1, &format!("journal set-aside {again} --reason no")).tells(&["can read"]);
+    cluster.muster().exits(1, &format!("journal quarantine {again} --reason no")).tells(&["can read"]);
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn auctioneer_needs_no_permission_to_create_streams_or_entries() {
         so(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
     });
     let file = place.file("web.toml", sleeper("web", 1));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     muster.runs("web", 1);
     assert!(!auctioneer.has_exited(), "{}", auctioneer.log());
 }
@@ -380,7 +380,7 @@ fn malformed_messages_are_quarantined() {
     }
     // These messages have taken positions that services expected. The services decide again and continue.
     let file = cluster.place.file("web.toml", sleeper("web", 2));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
     let unknown = |entry: &&Value| entry["entry"]["unknown"].is_object();
     let log = cluster.log();
@@ -408,7 +408,7 @@ fn malformed_messages_are_quarantined() {
 fn data_folder_of_another_cluster_is_refused() {
     let mut one = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = one.place.file("web.toml", sleeper("web", 1));
-    one.muster().ok(&format!("lrp desire {}", file.display()));
+    one.muster().ok(&format!("apply {}", file.display()));
     one.kill9("rep-c1");
     let running = running_in(one.place.path());
 

@@ -36,8 +36,8 @@ fn host_ports_are_a_resource_of_the_cell() {
         cluster.place.file("first.toml", listener("first", 2)),
         cluster.place.file("second.toml", listener("second", 1)),
     );
-    cluster.muster().ok(&format!("lrp desire {}", first.display()));
-    let said = cluster.muster().exits(6, &format!("lrp desire {}", second.display()));
+    cluster.muster().ok(&format!("apply {}", first.display()));
+    let said = cluster.muster().exits(6, &format!("apply {}", second.display()));
     said.tells(&["second/0 is not placed: insufficient resources: ports"]);
     let rows = cluster.muster().instances("second").unwrap();
     assert_eq!((&rows[0]["state"], &rows[0]["crash_count"]), (&"UNCLAIMED".into(), &0.into()));
@@ -69,7 +69,7 @@ fn failing_monitor_is_reported_and_log_outlives_instance() {
     let up = cluster.place.path().join("up");
     let file = cluster.place.file("sick.toml", unhealthy("sick", &up));
     let why = format!("Exited with status 1: no {} yet", up.display());
-    let said = cluster.muster().exits(8, &format!("lrp desire {} --timeout 4s", file.display()));
+    let said = cluster.muster().exits(8, &format!("apply {} --timeout 4s", file.display()));
     said.tells(&[&format!("sick/0 is not healthy yet: {why}")]);
     let row = cluster.muster().json("instance show sick/0");
     assert_eq!(row["health"]["was_healthy"], false, "{row}");
@@ -82,7 +82,7 @@ fn failing_monitor_is_reported_and_log_outlives_instance() {
     let rep = cluster.services.get_mut("rep-c1").unwrap();
     rep.says(&format!("starts sick/0 as {guid}"));
     rep.says(&format!("sick/0 as {guid}: the monitor succeeds"));
-    cluster.muster().ok("lrp remove sick");
+    cluster.muster().ok("lrp delete sick");
     cluster.services.get_mut("rep-c1").unwrap().says(&format!("stops sick/0 as {guid}"));
 
     let file = cluster.place.file(
@@ -90,9 +90,9 @@ fn failing_monitor_is_reported_and_log_outlives_instance() {
         "process_guid = \"said\"\ndomain = \"shop\"\nmemory_mb = 8\n\
          action.run = { path = \"sh\", args = [\"-c\", \"grep THP_enabled /proc/self/status; echo last words; exec sleep 100000\"] }\n",
     );
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     let guid = cluster.muster().json("instance show said/0")["instance_guid"].as_str().unwrap().to_owned();
-    cluster.muster().ok("lrp remove said");
+    cluster.muster().ok("lrp delete said");
     eventually("the instance is gone", || {
         let rows = cluster.muster().instances("said")?;
         so(rows.is_empty(), || format!("{rows:?}"))
@@ -100,15 +100,15 @@ fn failing_monitor_is_reported_and_log_outlives_instance() {
     // A shim runs without huge pages, but its container may still use them.
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     let huge_pages = own.lines().find(|line| line.starts_with("THP_enabled")).unwrap_or_default();
-    cluster.muster().ok(&format!("instance logs {guid}")).tells(&["OUT last words", huge_pages]);
-    cluster.muster().exits(3, "instance logs 00000000-0000-0000-0000-000000000001").tells(&["for a day"]);
+    cluster.muster().ok(&format!("logs {guid}")).tells(&["OUT last words", huge_pages]);
+    cluster.muster().exits(3, "logs 00000000-0000-0000-0000-000000000001").tells(&["for a day"]);
 }
 
 #[test]
 fn second_rep_of_a_present_cell_is_refused() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
     let before = cluster.muster().instances("web").unwrap();
 
@@ -153,7 +153,7 @@ fn second_rep_of_a_present_cell_is_refused() {
 fn cell_is_evacuated_uncordoned_and_forgotten() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
 
     // No other cell can take the instances. The evacuation continues until it is cancelled, and the instances
@@ -165,7 +165,7 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
         let cell = cluster.muster().try_json("cell show c1")?;
         so(cell["state"] == "EVACUATING", || cell.to_string())
     });
-    cluster.muster().exits(4, "cell forget c1");
+    cluster.muster().exits(4, "cell delete c1");
     cluster.muster().ok("cell uncordon c1");
     cluster.ready(1);
     cluster.wait_until_settled(&[("web", 2)]);
@@ -180,13 +180,13 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
     // A completed task stays visible for a while and does not delay an evacuation.
     let task = "task_guid = \"done\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = { path = \"true\" }\n";
     let task = cluster.place.file("task.toml", task);
-    cluster.muster().ok(&format!("task run --wait {}", task.display()));
+    cluster.muster().ok(&format!("run {}", task.display()));
 
     // With another cell all instances move, and the rep exits with a status of its own.
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 2000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; exec sleep 100000\"] }\n";
     let file = cluster.place.file("stubborn.toml", stubborn);
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.add("rep-c2");
     cluster.ready(2);
     cluster.muster().ok("cell evacuate c1 --wait --timeout 60s").tells(&["its containers have ended"]);
@@ -197,7 +197,7 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
     let cell = cluster.muster().json("cell show c1");
     assert_eq!((&cell["state"], &cell["gone"]), (&"ABSENT".into(), &"evacuated".into()));
     cluster.wait_until_settled(&[("stubborn", 1), ("web", 2)]);
-    cluster.muster().ok("cell forget c1");
+    cluster.muster().ok("cell delete c1");
     cluster.muster().exits(3, "cell show c1");
 }
 
@@ -209,7 +209,7 @@ fn evacuated_rep_exits_after_its_last_container() {
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 45000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; while :; do sleep 1; done\"] }\n";
     let file = cluster.place.file("stubborn.toml", stubborn);
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("stubborn", 1)]);
     // No other cell can take the instance, so it is stopped after the evacuation timeout. The stop takes
     // longer than the rep's time limit for updating its records.
@@ -256,9 +256,9 @@ fn assert_work_is_returned(cluster: &mut Cluster, why: &str) {
         )
     };
     let tasks = cluster.place.file("tasks.toml", (0..4).map(task).collect::<String>());
-    cluster.muster().ok(&format!("task run --wait {}", tasks.display()));
+    cluster.muster().ok(&format!("run {}", tasks.display()));
     let web = cluster.place.file("web.toml", sleeper("web", 3));
-    cluster.muster().ok(&format!("lrp desire {}", web.display()));
+    cluster.muster().ok(&format!("apply {}", web.display()));
     let rows = cluster.muster().runs("web", 3);
     for row in &rows {
         assert_eq!((&row["crash_count"], &row["cell_id"]), (&0.into(), &"c2".into()), "{row}");

@@ -22,7 +22,7 @@ fn run_timed_commands(muster: &Muster, place: &TestDir, count: u32) {
     let periodic = "periodic_guid = \"tick\"\ndomain = \"shop\"\ncron = \"* * * * *\"\nmemory_mb = 8\n\
                     action.run = { path = \"true\" }\n";
     let file = place.file("tick.toml", periodic);
-    muster.ok(&format!("periodic apply {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
 }
 
 /// Waits until the status contains these words. `None` waits until it reports no clock.
@@ -58,7 +58,7 @@ fn clock_jumps_of_leader_refuse_no_command_and_keep_log_times_correct() {
     cluster.ready(1);
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 1));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     eventually("all clocks are compared", || {
         let row = muster.try_json("cluster show")?;
         so(row["services"]["clocks"]["compared"].as_u64() >= Some(4), || row.to_string())

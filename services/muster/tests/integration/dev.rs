@@ -115,7 +115,7 @@ fn desired_file_runs_and_commands_show_it() {
     });
     assert_eq!(crashed["crash_count"], 4, "three immediate restarts: {crashed}");
     assert_eq!(crashed["crash_reason"], "Exited with status 3");
-    muster.ok("instance logs crasher/0").tells(&["attempt on c"]);
+    muster.ok("logs crasher/0").tells(&["attempt on c"]);
     assert!(crashed["restart_at"].as_str().unwrap() > crashed["since"].as_str().unwrap());
     let history = muster.json("history instance crasher/0");
     let started = history.to_string().matches("started.v1").count();
@@ -133,14 +133,14 @@ fn instance_commands_work(place: &TestDir, muster: &Muster) {
     let running = muster.json("instance list --state running --cell c1");
     assert!(running.as_array().unwrap().iter().all(|row| row["cell_id"] == "c1"), "{running}");
 
-    muster.ok("instance logs web/1").tells(&["instance 1 listens on"]);
+    muster.ok("logs web/1").tells(&["instance 1 listens on"]);
     let follower = place.path().join("follower.log");
-    let mut logs = muster.start(&follower, &["instance", "logs", "-f", "web/1"]);
+    let mut logs = muster.start(&follower, &["logs", "-f", "web/1"]);
     logs.says("instance 1 listens on");
     http(&address(&rows[1])).unwrap();
     logs.says("GET /here HTTP/1.1");
     assert_eq!(logs.interrupt().code(), Some(0));
-    let all = muster.ok("instance logs --all web -o jsonl").out;
+    let all = muster.ok("logs --all web -o jsonl").out;
     for of in ["web/0", "web/1", "web/2"] {
         assert!(all.contains(&format!("\"of\":\"{of}\"")), "{all}");
     }
@@ -239,13 +239,13 @@ fn definition_ids_are_shown(place: &TestDir, muster: &Muster) {
         "process_guid = \"blue\"\ndomain = \"shop\"\ndefinition_id = \"v2\"\nmemory_mb = 8\n{says}\n"
     );
     let file = place.file("blue.toml", text);
-    muster.ok(&format!("lrp desire {}", file.display())).tells(&["process blue desired: 1 instance running"]);
+    muster.ok(&format!("apply {}", file.display())).tells(&["process blue desired: 1 instance running"]);
     let row = muster.json("instance show blue/0@v2");
     assert_eq!((&row["index"], &row["definition_id"]), (&0.into(), &"v2".into()));
     assert_eq!(muster.json("instance show blue/0")["instance_guid"], row["instance_guid"]);
     muster.ok("instance list --lrp blue").tells(&["INSTANCE   DEFINITION", "blue/0     v2"]);
     eventually("its log shows its definition id", || {
-        let logs = muster.run(&["instance", "logs", "blue/0@v2"]);
+        let logs = muster.run(&["logs", "blue/0@v2"]);
         so(logs.out.contains("runs v2"), || format!("{logs:?}"))
     });
     muster.ok("history instance blue/0").tells(&["blue/0@v2: created, waiting for placement"]);
@@ -262,24 +262,24 @@ fn definition_ids_are_shown(place: &TestDir, muster: &Muster) {
     for (bad, why) in [
         ("instance show blue/0@", "\"\" is not a valid definition id"),
         ("instance stop blue/0@v2@v3", "as in blue/0@v2"),
-        ("instance logs blue/first@v2", "expected a number, as in blue/0"),
+        ("logs blue/first@v2", "expected a number, as in blue/0"),
         ("why blue@v2", "PROCESS/INDEX[@DEFINITION]"),
     ] {
         let said = muster.exits(2, bad);
         assert!(said.err.contains(why), "{said:?}");
     }
-    muster.ok("lrp remove blue");
+    muster.ok("lrp delete blue");
 }
 
 fn processes_are_changed(place: &TestDir, muster: &Muster) {
     let file = place.file("web.toml", sleeper("web", 2));
-    let said = muster.ok(&format!("lrp desire {}", file.display()));
+    let said = muster.ok(&format!("apply {}", file.display()));
     said.tells(&["process web desired: 2 instances running"]);
     expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
     let before = guids(&muster.runs("web", 2));
 
     let scaled = muster.json("lrp scale web=4 --reason holidays");
-    assert_eq!((&scaled["did"], &scaled["carried_out"]), (&"scaled".into(), &true.into()));
+    assert_eq!((&scaled["action"], &scaled["carried_out"]), (&"scaled".into(), &true.into()));
     let works = indices("web", 4);
     expect_exactly(place.path(), &works.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     assert!(muster.json("history lrp web").to_string().contains("holidays"));
@@ -309,13 +309,13 @@ fn processes_are_changed(place: &TestDir, muster: &Muster) {
     muster.runs("web", 1);
 
     muster.ok("lrp list").tells(&["web", "shop"]);
-    muster.ok("lrp remove web").tells(&["process web removed"]);
+    muster.ok("lrp delete web").tells(&["process web deleted"]);
     expect_exactly(place.path(), &[]).unwrap();
     muster.exits(3, "lrp show web");
     // A guid that is free again can be reused.
-    muster.ok(&format!("lrp desire {} --detach", file.display()));
+    muster.ok(&format!("apply {} --detach", file.display()));
     muster.runs("web", 2);
-    muster.ok("lrp remove web");
+    muster.ok("lrp delete web");
 }
 
 fn tasks_are_run(place: &TestDir, muster: &Muster) {
@@ -326,22 +326,22 @@ fn tasks_are_run(place: &TestDir, muster: &Muster) {
         });
         place.file(&format!("{guid}.json"), spec.to_string()).display().to_string()
     };
-    let said = muster.ok(&format!("task run --wait {}", task("sum", "echo summing; echo 42 > result")));
+    let said = muster.ok(&format!("run {}", task("sum", "echo summing; echo 42 > result")));
     assert_eq!(said.out, "42\n");
-    muster.ok("task logs sum").tells(&["summing"]);
+    muster.ok("logs sum").tells(&["summing"]);
     muster.ok("task list").tells(&["sum", "SUCCEEDED"]);
     muster.ok("task resolve sum");
     muster.exits(3, "task show sum");
     assert!(muster.json("history task sum").as_array().unwrap().len() >= 4);
 
-    let failed = muster.exits(1, &format!("task run --wait -o json {}", task("bad", "exit 7")));
+    let failed = muster.exits(1, &format!("run -o json {}", task("bad", "exit 7")));
     assert_eq!(failed.json()["failure_reason"], "Exited with status 7");
     assert_eq!(failed.refusal()["code"], "TaskFailed");
 
-    muster.ok(&format!("task run {}", task("long", "echo begun; sleep 100000")));
+    muster.ok(&format!("run --detach {}", task("long", "echo begun; sleep 100000")));
     eventually("the long task runs", || expect_exactly(place.path(), &["task long"]));
     eventually("its output is logged", || {
-        let logs = muster.run(&["task", "logs", "long"]);
+        let logs = muster.run(&["logs", "long"]);
         so(logs.out.contains("begun"), || format!("{logs:?}"))
     });
     muster.exits(4, "task resolve long").tells(&["InvalidStateTransition"]);
@@ -357,32 +357,31 @@ fn periodic_task_is_applied_once(place: &TestDir, muster: &Muster) {
             "periodic_guid = \"yearly\"\ndomain = \"shop\"\ncron = \"0 {hour} 1 1 *\"\nmemory_mb = 8\naction.run.path = \"true\"\n"
         )
     };
-    let apply =
-        |hour| muster.ok(&format!("periodic apply {}", place.file("yearly.toml", text(hour)).display()));
+    let apply = |hour| muster.ok(&format!("apply {}", place.file("yearly.toml", text(hour)).display()));
     apply(1).tells(&["periodic task yearly desired"]);
     apply(1).tells(&["periodic task yearly unchanged"]);
     apply(2).tells(&["periodic task yearly updated"]);
-    muster.ok("periodic remove yearly");
+    muster.ok("periodic delete yearly");
 }
 
 fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
     muster.exits(2, "lrp scale web=many");
     for unknown in [
         "lrp show nothing",
-        "lrp remove nothing",
+        "lrp delete nothing",
         "instance show web/7",
         "task cancel nothing",
         "cell show c9",
         "evaluation show deadbeef",
-        "instance logs nothing/0",
+        "logs nothing/0",
     ] {
         let said = muster.exits(3, unknown);
         assert!(said.err.contains("ResourceNotFound"), "{said:?}");
     }
 
     let file = place.file("one.toml", sleeper("one", 1)).display().to_string();
-    muster.ok(&format!("lrp desire {file}"));
-    let said = muster.exits(4, &format!("lrp desire {file} -o json"));
+    muster.ok(&format!("apply {file}"));
+    let said = muster.exits(4, &format!("apply {file} -o json"));
     assert_eq!(said.refusal()["code"], "ResourceExists");
 
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -392,18 +391,18 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
 
     let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 1000000000");
     let large = place.file("large.toml", large).display().to_string();
-    let said = muster.exits(6, &format!("lrp desire {large}"));
+    let said = muster.exits(6, &format!("apply {large}"));
     said.tells(&["large/0 is not placed: insufficient resources: memory", "muster cell list"]);
-    muster.ok("lrp remove large");
+    muster.ok("lrp delete large");
 
     let slow = format!("{}monitor.run.path = \"false\"\n", sleeper("slow", 1));
     let slow = place.file("slow.toml", slow).display().to_string();
     muster
-        .exits(8, &format!("lrp desire {slow} --timeout 1s"))
+        .exits(8, &format!("apply {slow} --timeout 1s"))
         .tells(&["did not reach the desired state within 1s"]);
-    muster.ok("lrp remove slow");
+    muster.ok("lrp delete slow");
     // Ctrl-C stops waiting, and the command is still carried out.
-    let mut waits = muster.start(&place.path().join("waits.log"), &["lrp", "desire", &slow]);
+    let mut waits = muster.start(&place.path().join("waits.log"), &["apply", &slow]);
     waits.says("slow/0 starts on");
     let said = place.path().join("waits.log");
     assert_eq!(waits.interrupt().code(), Some(130));
@@ -413,7 +412,7 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
         "{said}"
     );
     assert_eq!(muster.json("lrp show slow")["desired"], true);
-    muster.ok("lrp remove slow");
+    muster.ok("lrp delete slow");
 
     let data = place.path().join("data").display().to_string();
     let second = muster.exits(1, &format!("dev --data {data}"));

@@ -89,12 +89,12 @@ fn dispatch_beyond_concurrency_limit_waits() {
     muster.ok("parameterised dispatch slow").tells(&["slow--dispatch-4", "waits behind 1 other"]);
     let row = muster.json("parameterised show slow");
     assert_eq!((&row["waiting"], &row["running"]), (&2.into(), &1.into()), "{row}");
-    muster.ok("parameterised withdraw slow 3").tells(&["dispatch 3 of slow withdrawn"]);
-    muster.exits(3, "parameterised withdraw slow 3");
+    muster.ok("parameterised cancel slow 3").tells(&["dispatch 3 of slow cancelled"]);
+    muster.exits(3, "parameterised cancel slow 3");
     muster.ok("task cancel slow--dispatch-2");
     runs("slow--dispatch-4");
     muster.exits(3, "task show slow--dispatch-3");
-    muster.ok("parameterised remove slow");
+    muster.ok("parameterised delete slow");
     muster.exits(3, "parameterised dispatch slow");
     muster.ok("task cancel slow--dispatch-4");
 }

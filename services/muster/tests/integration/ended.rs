@@ -30,7 +30,7 @@ fn ended_instances_show_crash_scale_and_update() {
     assert_eq!(muster.json("instance list --ended"), serde_json::json!([]));
 
     // The process crashes repeatedly. Its history limit keeps the newest two crashes.
-    muster.ok(&format!("lrp desire {crashes} --detach"));
+    muster.ok(&format!("apply {crashes} --detach"));
     eventually("the process has crashed four times", || {
         let rows = muster.instances("bad")?;
         so(rows[0]["crash_count"].as_u64() >= Some(4), || format!("{rows:#?}"))
@@ -53,13 +53,8 @@ fn ended_instances_show_crash_scale_and_update() {
     // A part of the guid is enough to show the ended instance and its log.
     let guid = field(&rows[0], "instance_guid");
     let part = &guid[24..];
-    muster.ok(&format!("instance logs {part}")).tells(&["going"]);
-    muster.ok(&format!("instance show {part}")).tells(&[
-        "CRASHED",
-        "exit status",
-        &guid,
-        "muster instance logs",
-    ]);
+    muster.ok(&format!("logs {part}")).tells(&["going"]);
+    muster.ok(&format!("instance show {part}")).tells(&["CRASHED", "exit status", &guid, "muster logs"]);
     muster.exits(2, "instance list --index 0").tells(&["add --ended and --lrp GUID"]);
     muster.exits(3, "instance show ffffffffffff").tells(&["muster instance list --ended"]);
 
@@ -73,7 +68,7 @@ fn ended_instances_show_crash_scale_and_update() {
 
     // An update replaces the running instance.
     let update = place.file("update.toml", sleeper("web", 1).replace("100000", "200000"));
-    muster.ok(&format!("lrp apply {}", update.display()));
+    muster.ok(&format!("apply {}", update.display()));
     let rows = ended(muster, "web", 0, 1);
     assert_eq!(field(&rows[0], "instance_guid"), field(&before[0], "instance_guid"));
     assert_eq!((&rows[0]["how"], &rows[0]["stop"]), (&"stopped".into(), &"replaced".into()));
@@ -83,7 +78,7 @@ fn ended_instances_show_crash_scale_and_update() {
 
     // A new limit takes effect at once and does not change the crash count.
     let none = write_crashing(&place, 0);
-    muster.ok(&format!("lrp apply {none} --detach"));
+    muster.ok(&format!("apply {none} --detach"));
     eventually("no crash is kept", || {
         let rows = muster.try_json("instance list --ended --process bad")?;
         so(rows.as_array().unwrap().is_empty(), || rows.to_string())
@@ -114,7 +109,7 @@ fn resolved_task_is_shown_with_its_outcome() {
         place.file(&format!("{guid}.toml"), text).display().to_string()
     };
     for (guid, script, code) in [("good", "sleep 0.2; echo fine > out", 0), ("bad", "exit 4", 1)] {
-        let said = muster.run(&["task", "run", &task(guid, script), "--wait"]);
+        let said = muster.run(&["run", &task(guid, script)]);
         place.tell(&format!("{guid}: {said:?}"));
         assert_eq!(said.code == 0, code == 0, "{said:?}");
     }

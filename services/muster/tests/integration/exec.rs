@@ -29,7 +29,7 @@ fn exec_relays_streams_and_exit_status() {
     let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let file = place.file("web.toml", sleeper("web", 2)).display().to_string();
-    muster.ok(&format!("lrp desire {file}"));
+    muster.ok(&format!("apply {file}"));
     muster.runs("web", 2);
 
     let said = exec(muster, "web/1", "echo I am $INSTANCE_INDEX; pwd >&2; exit 7", b"").exits(7);
@@ -48,7 +48,7 @@ fn exec_relays_streams_and_exit_status() {
     muster.exits(125, "instance exec -n web/9 -- true").tells(&["web/9"]);
     muster.exits(125, "instance exec -n web/0").tells(&["PROGRAM"]);
     // The container's own log contains none of this.
-    assert_eq!(muster.ok("instance logs web/0").out, "");
+    assert_eq!(muster.ok("logs web/0").out, "");
     muster.ok("history instance web/1").tells(&["sh -c"]);
 
     dev.end(&place);
@@ -59,7 +59,7 @@ fn interactive_shell_works_on_terminal() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
     let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
-    dev.muster.ok(&format!("lrp desire {file}"));
+    dev.muster.ok(&format!("apply {file}"));
     dev.muster.runs("web", 1);
     let socket = place.path().join("data/muster.sock").display().to_string();
     let start = |name: &str| {
@@ -111,15 +111,15 @@ fn escape_sequences_in_logs_are_neutralised_on_terminal() {
     let text = format!(
         "process_guid = \"hostile\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
     );
-    dev.muster.ok(&format!("lrp desire {}", place.file("hostile.toml", text).display()));
+    dev.muster.ok(&format!("apply {}", place.file("hostile.toml", text).display()));
     eventually("a pipe receives the unchanged output", || {
-        let logs = dev.muster.run(&["instance", "logs", "hostile/0"]);
+        let logs = dev.muster.run(&["logs", "hostile/0"]);
         so(logs.out.contains("\u{1b}[2Jcleared\u{9b}2J\n"), || format!("{logs:?}"))
     });
     let socket = place.path().join("data/muster.sock").display().to_string();
     let log = place.path().join("terminal");
     let terminal = Terminal::open(100, 30, &log);
-    let args = ["instance", "logs", "hostile/0"];
+    let args = ["logs", "hostile/0"];
     let mut shown =
         Service::on_terminal("logs", &terminal, &log, &args, &[("MUSTER_SOCKET", socket.as_str())]);
     shown.says(r"\u{1b}[2Jcleared\u{9b}2J");
@@ -134,7 +134,7 @@ fn exec_survives_leader_change_and_is_recorded() {
     let muster = cluster.muster();
     let place = TestDir::new();
     let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
-    muster.ok(&format!("lrp desire {file}"));
+    muster.ok(&format!("apply {file}"));
     cluster.wait_until_settled(&[("web", 1)]);
     let log = place.path().join("talk");
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo line $i; sleep 0.3; done; exit 5";

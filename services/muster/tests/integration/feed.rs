@@ -88,7 +88,7 @@ fn received_events(plain: &mut PlainClient) -> Vec<Id> {
 /// Desires a process with this number of instances.
 fn desire(muster: &Muster, place: &TestDir, process: &str, count: usize) {
     let file = place.file(&format!("{process}.toml"), sleeper(process, count));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn local_cluster_serves_feed_on_its_socket() {
     let mut listener = Listener::start(Target::Socket(socket), 0);
     desire(&dev.muster, &place, "web", 2);
     listener.expect_events(&log(&dev.muster, 0));
-    dev.muster.ok("lrp remove web");
+    dev.muster.ok("lrp delete web");
     listener.expect_events(&log(&dev.muster, 0));
     dev.end(&place);
 }

@@ -20,9 +20,9 @@ fn each_item_of_a_file_has_its_own_outcome() {
     let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let first = write_processes(&place, "first.toml", &[("one", 1)]);
-    muster.ok(&format!("lrp desire {first}"));
+    muster.ok(&format!("apply {first}"));
     let both = write_processes(&place, "both.toml", &[("one", 1), ("two", 1)]);
-    let said = muster.exits(4, &format!("lrp desire {both}"));
+    let said = muster.exits(4, &format!("apply {both}"));
     said.tells(&["can't desire process one", "process two desired: 1 instance running", "1 of 2 failed"]);
     let said = muster.exits(3, "lrp scale gone=1 two=2");
     said.tells(&["can't change process gone", "process two scaled: 2 instances running"]);
@@ -35,15 +35,15 @@ fn each_item_of_a_file_has_its_own_outcome() {
     };
     let tasks = [task("bad", "exit 7"), task("worse", "exit 8"), task("good", "echo fine > r")].join("\n");
     let tasks = place.file("tasks.toml", tasks).display().to_string();
-    let said = muster.exits(1, &format!("task run --wait {tasks}"));
+    let said = muster.exits(1, &format!("run {tasks}"));
     said.tells(&["task bad failed", "task worse failed", "Exited with status 8", "fine", "2 of 3 failed"]);
 
     let other = sleeper("one", 1).replace("shop", "office");
     let other = place.file("other.toml", other).display().to_string();
-    muster.exits(4, &format!("lrp desire {other}")).tells(&["process one exists in domain shop"]);
-    muster.exits(3, "lrp remove one --domain office").tells(&["in domain office does not exist"]);
+    muster.exits(4, &format!("apply {other}")).tells(&["process one exists in domain shop"]);
+    muster.exits(3, "lrp delete one --domain office").tells(&["in domain office does not exist"]);
     let doubled = place.file("doubled.json", r#"{"process_guid": "x", "process_guid": "y"}"#);
-    muster.exits(1, &format!("lrp desire {}", doubled.display())).tells(&["process_guid", "is given twice"]);
+    muster.exits(1, &format!("apply {}", doubled.display())).tells(&["process_guid", "is given twice"]);
     dev.end(&place);
 }
 
@@ -53,12 +53,12 @@ fn changed_file_is_reported_and_changes_nothing() {
     let file = write_processes(&place, "file.toml", &[("web", 1)]);
     let dev = LocalCluster::start(&place, &[&file]);
     dev.muster.runs("web", 1);
-    dev.muster.ok(&format!("lrp diff {file}")).tells(&["process web matches the file"]);
+    dev.muster.ok(&format!("apply --dry-run {file}")).tells(&["process web matches the file"]);
     let changed = std::fs::read_to_string(&file).unwrap().replace("instances = 1", "instances = 2");
     std::fs::write(&file, changed.replace("memory_mb = 8", "memory_mb = 9")).unwrap();
-    let said = dev.muster.exits(13, &format!("lrp diff {file}"));
+    let said = dev.muster.exits(13, &format!("apply --dry-run {file}"));
     said.tells(&["instances", "1 -> 2", "memory_mb", "8 -> 9"]);
-    let said = dev.muster.exits(13, &format!("lrp diff {file} -o json")).json();
+    let said = dev.muster.exits(13, &format!("apply --dry-run {file} -o json")).json();
     assert_eq!(said["differences"].as_array().unwrap().len(), 2, "{said}");
     dev.end(&place);
 
@@ -69,7 +69,7 @@ fn changed_file_is_reported_and_changes_nothing() {
     dev.end(&place);
     let new = write_processes(&place, "new.toml", &[("new", 1)]);
     let dev = LocalCluster::start(&place, &[]);
-    dev.muster.exits(13, &format!("lrp diff {new}")).tells(&["process new is not desired"]);
+    dev.muster.exits(13, &format!("apply --dry-run {new}")).tells(&["process new is not desired"]);
     dev.end(&place);
 }
 

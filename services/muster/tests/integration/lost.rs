@@ -30,13 +30,13 @@ fn work_of_lost_cells_runs_elsewhere() {
     let mut cluster = Cluster::start(&[&["bbs-1", "auctioneer-1"][..], &cells[..]].concat());
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 5));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     for cell in ["c1", "c2", "c3", "c4", "c5"] {
         let task = format!(
             "task_guid = \"on-{cell}\"\ndomain = \"shop\"\naction.run = {{ path = \"sleep\", args = [\"100000\"] }}\n"
         );
         let file = cluster.place.file("task.toml", task);
-        muster.ok(&format!("task run {}", file.display()));
+        muster.ok(&format!("run --detach {}", file.display()));
     }
     let task_on = |cell: &str| {
         eventually(&format!("a task runs on {cell}"), || {
@@ -107,7 +107,7 @@ fn evacuated_rep_exits_with_empty_cell() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1", "rep-c2"]);
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 4));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     muster.exits(3, "cell evacuate c9");
     muster.ok("cell evacuate c1 --reason maintenance");
     let rep = cluster.services.remove("rep-c1").unwrap();
@@ -132,7 +132,7 @@ fn server_outage_loses_no_cell() {
     ["auctioneer-1", "rep-c1", "rep-c2"].iter().for_each(|name| cluster.add(name));
     cluster.ready(2);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     let before = cluster.muster().instances("web").unwrap();
 
     cluster.place.tell("kill -9 nats-server");

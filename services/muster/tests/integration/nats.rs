@@ -120,7 +120,7 @@ fn killed_services_recover_and_lose_nothing() {
     let mut cluster = Cluster::start(&order);
     for (process, count) in [("moving", 2), ("still", 3)] {
         let file = cluster.place.file(&format!("{process}.toml"), sleeper(process, count));
-        cluster.muster().ok(&format!("lrp desire {}", file.display()));
+        cluster.muster().ok(&format!("apply {}", file.display()));
     }
     assert_eq!(cluster.muster().json("cluster show")["durability"], "synced");
     let traffic = Traffic::start(&cluster.server.url());
@@ -162,10 +162,10 @@ fn kill_leading_auctioneer(cluster: &mut Cluster) {
     cluster.kill9(&leader);
     let killed = Instant::now();
     let file = cluster.place.file("late.toml", sleeper("late", 1));
-    cluster.muster().ok(&format!("lrp desire {} --timeout 60s", file.display()));
+    cluster.muster().ok(&format!("apply {} --timeout 60s", file.display()));
     let healed = killed.elapsed();
     cluster.place.tell(&format!("the leading auctioneer was lost: a new instance ran after {healed:.2?}"));
-    cluster.muster().ok("lrp remove late");
+    cluster.muster().ok("lrp delete late");
     cluster.add(&leader);
 }
 

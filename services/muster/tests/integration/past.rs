@@ -122,7 +122,7 @@ fn past_states_are_equal_with_and_without_snapshots() {
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 1));
     eventually("web is desired", || {
-        let said = muster.run(&["lrp", "apply", file.to_str().unwrap(), "--detach"]);
+        let said = muster.run(&["apply", file.to_str().unwrap(), "--detach"]);
         so(said.code == 0, || format!("{said:?}"))
     });
     let scale = |instances: u64| {

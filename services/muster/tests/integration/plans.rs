@@ -13,12 +13,11 @@ fn entries(muster: &Muster) -> usize {
 }
 
 /// Makes a plan and checks that its text names its position. Returns the position.
-fn plan_position(muster: &Muster, exit: i32, what: &str, file: &str) -> u64 {
-    let verb = if what == "lrp" { "apply" } else { "run" };
-    let plan = muster.exits(exit, &format!("{what} plan {file} -o json")).json();
+fn plan_position(muster: &Muster, exit: i32, file: &str) -> u64 {
+    let plan = muster.exits(exit, &format!("apply --dry-run {file} -o json")).json();
     let position = plan["position"].as_u64().unwrap();
-    let told = muster.exits(exit, &format!("{what} plan {file}"));
-    told.tells(&[&format!("muster {what} {verb} {file} --if-position "), &format!("position {position}")]);
+    let told = muster.exits(exit, &format!("apply --dry-run {file}"));
+    told.tells(&[&format!("muster apply {file} --if-position "), &format!("position {position}")]);
     position
 }
 
@@ -39,21 +38,21 @@ fn apply_with_stale_plan_position_is_refused() {
     let both =
         place.file("both.toml", format!("[[lrp]]\n{}[[lrp]]\n{}", sleeper("web", 1), sleeper("api", 1)));
     let both = both.display().to_string();
-    let new = plan_position(muster, 13, "lrp", &both);
+    let new = plan_position(muster, 13, &both);
     let before = entries(muster);
     muster
-        .exits(1, &format!("lrp apply {both} --if-position {}", new + 1_000))
+        .exits(1, &format!("apply {both} --if-position {}", new + 1_000))
         .tells(&["is beyond the end of the log", "--if-position expects the position that the plan printed"]);
     assert_eq!(entries(muster), before, "nothing was changed");
-    muster.ok(&format!("lrp apply {both} --if-position {new}"));
+    muster.ok(&format!("apply {both} --if-position {new}"));
 
     // One process changes after the plan, so the command changes neither.
     let larger = place.file("larger.toml", std::fs::read_to_string(&both).unwrap().replace("= 8", "= 9"));
     let larger = larger.display().to_string();
-    let plan = plan_position(muster, 13, "lrp", &larger);
+    let plan = plan_position(muster, 13, &larger);
     muster.ok("lrp scale api=2");
     let before = entries(muster);
-    let refused = muster.exits(4, &format!("lrp apply {larger} --if-position {plan} -o json")).refusal();
+    let refused = muster.exits(4, &format!("apply {larger} --if-position {plan} -o json")).refusal();
     assert_eq!(refused["code"], "ResourceConflict", "{refused}");
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("process api changed at position "), "{message}");
@@ -66,20 +65,20 @@ fn apply_with_stale_plan_position_is_refused() {
 
     // A request after a new plan is repeated: it is carried out once.
     let web = place.file("web.toml", sleeper("web", 1).replace("= 8", "= 9")).display().to_string();
-    let plan = plan_position(muster, 13, "lrp", &web);
-    let line = format!("lrp apply {web} --if-position {plan} --request-id mine");
+    let plan = plan_position(muster, 13, &web);
+    let line = format!("apply {web} --if-position {plan} --request-id mine");
     muster.ok(&line).tells(&["process web updated to "]);
     let before = entries(muster);
     muster.ok(&line).tells(&["process web unchanged"]);
     assert_eq!(entries(muster), before, "a repeated request changes nothing");
-    muster.exits(4, &format!("lrp apply {web} --if-position {plan}"));
+    muster.exits(4, &format!("apply {web} --if-position {plan}"));
 
     // A process that was removed after the plan has changed as well, which only the BBS detects.
-    let same = muster.ok(&format!("lrp plan {web} -o json")).json();
+    let same = muster.ok(&format!("apply --dry-run {web} -o json")).json();
     let plan = same["position"].as_u64().unwrap();
-    muster.ok("lrp remove web");
+    muster.ok("lrp delete web");
     muster
-        .exits(4, &format!("lrp apply {web} --if-position {plan}"))
+        .exits(4, &format!("apply {web} --if-position {plan}"))
         .tells(&["process web has changed since position", "its last decision is at position"]);
     dev.end(&place);
 }
@@ -90,44 +89,46 @@ fn task_plan_names_cells_and_missing_resources() {
     let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
     let small = task(&place, "small", 8, "");
-    let plan = muster.exits(13, &format!("task plan {small} -o json")).json();
+    let plan = muster.exits(13, &format!("apply --dry-run {small} -o json")).json();
     assert_eq!((&plan["changes"], &plan["fits"]), (&json!(true), &json!(true)), "{plan}");
-    let cell = plan["tasks"][0]["fate"]["runs"]["cell_id"].as_str().unwrap();
-    let position = plan_position(muster, 13, "task", &small);
+    let cell = plan["tasks"][0]["outcome"]["runs"]["cell_id"].as_str().unwrap();
+    let position = plan_position(muster, 13, &small);
 
     let large = task(&place, "large", 100_000_000, "");
-    let large_plan = muster.exits(6, &format!("task plan {large} -o json")).json();
-    let fails = &large_plan["tasks"][0]["fate"]["fails"];
+    let large_plan = muster.exits(6, &format!("apply --dry-run {large} -o json")).json();
+    let fails = &large_plan["tasks"][0]["outcome"]["fails"];
     assert_eq!(fails["cells"]["c2"], json!(["memory"]), "{large_plan}");
-    plan_position(muster, 6, "task", &large);
+    plan_position(muster, 6, &large);
     let waits = task(&place, "waits", 100_000_000, "placement = { queue = { deadline_ms = 300000 } }");
-    let said = muster.exits(6, &format!("task plan {waits}"));
+    let said = muster.exits(6, &format!("apply --dry-run {waits}"));
     said.tells(&[
         "wait ",
         "for room, at most 5m: insufficient resources: memory (c1: memory; c2: memory; c3: memory)",
     ]);
     assert_eq!(muster.json("task list"), json!([]), "a plan changes nothing");
 
-    muster.ok(&format!("task run {small} --if-position {position}"));
+    muster.ok(&format!("run {small} --detach --if-position {position}"));
     let ended = eventually("the task ends", || {
         let row = muster.json("task show small");
         so(row["state"] == "COMPLETED", || format!("{row}"))?;
         Ok::<Value, String>(row)
     });
     assert_eq!(ended["cell_id"], *cell, "it ran on the planned cell");
+    muster.ok(&format!("apply --dry-run {small}")).tells(&["task small exists or has run before"]);
+    let changed = task(&place, "small", 9, "");
     muster
-        .exits(4, &format!("task plan {small}"))
-        .tells(&["can't plan task small: task small already exists", "muster task resolve small"]);
-    muster.exits(4, &format!("task plan {small} --domain other")).tells(&["task small already exists"]);
+        .exits(4, &format!("apply --dry-run {changed}"))
+        .tells(&["can't plan task small: task small exists with another definition"]);
+    task(&place, "small", 8, "");
     muster
-        .exits(4, &format!("task run {small} --if-position {position}"))
+        .exits(4, &format!("run {small} --detach --if-position {position}"))
         .tells(&["task small changed at position"]);
     muster.ok("task resolve small");
     muster
-        .exits(4, &format!("task run {small} --if-position {position}"))
+        .exits(4, &format!("run {small} --detach --if-position {position}"))
         .tells(&["can't run task small: task small has changed since position"]);
-    muster.exits(6, &format!("task run {large} --wait")).tells(&["insufficient resources: memory"]);
+    muster.exits(6, &format!("run {large}")).tells(&["insufficient resources: memory"]);
     let web = place.file("web.toml", sleeper("web", 1)).display().to_string();
-    muster.exits(1, &format!("task plan {web}")).tells(&["contains no task"]);
+    muster.exits(1, &format!("run {web}")).tells(&["describes no task", "muster apply"]);
     dev.end(&place);
 }

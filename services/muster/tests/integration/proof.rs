@@ -53,7 +53,7 @@ fn log_is_exported_and_imported_byte_for_byte() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let (muster, place) = (cluster.muster(), TestDir::new());
     let file = cluster.place.file("web.toml", sleeper("web", 2));
-    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.ok(&format!("apply {}", file.display()));
     muster.runs("web", 2);
     // Messages that are not entries are part of the log as well.
     let mut plain = cluster.plain("foreign");
@@ -248,7 +248,7 @@ fn signed_log() -> SignedLog {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
     let file = place.file("web.toml", sleeper("web", 2));
-    dev.muster.ok(&format!("lrp desire {}", file.display()));
+    dev.muster.ok(&format!("apply {}", file.display()));
     dev.muster.runs("web", 2);
     let path = |name: &str| place.path().join(name).display().to_string();
     let (key, checkpoints, export) = (path("audit.key"), path("checkpoints.jsonl"), path("log.jsonl"));
@@ -541,7 +541,7 @@ fn incident_bundle_is_replayed() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
     let file = place.file("web.toml", sleeper("web", 1));
-    let position = dev.muster.json(&format!("lrp desire {}", file.display()));
+    let position = dev.muster.json(&format!("apply {}", file.display()));
     dev.muster.runs("web", 1);
     let folder = place.path().join("incident");
     dev.muster.ok(&format!("bundle --around -0s {}", folder.display()));

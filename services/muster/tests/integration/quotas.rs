@@ -10,7 +10,7 @@ fn domain_at_its_quota_may_shrink_and_not_grow() {
     let muster = &dev.muster;
     let desire = |name: &str, instances| {
         let file = place.file(&format!("{name}.toml"), sleeper(name, instances));
-        format!("lrp desire {}", file.display())
+        format!("apply {}", file.display())
     };
     let shown = muster.json("domain show shop");
     assert_eq!(shown["quotas"]["instances"], 20_000);

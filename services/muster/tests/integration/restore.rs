@@ -46,7 +46,7 @@ impl RestoreTest {
 
     fn desire(&self, guid: &str) {
         let file = self.cluster.place.file(&format!("{guid}.toml"), sleeper(guid, 1));
-        self.cluster.muster().ok(&format!("lrp desire {} --detach", file.display()));
+        self.cluster.muster().ok(&format!("apply {} --detach", file.display()));
     }
 
     fn start_projector(&mut self) {

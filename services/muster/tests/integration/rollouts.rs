@@ -96,7 +96,7 @@ fn update_keeps_every_index_running() {
     assert_explicit_definition_id_is_kept(&place, muster);
     let v2 = file(&place, "v2", SLEEP_SCRIPT, "");
     muster
-        .exits(13, &format!("lrp diff {v2}"))
+        .exits(13, &format!("apply --dry-run {v2}"))
         .tells(&["environment_variables[0].value  \"v1\" -> \"v2\"", " would replace its instances"]);
 
     let over = AtomicBool::new(false);
@@ -117,7 +117,7 @@ fn update_keeps_every_index_running() {
             }
             looked
         });
-        let said = muster.run(&["lrp", "apply", &v2]);
+        let said = muster.run(&["apply", &v2]);
         over.store(true, Ordering::SeqCst);
         said.exits(0).tells(&["web/0@", "starts on c", "process web updated to ", ": 3 instances running"]);
         looks.join().unwrap()
@@ -142,7 +142,7 @@ fn assert_completed_rollout_is_rolled_back(muster: &Muster, v2: &str, first_desi
     muster.ok("lrp rollback web").tells(&["process web rolled back to web: 3 instances running"]);
     assert_eq!(muster.json("lrp show web")["definition_id"], "web");
     let back = muster.json(&format!("lrp rollback web --to {v2}"));
-    assert_eq!((&back["did"], &back["definition_id"]), (&"rolled back".into(), &v2.into()), "{back}");
+    assert_eq!((&back["action"], &back["definition_id"]), (&"rolled back".into(), &v2.into()), "{back}");
     muster.exits(3, "lrp rollback web --to nothing").tells(&["recorded definitions: "]);
     muster
         .ok(&format!("lrp rollback web --to {first_desired} --no-wait"))
@@ -153,17 +153,17 @@ fn assert_completed_rollout_is_rolled_back(muster: &Muster, v2: &str, first_desi
 /// the process.
 fn assert_explicit_definition_id_is_kept(place: &TestDir, muster: &Muster) {
     let named = file(place, "named", SLEEP_SCRIPT, "definition_id = \"web\"");
-    let said = muster.exits(4, &format!("lrp apply {named}"));
+    let said = muster.exits(4, &format!("apply {named}"));
     said.tells(&["can't apply process web", "ResourceExists"]);
 }
 
 /// Checks that neither the same file nor the same definition under another id restarts an instance.
 fn assert_reapply_changes_nothing(muster: &Muster, file: &str, before: &[Value]) {
-    muster.ok(&format!("lrp diff {file}")).tells(&["process web matches the file"]);
-    let said = muster.ok(&format!("lrp apply {file}"));
+    muster.ok(&format!("apply --dry-run {file}")).tells(&["process web matches the file"]);
+    let said = muster.ok(&format!("apply {file}"));
     said.tells(&["process web unchanged: 3 instances running"]);
-    let again = muster.json(&format!("lrp apply {file} --no-wait"));
-    assert_eq!(again["did"], "unchanged");
+    let again = muster.json(&format!("apply {file} --no-wait"));
+    assert_eq!(again["action"], "unchanged");
     let shown = muster.json(&format!("events show {}", again["position"]));
     let decisions = shown["entry"]["known"]["decisions"].as_array().unwrap();
     assert!(decisions.iter().all(|decision| decision["events"] == serde_json::json!([])), "{shown}");
@@ -177,17 +177,17 @@ fn failed_update_is_rolled_back_and_reported() {
     let (dev, before) = first(&place);
     let muster = &dev.muster;
     let bad = file(&place, "bad", FAIL_SCRIPT, &update("failure_action = \"rollback\"\nmonitor_ms = 1000"));
-    let said = muster.exits(7, &format!("lrp apply {bad}"));
+    let said = muster.exits(7, &format!("apply {bad}"));
     let container = said.err.lines().last().unwrap().trim_start_matches("  see muster ").to_owned();
     said.tells(&[
         "was rolled back to web: 1 of 3 failed, the last at index 0: Exited with status 1 (RolledBack)",
-        "see muster instance logs ",
+        "see muster logs ",
     ]);
     muster.ok(&container);
     assert_eq!(guids(&muster.runs("web", 3)), guids(&before), "the old instances keep running");
     assert_always_running(muster, 3);
     assert_eq!(muster.json("lrp show web")["definition_id"], "web");
-    let said = muster.exits(7, &format!("lrp apply {bad} -o json"));
+    let said = muster.exits(7, &format!("apply {bad} -o json"));
     assert_eq!(said.refusal()["code"], "RolledBack");
 
     let history = muster.json("lrp rollout history web");
@@ -207,9 +207,9 @@ fn paused_rollout_resumes_or_rolls_back_on_command() {
     let (dev, before) = first(&place);
     let muster = &dev.muster;
     muster.exits(3, "lrp rollout status web").tells(&["process web has had no rollout yet"]);
-    muster.exits(4, "lrp rollout rollback web").tells(&["no rollout is under way"]);
+    muster.exits(3, "lrp rollback web").tells(&["an earlier definition of process web does not exist"]);
     let canary = file(&place, "canary", SLEEP_SCRIPT, &update("pause_after = 1"));
-    let said = muster.exits(14, &format!("lrp update web {canary}"));
+    let said = muster.exits(14, &format!("apply {canary}"));
     said.tells(&["is paused after 1 replaced, as set by pause_after (resume or roll back) (Paused)"]);
     muster.ok("lrp list").tells(&[", 1/3, paused"]);
     muster.ok("lrp rollout status web").tells(&["status    paused", "replaced  1 of 3", "back to   web"]);
@@ -225,7 +225,7 @@ fn paused_rollout_resumes_or_rolls_back_on_command() {
     let restarted = muster.runs("web", 3);
     muster.ok("lrp update web --instances 3 --annotation canary");
     muster.exits(14, "lrp restart web").tells(&["is paused after 1 replaced"]);
-    let said = muster.ok("lrp rollout rollback web");
+    let said = muster.ok("lrp rollback web");
     said.tells(&["process web rolled back to ", ": 3 instances running"]);
     assert_eq!(guids(&muster.runs("web", 3)).intersection(&guids(&restarted)).count(), 2);
 
@@ -250,11 +250,8 @@ fn waiting_rollout_reports_its_reason() {
     let muster = &dev.muster;
     // Held: the old instances keep running, and the new one is tried again.
     let bad = file(&place, "held", FAIL_SCRIPT, &update("monitor_ms = 1000"));
-    let said = muster.exits(1, &format!("lrp apply {bad}"));
-    said.tells(&[
-        "waits: index 0 crashed 4 times: Exited with status 1; restarts at ",
-        "muster instance logs ",
-    ]);
+    let said = muster.exits(1, &format!("apply {bad}"));
+    said.tells(&["waits: index 0 crashed 4 times: Exited with status 1; restarts at ", "muster logs "]);
     assert_eq!(muster.json("lrp rollout status web")["last_crash"]["index"], 0);
     muster.ok("lrp show web").tells(&["waits        index 0 crashed 4 times", "healthy      web"]);
     muster.ok("lrp list").tells(&["rollout to ", ", 0/3"]);
@@ -263,14 +260,14 @@ fn waiting_rollout_reports_its_reason() {
     let big = file(&place, "big", SLEEP_SCRIPT, "");
     let text = std::fs::read_to_string(&big).unwrap().replace("memory_mb = 8", "memory_mb = 900000000");
     std::fs::write(&big, text).unwrap();
-    let said = muster.exits(6, &format!("lrp apply {big}"));
+    let said = muster.exits(6, &format!("apply {big}"));
     said.tells(&["waits: index 0 waits for room: insufficient resources: memory"]);
     let waits = muster.json("lrp rollout status web")["waits"].clone();
     assert_eq!(waits, "index 0 waits for room: insufficient resources: memory");
 
     // The command times out.
     let slow = file(&place, "slow", SLEEP_SCRIPT, &update("monitor_ms = 100000"));
-    let said = muster.exits(8, &format!("lrp apply {slow} --timeout 2s"));
+    let said = muster.exits(8, &format!("apply {slow} --timeout 2s"));
     said.tells(&["process web did not reach the desired state within 2s: index 0 ", "the change continues"]);
     eventually("its new instance runs", || {
         let waits = muster.try_json("lrp rollout status web")?["waits"].to_string();
@@ -282,7 +279,7 @@ fn waiting_rollout_reports_its_reason() {
     assert_eq!(statuses, ["superseded", "superseded", "updating"]);
     let newest = muster.json("lrp rollout history web --limit 1");
     assert_eq!((newest[0]["number"].clone(), newest.as_array().unwrap().len()), (3.into(), 1));
-    muster.ok("lrp rollout rollback web");
+    muster.ok("lrp rollback web");
     assert_eq!(guids(&muster.runs("web", 3)), guids(&before), "the first instances never stopped");
     assert_always_running(muster, 3);
     dev.end(&place);
@@ -295,7 +292,7 @@ fn invalid_policy_is_refused_with_its_path() {
     let muster = &dev.muster;
     let refused = |policy: &str, told: &[&str]| {
         let bad = file(&place, "bad", SLEEP_SCRIPT, policy);
-        muster.exits(1, &format!("lrp apply {bad}")).tells(told);
+        muster.exits(1, &format!("apply {bad}")).tells(told);
     };
     refused(&update("failure_acton = \"hold\""), &["update.failure_acton: ", "did you mean failure_action?"]);
     refused(&update("parallelism = \"120%\""), &["update.parallelism: must be a number of indices"]);
@@ -305,19 +302,14 @@ fn invalid_policy_is_refused_with_its_path() {
         "min_running = 3\nupdate.order = \"stop-first\"",
         &["min_running: lets stop-first stop none of the 3 instances"],
     );
-    let other = file(&place, "other", SLEEP_SCRIPT, "");
-    let text = std::fs::read_to_string(&other).unwrap().replace("\"web\"", "\"api\"");
-    std::fs::write(&other, text).unwrap();
-    muster.exits(1, &format!("lrp update web {other}")).tells(&["does not define process web"]);
-    muster.exits(3, &format!("lrp update api {other}")).tells(&["process api does not exist"]);
-    muster.exits(2, &format!("lrp update web {other} --file {other}"));
+    muster.exits(2, "lrp update web").tells(&["no change is requested", "muster apply FILE"]);
     assert_eq!(guids(&muster.runs("web", 3)), guids(&before));
     // A changed policy alone restarts nothing.
     let policies = file(&place, "v1", SLEEP_SCRIPT, &update("parallelism = \"50%\""));
     muster
-        .exits(13, &format!("lrp diff {policies}"))
+        .exits(13, &format!("apply --dry-run {policies}"))
         .tells(&["update.parallelism", "nothing would be restarted"]);
-    muster.ok(&format!("lrp apply {policies}")).tells(&["process web updated to web: 3 instances running"]);
+    muster.ok(&format!("apply {policies}")).tells(&["process web updated to web: 3 instances running"]);
     assert_eq!(guids(&muster.runs("web", 3)), guids(&before));
     dev.end(&place);
 }
@@ -333,12 +325,12 @@ fn documentation_example_updates_and_rolls_back() {
     let v2 = text.replace("VERSION = \"1\"", "VERSION = \"2\"");
     let bad = v2.replace("exec muster example-server\"", "exit 1\"");
     let (v2, bad) = (place.file("v2.toml", v2), place.file("bad.toml", bad));
-    muster.ok(&format!("lrp apply {ROLLING}")).tells(&["unchanged"]);
-    muster.ok(&format!("lrp apply {}", v2.display())).tells(&["process shop updated to "]);
+    muster.ok(&format!("apply {ROLLING}")).tells(&["unchanged"]);
+    muster.ok(&format!("apply {}", v2.display())).tells(&["process shop updated to "]);
     let after = muster.runs("shop", 3);
     assert!(guids(&before).is_disjoint(&guids(&after)));
-    muster.ok("instance logs --all shop").tells(&["version 2"]);
-    muster.exits(7, &format!("lrp apply {}", bad.display())).tells(&["was rolled back to "]);
+    muster.ok("logs --all shop").tells(&["version 2"]);
+    muster.exits(7, &format!("apply {}", bad.display())).tells(&["was rolled back to "]);
     assert_eq!(guids(&muster.runs("shop", 3)), guids(&after));
     dev.end(&place);
     assert_eq!(processes_in(place.path()), []);
@@ -371,24 +363,24 @@ fn plan_matches_apply_and_writes_nothing() {
     let v1 = file(&place, "v1", SLEEP_SCRIPT, "");
     let before = entries(muster);
     muster
-        .exits(13, &format!("lrp plan {v1}"))
+        .exits(13, &format!("apply --dry-run {v1}"))
         .tells(&["process web would be desired: 3 instances", "starts"]);
-    let plan = muster.exits(13, &format!("lrp plan {v1} -o json")).json();
+    let plan = muster.exits(13, &format!("apply --dry-run {v1} -o json")).json();
     assert_eq!((&plan["changes"], &plan["fits"]), (&true.into(), &true.into()), "{plan}");
     assert_eq!(entries(muster), before, "nothing is written");
-    muster.ok(&format!("lrp apply {v1}"));
+    muster.ok(&format!("apply {v1}"));
     assert_eq!(placed(&muster.runs("web", 3)), started(&plan));
-    muster.ok(&format!("lrp plan {v1}")).tells(&["process web matches the file"]);
+    muster.ok(&format!("apply --dry-run {v1}")).tells(&["process web matches the file"]);
 
     let v2 = file(&place, "v2", SLEEP_SCRIPT, &update("parallelism = 2"));
-    let said = muster.exits(13, &format!("lrp plan {v2}"));
+    let said = muster.exits(13, &format!("apply --dry-run {v2}"));
     said.tells(&["would replace its instances", "TURN", "web/0@", "stops", "everything fits"]);
-    let plan = muster.exits(13, &format!("lrp plan {v2} -o json")).json();
+    let plan = muster.exits(13, &format!("apply --dry-run {v2} -o json")).json();
     let turns: Vec<u64> =
         plan["steps"].as_array().unwrap().iter().map(|step| step["turn"].as_u64().unwrap()).collect();
     assert_eq!(turns, [1, 1, 1, 1, 2, 2], "two at a time: {plan}");
-    muster.ok(&format!("lrp apply {v2}"));
-    let said = muster.ok(&format!("lrp plan {v2} -o json")).json();
+    muster.ok(&format!("apply {v2}"));
+    let said = muster.ok(&format!("apply --dry-run {v2} -o json")).json();
     assert_eq!((&said["changes"], said["steps"].as_array().unwrap().len()), (&false.into(), 0), "{said}");
     dev.end(&place);
 }
@@ -401,15 +393,15 @@ fn plan_without_room_matches_apply() {
     let text = std::fs::read_to_string(file(&place, "v2", SLEEP_SCRIPT, "")).unwrap();
     let large = place.file("large.toml", text.replace("memory_mb = 8", "memory_mb = 100000000"));
     let large = large.display().to_string();
-    let said = muster.exits(6, &format!("lrp plan {large}"));
+    let said = muster.exits(6, &format!("apply --dry-run {large}"));
     said.tells(&[
         "web/0@",
         "would not be placed: insufficient resources: memory (c1: memory; c2: memory; c3: memory)",
         "process web would not reach the desired state: 3 of 3 instances would run",
     ]);
-    let plan = muster.exits(6, &format!("lrp plan {large} -o json")).json();
-    assert_eq!(plan["left"][0]["cells"]["c2"], serde_json::json!(["memory"]), "{plan}");
-    muster.exits(6, &format!("lrp apply {large}")).tells(&["insufficient resources: memory"]);
+    let plan = muster.exits(6, &format!("apply --dry-run {large} -o json")).json();
+    assert_eq!(plan["unplaced"][0]["cells"]["c2"], serde_json::json!(["memory"]), "{plan}");
+    muster.exits(6, &format!("apply {large}")).tells(&["insufficient resources: memory"]);
     let mut rows = muster.instances("web").unwrap();
     rows.retain(|row| row["state"] == "RUNNING");
     assert_eq!(guids(&before), guids(&rows), "the old instances keep running");
@@ -484,25 +476,25 @@ fn global_process_is_planned_and_applied_per_cell() {
         path
     };
     let v1 = global("v1");
-    let plan = muster.exits(13, &format!("lrp plan {v1} -o json")).json();
+    let plan = muster.exits(13, &format!("apply --dry-run {v1} -o json")).json();
     let cells = |plan: &Value| started(plan).into_iter().map(|(_, cell)| cell).collect::<BTreeSet<_>>();
     assert_eq!(cells(&plan), ["c1", "c2", "c3"].map(str::to_owned).into(), "{plan}");
-    muster.ok(&format!("lrp apply {v1}"));
+    muster.ok(&format!("apply {v1}"));
     assert_eq!(placed(&muster.runs("web", 3)), started(&plan));
-    muster.ok(&format!("lrp plan {v1}")).tells(&["process web matches the file"]);
-    muster.ok(&format!("lrp apply {v1}")).tells(&["process web unchanged"]);
+    muster.ok(&format!("apply --dry-run {v1}")).tells(&["process web matches the file"]);
+    muster.ok(&format!("apply {v1}")).tells(&["process web unchanged"]);
     muster.ok("lrp rebalance web").tells(&["already as even as possible"]);
     let replicated =
         place.file("replicated.toml", std::fs::read_to_string(&v1).unwrap().replace("mode = \"global\"", ""));
     muster
-        .exits(4, &format!("lrp plan {}", replicated.display()))
+        .exits(4, &format!("apply --dry-run {}", replicated.display()))
         .tells(&["cannot change process web from global to replicated"]);
 
     let v2 = global("v2");
-    let plan = muster.exits(13, &format!("lrp plan {v2} -o json")).json();
+    let plan = muster.exits(13, &format!("apply --dry-run {v2} -o json")).json();
     assert_eq!((&plan["fits"], plan["steps"].as_array().unwrap().len()), (&true.into(), 6), "{plan}");
-    muster.ok(&format!("lrp apply {v2}"));
-    muster.ok(&format!("lrp plan {v2}"));
+    muster.ok(&format!("apply {v2}"));
+    muster.ok(&format!("apply --dry-run {v2}"));
     dev.end(&place);
 }
 
@@ -523,9 +515,9 @@ fn global_process_follows_cells_and_is_updated_per_cell() {
     let muster = &dev.muster;
     muster.runs("web", 3);
     muster.ok("cell cordon c1");
-    let plan = muster.exits(13, &format!("lrp plan {} -o json", file("v2"))).json();
+    let plan = muster.exits(13, &format!("apply --dry-run {} -o json", file("v2"))).json();
     assert_eq!(plan["changes"], true, "{plan}");
-    muster.ok(&format!("lrp apply {}", file("v2")));
+    muster.ok(&format!("apply {}", file("v2")));
     let on = || -> BTreeMap<String, String> {
         let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
         let rows = muster.json("instance list").as_array().unwrap().clone();
@@ -545,6 +537,6 @@ fn global_process_follows_cells_and_is_updated_per_cell() {
         so(on.keys().eq(["c1", "c3"]), || format!("{on:?}"))
     });
     muster.ok("lrp restart web");
-    muster.exits(4, &format!("lrp apply {}", replicated.display())).tells(&["from global to replicated"]);
+    muster.exits(4, &format!("apply {}", replicated.display())).tells(&["from global to replicated"]);
     muster.exits(1, "lrp scale web=5").tells(&["a global process has one instance on each cell that fits"]);
 }

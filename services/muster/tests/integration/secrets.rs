@@ -83,7 +83,7 @@ fn assert_no_marker_in_answers(muster: &Muster) {
         "lrp rollout history web",
         "instance list --all",
         "instance show web/0",
-        "instance logs web/0",
+        "logs web/0",
         "task list",
         "task list --ended",
         "events list",
@@ -105,7 +105,7 @@ fn runs_with(muster: &Muster, sums: [&str; 2]) -> Value {
     eventually("the process prints the sums of its secrets", || {
         let row = muster.instances("web")?.pop().ok_or("no instance")?;
         so(row["state"] == "RUNNING", || row.to_string())?;
-        let said = muster.run(&["instance", "logs", "web/0"]).out;
+        let said = muster.run(&["logs", "web/0"]).out;
         so(sums.iter().all(|sum| said.contains(sum)), || said).map(|()| row)
     })
 }
@@ -133,12 +133,12 @@ fn secret_reaches_its_container_only() {
     let file = given.file("web.toml", web(&secret(FIRST), "{ secret_file = \"second\" }"));
     let file = file.to_str().unwrap();
 
-    muster.ok(&format!("lrp apply {file}"));
+    muster.ok(&format!("apply {file}"));
     runs_with(muster, [FIRST_SUM, SECOND_SUM]);
     assert_no_marker_in_files(&place);
-    muster.ok(&format!("lrp apply {file}")).tells(&["unchanged"]);
-    muster.ok(&format!("lrp diff {file}"));
-    muster.ok(&format!("lrp plan {file}"));
+    muster.ok(&format!("apply {file}")).tells(&["unchanged"]);
+    muster.ok(&format!("apply --dry-run {file}"));
+    muster.ok(&format!("apply --dry-run {file}"));
     place.tell("the same file again changes nothing");
     assert_offline_decisions_are_sealed(muster, file);
 
@@ -153,8 +153,8 @@ fn secret_reaches_its_container_only() {
     let key = token_key(muster);
     given.file("web.toml", web(&secret(THIRD), "{ secret_file = \"second\" }"));
     let differs = format!("environment_variables[1].value  sealed with key {key} -> another value");
-    muster.exits(13, &format!("lrp diff {file}")).tells(&[&differs]);
-    muster.ok(&format!("lrp apply {file}"));
+    muster.exits(13, &format!("apply --dry-run {file}")).tells(&[&differs]);
+    muster.ok(&format!("apply {file}"));
     runs_with(muster, [THIRD_SUM, SECOND_SUM]);
     place.tell("another secret replaces the instance");
 
@@ -191,7 +191,7 @@ fn assert_secret_callbacks_are_called(place: &TestDir, given: &TestDir, muster: 
         let spec = json!({"task_guid": name, "domain": "shop", "memory_mb": 1, "completion_callback_url": url,
             "action": {"run": {"path": "true"}}});
         let file = given.file(&format!("{name}.json"), spec.to_string());
-        muster.ok(&format!("task run {}", file.display()));
+        muster.ok(&format!("run --detach {}", file.display()));
     };
     task("called", &format!("http://{owner}/done?token={FIRST}").into());
     let (connection, _) = listener.accept().unwrap();
@@ -222,7 +222,7 @@ fn assert_sealed_value_is_bound_to_its_place(given: &TestDir, muster: &Muster) {
         let spec = json!({"process_guid": guid, "domain": "shop", "action": {"run": {"path": "true"}},
             "env": [{"name": name, "value": value}]});
         let file = given.file("thief.json", spec.to_string());
-        let said = muster.exits(1, &format!("lrp desire {} -o json", file.display())).refusal();
+        let said = muster.exits(1, &format!("apply {} -o json", file.display())).refusal();
         assert_eq!(said["code"], "InvalidRequest", "{said}");
         let problem = said["fields"][0]["problem"].as_str().unwrap().to_owned();
         assert_eq!(said["fields"][0]["field"], format!("environment_variables.{name}"), "{said}");
@@ -237,13 +237,12 @@ fn assert_sealed_value_is_bound_to_its_place(given: &TestDir, muster: &Muster) {
     let spec = json!({"process_guid": "a", "domain": "shop", "action": {"run": {"path": "true"}},
         "env": {"A": changed, "B": {"secret": 1}, "C": {}, "D": {"secrte": FIRST}}});
     let file = given.file("bad.json", spec.to_string());
-    let said = muster.exits(1, &format!("lrp desire {}", file.display()));
+    let said = muster.exits(1, &format!("apply {}", file.display()));
     let said =
         said.tells(&["env.A.sealed.data", "env.B.secret: must be text", "env.C: must be text, or", "secrte"]);
     assert!(!said.err.contains(MARKER), "{said:?}");
     let file = given.file("bad.toml", format!("{}\n= 1 {FIRST}", web(&secret(FIRST), &secret(SECOND))));
-    let said =
-        muster.exits(1, &format!("lrp desire {}", file.display())).tells(&["is not valid TOML: line 11"]);
+    let said = muster.exits(1, &format!("apply {}", file.display())).tells(&["is not valid TOML: line 11"]);
     assert!(!said.err.contains(MARKER), "{said:?}");
 }
 
@@ -292,8 +291,8 @@ fn keys_are_rotated_and_forgotten() {
 
     let file = given.file("web.json", spec(FIRST).to_string());
     let file = file.to_str().unwrap();
-    muster.ok(&format!("lrp apply {file}")).tells(&["unchanged"]);
-    let loud = muster.run(&["lrp", "apply", file, "--log", "trace"]).exits(0);
+    muster.ok(&format!("apply {file}")).tells(&["unchanged"]);
+    let loud = muster.run(&["apply", file, "--log", "trace"]).exits(0);
     assert!(!loud.err.contains(MARKER) && !loud.out.contains(MARKER), "{loud:?}");
     rotate_key(&cluster, (keys, &old), file);
     for name in ["bbs-1", "auctioneer-1", "rep-c1"] {
@@ -330,7 +329,7 @@ fn assert_log_lines_are_json(cluster: &Cluster) {
 
 fn rotate_key(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
     let muster = cluster.muster();
-    let forget = format!("secrets forget {old} {keys}");
+    let forget = format!("secrets delete {old} {keys}");
     muster.exits(4, &forget).tells(&["it is the sealing key"]);
     let new = muster.json(&format!("secrets rotate {keys}"))["key"].as_str().unwrap().to_owned();
     let seals = |id: &str| {
@@ -338,21 +337,21 @@ fn rotate_key(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
         rows.as_array().unwrap().iter().any(|row| row["id"] == id && row["seals"] == true)
     };
     assert!(seals(old) && !seals(&new), "an added key does not seal");
-    muster.ok(&format!("lrp apply {file}")).tells(&["unchanged"]);
+    muster.ok(&format!("apply {file}")).tells(&["unchanged"]);
     muster.exits(3, &format!("secrets rotate --seal deadbeef {keys}")).tells(&[old, &new]);
     muster.ok(&format!("secrets rotate --seal {new} {keys}")).tells(&["now seals"]);
     assert!(seals(&new) && !seals(old));
     cluster.place.tell("the key is rotated");
     muster.exits(4, &forget).tells(&["process web", "1 item could not start again", "--yes"]);
     muster
-        .exits(13, &format!("lrp diff {file}"))
+        .exits(13, &format!("apply --dry-run {file}"))
         .tells(&[&format!("sealed with key {old} -> sealed with key {new}")]);
     let before = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
-    muster.ok(&format!("lrp apply {file}"));
+    muster.ok(&format!("apply {file}"));
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
     assert_eq!(token_key(&muster), new);
     muster.exits(4, &forget).tells(&["process web", "1 item could not start again", "--yes"]);
-    muster.ok(&format!("{forget} --yes")).tells(&["removed key"]);
+    muster.ok(&format!("{forget} --yes")).tells(&["deleted key"]);
     muster.exits(3, &forget).tells(&[&new]);
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
 
@@ -374,15 +373,15 @@ fn secrets_without_key_are_refused_with_advice() {
     let muster = cluster.muster();
     let advice = "environment_variables.TOKEN: is a secret, but no key is configured to seal it";
     let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
-    for verb in ["desire", "apply", "plan"] {
-        let said = muster.exits(1, &format!("lrp {verb} {}", file.display()));
+    for verb in ["apply", "apply --dry-run"] {
+        let said = muster.exits(1, &format!("{verb} {}", file.display()));
         let said = said.tells(&[advice, "muster secrets init FILE", "--secrets FILE"]);
         assert!(!said.err.contains(MARKER), "{said:?}");
     }
     let url = json!({"task_guid": "t", "domain": "shop", "action": {"run": {"path": "true"}},
         "completion_callback_url": format!("https://owner/?access_token={FIRST}")});
     let file = given.file("t.json", url.to_string());
-    let said = muster.exits(1, &format!("task run {}", file.display()));
+    let said = muster.exits(1, &format!("run --detach {}", file.display()));
     said.tells(&["completion_callback_url: is a secret, but no key is configured"]);
     let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
     let said = muster.run(&["what-if", &format!("desire {}", file.display())]).exits(1).tells(&[advice]);

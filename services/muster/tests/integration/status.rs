@@ -34,7 +34,7 @@ fn status(cluster: &Cluster, code: i32, words: &[&str]) {
 fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 1));
-    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.muster().ok(&format!("apply {}", file.display()));
     status(&cluster, 0, &["HEALTHY", "1 desired, 1 running", "1 PRESENT", "LEADS", "STANDBY"]);
     let names = ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2"];
     let rows = eventually("every service has folded the whole log", || {
@@ -150,7 +150,7 @@ fn problems_set_the_exit_status() {
         )
     };
     let bad = cluster.place.file("bad.toml", spec("bad", "exit 3", ""));
-    cluster.muster().ok(&format!("lrp desire {} --detach", bad.display()));
+    cluster.muster().ok(&format!("apply {} --detach", bad.display()));
     status(&cluster, 12, &["UNHEALTHY: no cell accepts work: start one: muster rep"]);
     cluster.add("rep-c1");
     status(&cluster, 11, &["DEGRADED: 1 instance crashed", "bad/0", "1 crashed"]);
@@ -158,7 +158,7 @@ fn problems_set_the_exit_status() {
     why.tells(&["bad/0 crashed 4 times: ", "; restarts at "]);
 
     let big = cluster.place.file("big.toml", spec("big", "sleep 1000", "disk_mb = 999999\n"));
-    let refused = cluster.muster().exits(6, &format!("lrp desire {}", big.display()));
+    let refused = cluster.muster().exits(6, &format!("apply {}", big.display()));
     refused.tells(&["big/0 is not placed: insufficient resources: disk"]);
     status(&cluster, 11, &["DEGRADED: 1 instance not placed", "1 blocked", "insufficient resources: disk"]);
     let sick = spec(
@@ -167,13 +167,13 @@ fn problems_set_the_exit_status() {
         "monitor.run = { path = \"sh\", args = [\"-c\", \"echo not yet; exit 1\"] }\n",
     );
     let sick = cluster.place.file("sick.toml", sick);
-    cluster.muster().ok(&format!("lrp desire {} --detach", sick.display()));
+    cluster.muster().ok(&format!("apply {} --detach", sick.display()));
     let says = "Exited with status 1: not yet";
     status(&cluster, 11, &["DEGRADED: the monitors of 1 starting instance fail", "sick/0", says]);
     let shown = cluster.muster().run(&["status", "-o", "json"]).exits(11).json();
     assert_eq!(shown["monitors"][0], json!({"instance": "sick/0", "says": says}));
     for name in ["bad", "big", "sick"] {
-        cluster.muster().ok(&format!("lrp remove {name}"));
+        cluster.muster().ok(&format!("lrp delete {name}"));
     }
     status(&cluster, 0, &["HEALTHY", "0 desired"]);
 }

@@ -164,7 +164,7 @@ fn install_keeps_existing_units_and_variables() {
 
     let again = ["--role", "rep", "--prefix", "/opt/muster", "-o", "json"];
     let rows = install(&again).exits(0).json();
-    let did: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["did"].as_str().unwrap()).collect();
+    let did: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap()).collect();
     assert_eq!(did, ["unchanged", "kept"]);
     std::fs::write(&unit, text.replace("WatchdogSec=60", "WatchdogSec=5")).unwrap();
     let refused = install(&["--prefix", "/opt/muster"]).exits(4);

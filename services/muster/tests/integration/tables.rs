@@ -100,7 +100,7 @@ fn killed_projectors_lose_nothing() {
         for number in 0..8 {
             let file = place.file("one.toml", sleeper(&format!("p{round}x{number}"), 2));
             eventually("the process is desired", || {
-                let said = muster.run(&["lrp", "apply", file.to_str().unwrap(), "--detach"]);
+                let said = muster.run(&["apply", file.to_str().unwrap(), "--detach"]);
                 so(said.code == 0, || format!("{said:?}"))
             });
         }

@@ -57,10 +57,10 @@ fn instance_runs_downloaded_program_and_lists_its_files() {
          action.run = {{ path = \"sh\", args = [\"app/run.sh\"] }}\n"
     );
     let file = place.file("web.toml", spec).display().to_string();
-    muster.ok(&format!("lrp desire {file}"));
+    muster.ok(&format!("apply {file}"));
     muster.runs("web", 3);
     let log_of_all = eventually("each instance has printed its index", || {
-        let log = muster.ok("instance logs web").out;
+        let log = muster.ok("logs web").out;
         so((0..3).all(|index| log.contains(&format!("I am {index}"))), || log.clone()).map(|()| log)
     });
     for index in 0..3 {
@@ -90,7 +90,7 @@ fn instance_runs_downloaded_program_and_lists_its_files() {
     muster.exits(3, "instance files web/1 none").tells(&["there is no none in the work directory"]);
     muster.exits(3, "instance files web/7").tells(&["instance web/7"]);
 
-    let mut logs = muster.start(&place.path().join("logs"), &["instance", "logs", "-f", "web"]);
+    let mut logs = muster.start(&place.path().join("logs"), &["logs", "-f", "web"]);
     logs.says("web/2 | ");
     muster.ok("lrp scale web=4");
     logs.says("I am 3");

@@ -90,12 +90,12 @@ fn running_services_export_every_metric() {
     cluster.ready(1);
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 2)).display().to_string();
-    muster.ok(&format!("lrp desire {file}"));
-    muster.exits(4, &format!("lrp desire {file}"));
+    muster.ok(&format!("apply {file}"));
+    muster.exits(4, &format!("apply {file}"));
     let large = json!({"process_guid": "large", "domain": "shop", "memory_mb": 4096,
         "action": {"run": {"path": "true"}}});
     let large = cluster.place.file("large.json", large.to_string()).display().to_string();
-    muster.ok(&format!("lrp desire {large} --detach"));
+    muster.ok(&format!("apply {large} --detach"));
     let addresses: BTreeMap<String, String> =
         cluster.services.iter().map(|(name, service)| (name.clone(), address(service))).collect();
     for (name, at) in &addresses {

@@ -25,7 +25,7 @@ fn what_if_reports_effects_and_writes_nothing() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
     let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 3)).display().to_string());
-    muster.ok(&format!("lrp desire {web}"));
+    muster.ok(&format!("apply {web}"));
     let rows = muster.runs("web", 3);
     let before = end(muster);
 
@@ -80,7 +80,7 @@ fn replay_matches_record_unless_settings_differ() {
     let crasher = sleeper("crasher", 1).replace("\"sleep\", args = [\"100000\"]", "\"false\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{crasher}", sleeper("web", 2));
     let both = place.file("both.toml", both).display().to_string();
-    muster.ok(&format!("lrp desire {both} --detach"));
+    muster.ok(&format!("apply {both} --detach"));
     muster.runs("web", 2);
     eventually("the crasher waits", || {
         let row = muster.instances("crasher")?.remove(0);
@@ -164,7 +164,7 @@ fn single_decisions_are_printed_as_json() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
     let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 1)).display().to_string());
-    muster.ok(&format!("lrp desire {web}"));
+    muster.ok(&format!("apply {web}"));
     muster.runs("web", 1);
     let before = end(muster);
 

@@ -110,7 +110,7 @@ fn networks_separate_reps_from_database_and_monitoring(project: &Project) {
 }
 
 fn check_desired_instances_run_in_both_zones(project: &Project) {
-    project.muster("lrp desire /examples/web.json");
+    project.muster("apply /examples/web.json");
     project.runs("web", 2);
     project.muster("lrp scale web=6");
     let cells = project.runs("web", 6);
@@ -122,7 +122,7 @@ fn check_desired_instances_run_in_both_zones(project: &Project) {
         .map(|(_, zone)| zone)
         .collect();
     assert_eq!(zones.len(), 2, "{cells:?} are all in {zones:?}");
-    let said = project.muster("task run /examples/hello.toml --wait");
+    let said = project.muster("run /examples/hello.toml");
     assert!(said.contains("hello, world"), "{said}");
     project.wait_until_cluster_healthy();
     let rows = project.json("instance list --lrp web").unwrap_or_else(|why| panic!("{why}"));
@@ -229,9 +229,8 @@ fn check_users_are_added_and_revoked(project: &Project) {
     project.compose(&["run", "--rm", "auth", "add", "client", "shop", "client"]);
     project.compose(&["kill", "-s", "HUP", "nats"]);
     let creds = "/etc/muster/auth/users/client-shop-client";
-    let as_shop = format!(
-        "task run - --wait --creds {creds}.nk --tls-cert {creds}.crt --tls-key {creds}.key --domain shop"
-    );
+    let as_shop =
+        format!("run - --creds {creds}.nk --tls-cert {creds}.crt --tls-key {creds}.key --domain shop");
     let task = r#"{"task_guid": "count", "domain": "shop", "result_file": "sum",
         "action": {"run": {"path": "sh", "args": ["-c", "echo $((6 * 7)) > sum"]}}}"#;
     let said = project.muster_with(&as_shop, task);
@@ -260,7 +259,7 @@ fn check_three_servers_survive_loss_of_one(engine: &Engine) {
         .unwrap_or_else(|why| panic!("{why}"));
     let project = Project::up(engine, "muster-three", &lines);
     project.wait_for_cells(3);
-    project.muster("lrp desire /examples/web.json");
+    project.muster("apply /examples/web.json");
     project.runs("web", 2);
     project.tell("three servers hold the log");
     for server in project.containers("nats") {

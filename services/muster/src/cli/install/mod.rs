@@ -72,9 +72,9 @@ pub(crate) enum UnitRole {
 #[derive(Serialize)]
 struct Row {
     path: PathBuf,
-    did: Action,
+    action: Action,
     /// Line differences between the existing and the planned file. Empty if they do not differ.
-    differs: Vec<String>,
+    differences: Vec<String>,
 }
 
 pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
@@ -92,11 +92,11 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     }
     let taken: Vec<String> = rows
         .iter()
-        .filter(|(row, _)| row.did == Action::Differs)
+        .filter(|(row, _)| row.action == Action::Differs)
         .map(|(row, _)| row.path.display().to_string())
         .collect();
     if !args.dry_run && taken.is_empty() {
-        for (row, item) in rows.iter().filter(|(row, _)| row.did.is_write()) {
+        for (row, item) in rows.iter().filter(|(row, _)| row.action.is_write()) {
             write(&row.path, item).map_err(|why| failed(&row.path, &why))?;
         }
     }
@@ -167,8 +167,8 @@ fn row(item: Item, args: &InstallArgs) -> Result<(Row, Item), Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(failed(&path, &error)),
     };
-    let (did, differs) = plan::action(&item, there.as_deref(), args.force);
-    Ok((Row { path, did, differs }, item))
+    let (action, differences) = plan::action(&item, there.as_deref(), args.force);
+    Ok((Row { path, action, differences }, item))
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
@@ -208,9 +208,9 @@ fn failed(path: &Path, why: &std::io::Error) -> Failure {
 
 fn table(rows: &[Row], would: bool) -> Table {
     let mut table = Table::new(&["FILE", if would { "PLANNED" } else { "RESULT" }]);
-    for Row { path, did, differs } in rows {
-        table.row(vec![Cell::text(path.display()), Cell::text(did.word())]);
-        for line in differs {
+    for Row { path, action, differences } in rows {
+        table.row(vec![Cell::text(path.display()), Cell::text(action.word())]);
+        for line in differences {
             table.row(vec![Cell::text(format!("  {line}")), Cell::text("")]);
         }
     }

@@ -34,7 +34,7 @@ pub(super) struct Step {
     /// Milliseconds since the first decision of the tree.
     pub(super) since_start_ms: u64,
     /// `true` if the id that the user passed names this decision.
-    asked: bool,
+    requested: bool,
     /// Start time of the step: the time of its cause or, for a root, the time of the decision itself.
     #[serde(skip)]
     pub(super) start_time: Timestamp,
@@ -80,7 +80,7 @@ pub(super) fn build_tree(decided: Vec<PositionedDecision>, asked: &BTreeSet<Deci
             cause_is_elsewhere: cause.is_none() && decision.cause.is_some(),
             since_cause_ms: cause.map(|cause| millis(decision.at.since(cause))),
             since_start_ms: millis(decision.at.since(times[0])),
-            asked: asked.contains(&decision.id),
+            requested: asked.contains(&decision.id),
             // The clocks of two leaders may differ, so the cause can have a later time than its consequence.
             start_time: cause.map_or(decision.at, |cause| cause.min(decision.at)),
             branch: placed.branch,
@@ -157,7 +157,7 @@ fn what(step: &Step, look: RenderOptions) -> String {
     if let Some(cause) = decision.cause.as_ref().filter(|_| step.cause_is_elsewhere) {
         line.push_str(&format!(" (cause {} is not in this trace)", short_id(cause, look.full_ids)));
     }
-    if step.asked && step.depth > 0 {
+    if step.requested && step.depth > 0 {
         line.push_str(" ← requested");
     }
     line
@@ -305,7 +305,7 @@ pub(super) mod tests {
             (&decision_id(3).to_string().into(), &decision_id(2).to_string().into())
         );
         assert_eq!(
-            (&json["depth"], &json["position"], &json["asked"]),
+            (&json["depth"], &json["position"], &json["requested"]),
             (&2.into(), &30.into(), &true.into())
         );
         assert_eq!((&json["since_cause_ms"], &json["since_start_ms"]), (&1_000.into(), &2_000.into()));

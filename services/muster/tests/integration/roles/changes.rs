@@ -22,7 +22,7 @@ pub(super) fn assert_only_revoked_user_is_disconnected(stage: &mut Stage) {
     std::fs::copy(users.folder.join("users/client-other-n.nk"), &kept).unwrap();
 
     let told = users.anonymous().json(&format!("auth revoke {shown} client-other-n"));
-    assert_eq!((&told["did"], &told["server_told"]), (&"revoked".into(), &true.into()));
+    assert_eq!((&told["action"], &told["server_reloaded"]), (&"revoked".into(), &true.into()));
     assert!(goes.wait_for_close(), "the revoked user stays connected");
     assert!(!users.folder.join("users/client-other-n.nk").exists());
     // A copy of the revoked key, with another certificate of the authority.

@@ -28,7 +28,7 @@ pub(super) fn assert_services_follow_renewed_files(stage: &mut Stage) {
     assert_eq!(renewed, 1 + nobody.json(&format!("auth list {shown}")).as_array().unwrap().len());
     for user in ["rep-c1", "bbs"] {
         let rotated = nobody.json(&format!("auth rotate {shown} {user}"));
-        assert_eq!((&rotated["did"], &rotated["server_told"]), (&"rotated".into(), &true.into()));
+        assert_eq!((&rotated["action"], &rotated["server_reloaded"]), (&"rotated".into(), &true.into()));
     }
     eventually("services with a new nkey are connected again", || {
         let now = connect_counts(stage);

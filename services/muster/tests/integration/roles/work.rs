@@ -96,7 +96,7 @@ pub(super) fn assert_readers_are_read_only(stage: &Stage) {
         reader.run(&["export", &file]).exits(0);
         reader.ok("cell show c1");
         let why = if user == "operator-o" { "has an entry" } else { "no permission to publish" };
-        reader.run(&["journal", "set-aside", "1", "--reason", "no"]).exits(1).tells(&[why]);
+        reader.run(&["journal", "quarantine", "1", "--reason", "no"]).exits(1).tells(&[why]);
         reader.run(&["domain", "refresh", "d"]).exits(1).tells(&["no permission to publish"]);
     }
     eventually("the tables contain the domain", || {

@@ -44,7 +44,7 @@ impl Stage {
                 self.evacuating.remove(cell);
             }
             Act::Forget(cell) => {
-                self.cluster.muster().ok(&format!("cell forget {}", cell_id(*cell)));
+                self.cluster.muster().ok(&format!("cell delete {}", cell_id(*cell)));
             }
             Act::Preemption(on) => {
                 let word = if *on { "on" } else { "off" };
@@ -178,32 +178,31 @@ impl Stage {
             self.cluster.place.file("desired.json", text).display().to_string()
         };
         let line = match ask {
-            Ask::Desire { .. } | Ask::DesireGlobal { .. } => format!("lrp desire {} --detach", file()),
+            Ask::Desire { .. } | Ask::DesireGlobal { .. } => format!("apply {} --detach", file()),
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
             Ask::Rank { process, priority } => format!("lrp update {process} --priority {priority} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
-            Ask::Deploy { process, .. } => format!("lrp update {process} {} --detach", file()),
-            // The command line changes policies only by a file that specifies the whole process.
-            Ask::Policy { .. } => return self.request(domain, ask),
+            // The command line changes definitions and policies only by a file that specifies the whole process.
+            Ask::Deploy { .. } | Ask::Policy { .. } => return self.request(domain, ask),
             Ask::Activate(process, definition) => format!("lrp activate {process} {definition} --detach"),
             Ask::Restart(process) => format!("lrp restart {process} --detach"),
             Ask::Steer(process, RolloutControl::Pause) => format!("lrp rollout pause {process}"),
             Ask::Steer(process, RolloutControl::Resume) => format!("lrp rollout resume {process} --detach"),
             Ask::Steer(process, RolloutControl::RollBack) => {
-                format!("lrp rollout rollback {process} --detach")
+                format!("lrp rollback {process} --detach")
             }
-            Ask::Remove(process) => format!("lrp remove {process} --detach"),
+            Ask::Remove(process) => format!("lrp delete {process} --detach"),
             Ask::Retire(process, index) => format!("instance stop {process}/{index}"),
             Ask::Enter(process, index) => format!("instance exec --no-stdin {process}/{index} -- true"),
-            Ask::Run { .. } => format!("task run {}", file()),
+            Ask::Run { .. } => format!("run --detach {}", file()),
             Ask::Cancel(task) => format!("task cancel {task}"),
             Ask::Resolve(task) => format!("task resolve {task}"),
-            Ask::Periodic { .. } => format!("periodic apply {}", file()),
+            Ask::Periodic { .. } => format!("apply {}", file()),
             Ask::OfPeriodic(periodic, PeriodicAction::Pause) => format!("periodic pause {periodic}"),
             Ask::OfPeriodic(periodic, PeriodicAction::Resume) => format!("periodic resume {periodic}"),
             Ask::OfPeriodic(periodic, PeriodicAction::Launch) => format!("periodic launch {periodic}"),
-            Ask::OfPeriodic(periodic, PeriodicAction::Remove) => format!("periodic remove {periodic}"),
-            Ask::Parameterised { .. } => format!("parameterised apply {}", file()),
+            Ask::OfPeriodic(periodic, PeriodicAction::Remove) => format!("periodic delete {periodic}"),
+            Ask::Parameterised { .. } => format!("apply {}", file()),
             Ask::Dispatch { parameterised, key, payload, colour, priority } => {
                 let option = |name: &str, value: Option<String>| {
                     value.map(|value| format!(" --{name} {value}")).unwrap_or_default()
@@ -220,9 +219,9 @@ impl Stage {
                 )
             }
             Ask::Withdraw(parameterised, number) => {
-                format!("parameterised withdraw {parameterised} {number}")
+                format!("parameterised cancel {parameterised} {number}")
             }
-            Ask::RemoveParameterised(parameterised) => format!("parameterised remove {parameterised}"),
+            Ask::RemoveParameterised(parameterised) => format!("parameterised delete {parameterised}"),
             Ask::Fresh(None) => format!("domain refresh {domain}"),
             Ask::Fresh(Some(time)) => format!("domain refresh {domain} --ttl {}s", time.as_secs().max(1)),
         };

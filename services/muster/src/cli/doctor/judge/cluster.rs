@@ -178,7 +178,7 @@ fn cell_states(cells: &[CellRow]) -> Check {
         (
             CellState::Absent,
             "lost",
-            "start their reps again; if the cells are gone permanently: muster cell forget CELL",
+            "start their reps again; if the cells are gone permanently: muster cell delete CELL",
         ),
         (
             CellState::Evacuating,
