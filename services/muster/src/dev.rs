@@ -5,7 +5,6 @@
 
 mod replay;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,8 +173,7 @@ pub(crate) async fn run(
              use --isolation full",
         );
     }
-    let live = !args.plain && std::io::stdout().is_terminal();
-    let shown = Display { heading, file: args.file.clone(), rerun: args.rerun, live };
+    let shown = Display { heading, file: args.file.clone(), rerun: args.rerun, live: !args.plain };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
     let mut local = start(&journal, &bus, &folder, (&watching, &args.traces))?;
     let tables = TableProjector::start(&journal, &folder, &watching);

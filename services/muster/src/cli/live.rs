@@ -11,21 +11,24 @@ use super::keys::Move;
 use super::output::RenderOptions;
 use super::rows;
 use super::status::MonitorFailure;
+use super::table::{cut, wrap};
 use super::words::{one_line, time_of_day};
 
 /// Maximum number of retained events.
-const MAX_EVENTS: usize = 64;
-/// Minimum number of event lines on a small terminal.
+pub(crate) const MAX_EVENTS: usize = 64;
+/// Number of event lines that tables leave free, if the terminal is high enough.
 const MIN_EVENT_LINES: usize = 4;
 /// Minimum number of table lines on a small terminal.
 const MIN_TABLE_LINES: usize = 3;
+/// Minimum height of a terminal that shows the heading.
+const MIN_HEADING_HEIGHT: usize = 16;
 
 /// State of the live view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// Problems that keep the whole cluster from working. They are shown first and never cut.
     pub(crate) problems: Vec<String>,
-    /// Lines above the title, which do not scroll.
+    /// Lines above the title, which do not scroll. A low terminal leaves them out.
     pub(crate) heading: Vec<String>,
     /// Line above the tables.
     pub(crate) title: String,
@@ -103,14 +106,16 @@ impl View {
     }
 
     /// Returns the lines of the view for a terminal of this size. The heading is fixed, the tables scroll
-    /// below their first line, and the last lines are events.
+    /// below their first line, events follow, and the last line shows the keys.
     pub(crate) fn lines(&mut self, look: RenderOptions, width: usize, height: usize) -> Vec<String> {
-        let mut lines: Vec<String> = self.problems.iter().flat_map(|text| wrapped(text, width)).collect();
-        lines.extend(self.heading.iter().cloned());
+        let mut lines: Vec<String> = self.problems.iter().flat_map(|text| wrap(text, width)).collect();
+        if height >= MIN_HEADING_HEIGHT {
+            lines.extend(self.heading.iter().cloned());
+        }
         lines.extend([self.title.clone(), String::new()]);
-        let tables = self.tables(look);
-        let events = self.events.len().min(MIN_EVENT_LINES);
-        // Two lines below the tables are reserved: the key hint and an empty line.
+        let tables = self.tables(look, width);
+        let events = self.events.len().min(MIN_EVENT_LINES).min(height / 4);
+        // Two more lines are reserved: an empty line below the tables, and the keys.
         let room = height.saturating_sub(lines.len() + events + 2).max(MIN_TABLE_LINES);
         let (head, rest) = tables.split_first().map_or(("", &[][..]), |(head, rest)| (head.as_str(), rest));
         self.page = room - 1;
@@ -119,86 +124,43 @@ impl View {
         lines.push(head.to_owned());
         let shown = rest.iter().skip(self.scrolled).take(self.page);
         lines.extend(shown.cloned());
-        lines.extend(self.hint(rest.len()));
         lines.push(String::new());
-        let room = height.saturating_sub(lines.len()).max(events);
-        let skipped = self.events.len().saturating_sub(room);
+        let keys = self.key_help(rest.len());
+        let height = height.saturating_sub(keys.iter().len());
+        let skipped = self.events.len().saturating_sub(height.saturating_sub(lines.len()));
         lines.extend(self.events.iter().skip(skipped).cloned());
-        lines.truncate(height.max(1));
-        lines.into_iter().map(|line| clip(&line, width)).collect()
+        lines.truncate(height);
+        if let Some(keys) = keys {
+            lines.resize(height, String::new());
+            lines.push(keys);
+        }
+        lines.into_iter().map(|line| cut(&line, width)).collect()
     }
 
-    fn tables(&self, look: RenderOptions) -> Vec<String> {
-        let mut lines: Vec<String> = rows::instances_with_complaints(&self.instances, &self.complaints, look)
-            .render(look.colour)
-            .lines()
-            .map(str::to_owned)
-            .collect();
+    fn tables(&self, look: RenderOptions, width: usize) -> Vec<String> {
+        let instances = rows::instances_with_complaints(&self.instances, &self.complaints, look);
+        let mut text = instances.cut(width).render(look.colour);
         if !self.tasks.is_empty() {
-            lines.push(String::new());
-            lines.extend(rows::tasks(&self.tasks, look).render(look.colour).lines().map(str::to_owned));
+            text.push_str("\n\n");
+            text.push_str(&rows::tasks(&self.tasks, look).cut(width).render(look.colour));
         }
-        lines
+        text.lines().map(str::to_owned).collect()
     }
 
     /// Returns the line with the available keys and the scroll position. `None` if there is nothing to show.
-    fn hint(&self, lines: usize) -> Option<String> {
+    fn key_help(&self, lines: usize) -> Option<String> {
         let scrolls = self.last > 0;
         let from = self.scrolled + 1;
         let to = (self.scrolled + self.page).min(lines);
         match (self.has_keys, scrolls) {
             (true, true) => {
-                Some(format!("-- lines {from} to {to} of {lines}; arrows and Page keys scroll, q quits"))
+                Some(format!("q quits, arrows and Page keys scroll; lines {from} to {to} of {lines}"))
             }
-            (true, false) => Some("-- q quits".to_owned()),
-            (false, true) => Some(format!("-- lines {from} to {to} of {lines}")),
+            (true, false) => Some("q quits".to_owned()),
+            (false, true) => Some(format!("lines {from} to {to} of {lines}")),
             (false, false) => None,
         }
     }
-}
-
-/// Wraps text to the terminal width, between words where possible.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let (mut lines, mut line, mut length) = (vec![], String::new(), 0);
-    for word in text.split(' ') {
-        let mut word: Vec<char> = word.chars().collect();
-        if length > 0 && length + 1 + word.len() > width {
-            lines.push(std::mem::take(&mut line));
-            length = 0;
-        }
-        if length > 0 {
-            line.push(' ');
-            length += 1;
-        }
-        while word.len() > width.max(1) {
-            lines.push(word.drain(..width.max(1)).collect());
-        }
-        length += word.len();
-        line.extend(word);
-    }
-    lines.push(line);
-    lines
-}
-
-/// Cuts a line to the terminal width. Colour codes do not count.
-fn clip(line: &str, width: usize) -> String {
-    let (mut clipped, mut shown, mut in_colour, mut coloured) = (String::new(), 0, false, false);
-    for c in line.chars() {
-        if in_colour {
-            in_colour = c != 'm';
-        } else if c == '\u{1b}' {
-            (in_colour, coloured) = (true, true);
-        } else if shown >= width {
-            if coloured {
-                clipped.push_str("\u{1b}[0m");
-            }
-            return clipped;
-        } else {
-            shown += 1;
-        }
-        clipped.push(c);
-    }
-    clipped
 }
 
 #[cfg(test)]
@@ -206,7 +168,7 @@ mod tests {
     use schemas::Timestamp;
 
     use super::*;
-    use crate::cli::rows::tests::running;
+    use crate::cli::rows::tests::{running, with_definition};
 
     const LOOK: RenderOptions =
         RenderOptions { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
@@ -238,6 +200,29 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_on_the_last_line_and_cut_text_ends_with_an_ellipsis() {
+        let crashed = InstanceRow {
+            state: InstanceState::Crashed,
+            cell_id: None,
+            crash_count: 4,
+            crash_reason: Some("Exited with status 3".into()),
+            restart_at: Some(LOOK.now + std::time::Duration::from_secs(48)),
+            ..with_definition("v2", running(0))
+        };
+        let mut view = View { has_keys: true, ..view(2, 3) };
+        view.heading = vec![
+            "logs: muster instance logs ID, or /run/user/1000/muster/dev/cells/CELL/containers/ID/log".into(),
+        ];
+        view.instances[0] = crashed;
+        view.events.push_back(
+            "12:00:00  web/0: crashed on c1: Exited with status 3 (crash 4, container f261f6fc)".into(),
+        );
+        let mut page = view.lines(LOOK, 80, 16);
+        page.extend(view.lines(LOOK, 60, 12));
+        assert_eq!(page.join("\n"), include_str!("live_pages.txt").trim_end());
+    }
+
+    #[test]
     fn cluster_problem_is_shown_first_and_uncut() {
         let problem = "UNHEALTHY: the log accepts no entries: (code: 13) database or disk is full";
         let mut view = View { problems: vec![problem.into()], ..view(2, 2) };
@@ -245,7 +230,6 @@ mod tests {
         let title = lines.iter().position(|line| line == "muster dev").unwrap();
         assert_eq!(lines[..title].join(" "), problem);
         assert!(lines.iter().all(|line| line.chars().count() <= 30), "{lines:?}");
-        assert_eq!(wrapped("abcdef gh", 4), ["abcd", "ef", "gh"]);
     }
 
     #[test]
@@ -258,13 +242,12 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= width));
         }
         let lines = view(500, 9).lines(LOOK, 80, 20);
-        assert!(lines.iter().any(|line| line.contains("of 500")), "{lines:?}");
-        assert_eq!(lines.last().unwrap(), "12:00:00  event 8");
+        assert_eq!(lines[18..], ["12:00:00  event 8", "lines 1 to 11 of 500"]);
     }
 
     /// Returns the names of the visible instances.
     fn seen(view: &mut View) -> Vec<String> {
-        let lines = view.lines(LOOK, 120, 13).into_iter();
+        let lines = view.lines(LOOK, 120, 12).into_iter();
         let names = lines.filter_map(|line| line.split(' ').next().map(str::to_owned));
         names.filter(|name| name.starts_with("web/")).collect()
     }
@@ -273,7 +256,7 @@ mod tests {
     fn view_scrolling_stops_at_last_line() {
         let mut view = View { has_keys: true, ..view(20, 4) };
         assert_eq!(seen(&mut view), ["web/0", "web/1", "web/2", "web/3"]);
-        assert!(view.lines(LOOK, 120, 13).iter().any(|line| line.contains("lines 1 to 4 of 20")));
+        assert!(view.lines(LOOK, 120, 12).iter().any(|line| line.contains("lines 1 to 4 of 20")));
         view.scroll(Move::Down);
         assert_eq!(seen(&mut view)[0], "web/1");
         view.scroll(Move::PageDown);
@@ -301,11 +284,5 @@ mod tests {
         ];
         sort_by_severity(&mut instances, &mut []);
         assert_eq!(instances.map(|row| row.index), [1, 3, 4, 2, 10]);
-    }
-
-    #[test]
-    fn clip_ignores_colour_codes() {
-        assert_eq!(clip("\u{1b}[32mRUNNING on c1\u{1b}[0m", 7), "\u{1b}[32mRUNNING\u{1b}[0m");
-        assert_eq!(clip("abc", 2), "ab");
     }
 }

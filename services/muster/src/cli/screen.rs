@@ -46,6 +46,11 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
+    /// Returns `true` if the standard output is a terminal that can be drawn on.
+    pub(crate) fn is_available() -> bool {
+        io::stdout().is_terminal() && terminal_problem().is_none()
+    }
+
     /// Switches the terminal to the alternate screen. Keys are read if the standard input is a terminal.
     pub(crate) fn open() -> Result<Self, Failure> {
         let failed = |error: io::Error| {
@@ -102,6 +107,11 @@ impl Screen {
         (columns.into(), lines.into())
     }
 
+    /// Returns the width of the standard output. `None` if it is not a terminal.
+    pub(crate) fn output_width() -> Option<usize> {
+        io::stdout().is_terminal().then(|| Self::size().0)
+    }
+
     /// Draws lines over the previous ones.
     pub(crate) fn draw(lines: &[String]) -> Result<(), Failure> {
         let mut text = vec![];
@@ -109,6 +119,15 @@ impl Screen {
             Failure::new(Exit::Failed, "Output", format!("can't write to the standard output: {error}"))
         })?;
         io::stdout().flush().map_err(|_| Failure::broken_pipe())
+    }
+}
+
+/// Returns the reason that terminals cannot be drawn on: `TERM` names no terminal with a movable cursor.
+pub(crate) fn terminal_problem() -> Option<&'static str> {
+    match std::env::var("TERM").unwrap_or_default().as_str() {
+        "" => Some("TERM is not set"),
+        "dumb" => Some("TERM is dumb"),
+        _ => None,
     }
 }
 

@@ -1,21 +1,21 @@
 //! `muster watch`: a live view on a terminal, plain lines elsewhere.
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use client::{Client, Events, ListFilter};
 use runtime::telemetry::DivertedLog;
+use schemas::Position;
 use schemas::names::Domain;
 use schemas::query::{CellState, InstanceRow, InstanceState, Severity};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::args::{Format, Global};
+use super::args::Global;
 use super::connect::connect;
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
-use super::live::{View, event_lines, sort_by_severity};
+use super::live::{MAX_EVENTS, View, event_lines, sort_by_severity};
 use super::output::Output;
 use super::screen::{KeyAction, Screen};
 use super::status::{MonitorFailure, monitor_failures, starting_instances};
@@ -30,18 +30,32 @@ const QUERY_LOAD_FACTOR: u32 = 5;
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
-    let events = client.events(end_of_log(&client).await?);
-    let live = io::stdout().is_terminal().then(Vec::new);
+    let output = Output::new(global);
+    let end = end_of_log(&client).await?;
+    // The live view starts with the latest events.
+    let past = if is_live(output) { MAX_EVENTS } else { 0 };
+    let events = client.events(latest(end, past));
     tokio::select! {
-        shown = show(&client, events, global.domain.as_ref(), Output::new(global), live) => shown,
+        shown = show(&client, events, global.domain.as_ref(), output, Some(vec![])) => shown,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))
         }
     }
 }
 
-/// Shows the live view below a heading. Without a heading, or with a machine-readable output format, prints
-/// events line by line.
+/// Returns `true` if the live view can be shown: on a terminal that can be drawn on, and without a
+/// machine-readable output format.
+fn is_live(output: Output) -> bool {
+    output.is_human_readable() && Screen::is_available()
+}
+
+/// Returns the position after which the last `count` entries start.
+pub(crate) fn latest(end: Position, count: usize) -> Position {
+    Position(end.0.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX)))
+}
+
+/// Shows the live view below a heading. Without a heading, or where the view cannot be shown, prints events
+/// line by line.
 pub(crate) async fn show(
     client: &Client,
     events: Events,
@@ -49,9 +63,9 @@ pub(crate) async fn show(
     output: Output,
     live: Option<Vec<String>>,
 ) -> Result<(), Failure> {
-    match (output.format, live) {
-        (Format::Table, Some(heading)) => draw(client, events, domain, output, heading).await,
-        (Format::Table, None) | (Format::Json | Format::Jsonl | Format::Csv, _) => tell(events, output).await,
+    match live.filter(|_| is_live(output)) {
+        Some(heading) => draw(client, events, domain, output, heading).await,
+        None => tell(events, output).await,
     }
 }
 

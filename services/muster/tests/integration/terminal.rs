@@ -101,6 +101,20 @@ fn live_view_shows_output_of_failing_monitor() {
 }
 
 #[test]
+fn dumb_terminal_gets_plain_lines() {
+    let place = TestDir::new();
+    let log = place.path().join("dumb.log");
+    let terminal = Terminal::open(80, 24, &log);
+    let data = place.path().join("data").display().to_string();
+    let args = ["dev", HELLO, "--data", &data];
+    let mut service = Service::on_terminal("dumb", &terminal, &log, &args, &[("TERM", "dumb")]);
+    service.says("web: desired with 3 instances");
+    assert!(terminal.is_in_shell_mode());
+    assert!(!service.log().contains('\u{1b}'), "{}", service.log());
+    assert_eq!(service.interrupt().code(), Some(0));
+}
+
+#[test]
 fn top_handles_keys_and_restores_terminal() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[HELLO]);
@@ -122,7 +136,8 @@ fn top_handles_keys_and_restores_terminal() {
     };
     let (mut service, terminal) = start("keys");
     terminal.type_keys("/web\r\r");
-    service.says("web/2");
+    // In an event a colon follows the name. In the list of instances the cursor moves on.
+    service.says("web/2\u{1b}");
     terminal.type_keys("\r");
     service.says("because");
     terminal.resize(60, 20);

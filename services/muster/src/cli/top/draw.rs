@@ -11,6 +11,7 @@ use schemas::query::{CellRow, Health, InstanceRow, InstanceState, LrpRow};
 use super::model::{Model, OpenedItem, Pane};
 use crate::cli::output::RenderOptions;
 use crate::cli::rows::{note, rollout_under_way, state};
+use crate::cli::table::{Columns, cut, cut_with_ellipsis, wrap};
 use crate::cli::words::{age, count, duration_text, mebibytes, one_line, short_id};
 
 /// Minimum size of the terminal: columns and lines.
@@ -19,17 +20,21 @@ const MIN_SIZE: (u16, u16) = (40, 10);
 const HEADER_LINES: u16 = 4;
 /// Minimum width of the terminal at which absolute numbers and more columns are shown.
 const WIDE_COLUMNS: u16 = 110;
+/// Minimum height of the page below the header at which all panes are shown, and not only the active one.
+const MIN_PAGE_HEIGHT: u16 = 12;
+/// Lines of a pane that are not rows: its frame and the header of its table.
+const PANE_LINES: u16 = 3;
 
 const HELP: &str = "\
 up, down, j, k      move by one row
-PageUp, PageDown    move by one page; g and G move to the first and the last row
+PageUp, PageDown    move by one page
+g, G                move to the first or the last row
 Tab                 next pane
-Enter               open a process, a cell or an event; explain an instance
+Enter               open the row; explain an instance
 w                   explain why an instance is where it is
-/                   filter the rows; Enter applies the filter, Esc clears it
+/                   filter rows: Enter applies, Esc clears
 Esc, q              go back; quit from the main page
-Ctrl-C              quit
-?                   show this help";
+Ctrl-C              quit";
 
 /// Draws the page.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: RenderOptions) {
@@ -40,16 +45,35 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, look: RenderOptions
     }
     let rows = [Constraint::Length(HEADER_LINES), Constraint::Min(0), Constraint::Length(1)];
     let [head, body, foot] = Layout::vertical(rows).areas(area);
-    frame.render_widget(Paragraph::new(header(model, look)), head);
+    let lines = header(model, look).into_iter().map(|line| cut_line(line, head.width.into()));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), head);
     if model.text.is_some() {
         text(frame, model, body);
     } else {
         page(frame, model, body, look);
     }
-    frame.render_widget(Paragraph::new(footer(model)), foot);
+    frame.render_widget(Paragraph::new(cut_line(footer(model), foot.width.into())), foot);
     if model.help {
-        help(frame, body);
+        help(frame, Rect { height: area.height - foot.height, ..area });
     }
+}
+
+/// Cuts a line to a width. A cut line ends with an ellipsis.
+fn cut_line(line: Line<'static>, width: usize) -> Line<'static> {
+    if line.width() <= width {
+        return line;
+    }
+    let (mut shown, mut left) = (vec![], width);
+    for span in line.spans {
+        let text = if span.width() < left {
+            span.content.to_string()
+        } else {
+            cut_with_ellipsis(&span.content, left)
+        };
+        left = left.saturating_sub(span.width());
+        shown.push(Span::styled(text, span.style));
+    }
+    Line::from(shown).style(line.style)
 }
 
 /// Returns the header: leaders, position of the log, rates and the first problem.
@@ -105,78 +129,116 @@ fn header(model: &Model, look: RenderOptions) -> Vec<Line<'static>> {
 }
 
 fn page(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderOptions) {
-    let events = (area.height / 4).max(4);
+    let is_low = area.height < MIN_PAGE_HEIGHT;
+    let events = if is_low { 0 } else { (area.height / 4).max(4) };
     if let Some(opened) = model.opened.clone() {
         let [above, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(events)]).areas(area);
         instances(frame, model, &opened, above, look);
         return draw_events(frame, model, below, false);
     }
-    let shown = u16::try_from(model.shown_cells().count()).unwrap_or(u16::MAX);
-    let cells_height = shown.saturating_add(3).clamp(4, (area.height / 3).max(4));
-    let rows = [Constraint::Length(cells_height), Constraint::Min(3), Constraint::Length(events)];
+    if is_low {
+        return match model.pane {
+            Pane::Cells => cells(frame, model, area, look),
+            Pane::Processes => processes(frame, model, area, look),
+            Pane::Events => draw_events(frame, model, area, true),
+        };
+    }
+    // The events take the lines that the tables do not need.
+    let height = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(PANE_LINES);
+    let (known_cells, known_processes) =
+        model.seen.as_ref().map_or((0, 0), |seen| (seen.cells.len(), seen.lrps.len()));
+    let cells_height = height(known_cells).clamp(4, (area.height / 3).max(4));
+    let processes_height = height(known_processes).min(area.height - cells_height - events).max(4);
+    let rows = [Constraint::Length(cells_height), Constraint::Length(processes_height), Constraint::Min(0)];
     let [top, middle, bottom] = Layout::vertical(rows).areas(area);
     cells(frame, model, top, look);
     processes(frame, model, middle, look);
     draw_events(frame, model, bottom, model.pane == Pane::Events);
 }
 
+/// Cells of a table row.
+type Cells = Vec<Span<'static>>;
+
 /// A framed table with an optional selected row.
-struct ListView<'a> {
+struct ListView {
     title: String,
     head: Vec<&'static str>,
-    rows: Vec<Row<'a>>,
-    widths: Vec<Constraint>,
+    rows: Vec<Cells>,
     selected: Option<usize>,
 }
 
-impl ListView<'_> {
+impl ListView {
     /// Draws the table. Returns the number of rows that fit.
     fn draw(self, frame: &mut Frame<'_>, area: Rect) -> usize {
-        let Self { title, head, rows, widths, selected: chosen } = self;
-        let block = frame_block(title, chosen.is_some());
-        let table = Table::new(rows, widths)
-            .header(Row::new(head).style(Modifier::BOLD))
-            .block(block)
-            .row_highlight_style(Modifier::REVERSED);
-        let mut at = TableState::new().with_selected(chosen);
+        let natural = self.column_widths();
+        let Self { title, head, rows, selected } = self;
+        let Columns { widths, gap } = Columns::cut(&head, &natural, area.width.saturating_sub(2).into());
+        let row =
+            |cells: Cells| {
+                let shown = cells.into_iter().zip(&widths);
+                Row::new(shown.filter_map(|(cell, width)| {
+                    Some(Span::styled(cut(&cell.content, (*width)?), cell.style))
+                }))
+            };
+        let table = Table::new(
+            rows.into_iter().map(row),
+            widths.iter().flatten().map(|width| Constraint::Length(length(*width))),
+        )
+        .header(row(head.into_iter().map(Span::raw).collect()).style(Modifier::BOLD))
+        .column_spacing(length(gap))
+        .block(frame_block(title, area, selected.is_some()))
+        .row_highlight_style(Modifier::REVERSED);
+        let mut at = TableState::new().with_selected(selected);
         frame.render_stateful_widget(table, area, &mut at);
-        usize::from(area.height.saturating_sub(3))
+        usize::from(area.height.saturating_sub(PANE_LINES))
+    }
+
+    fn column_widths(&self) -> Vec<usize> {
+        let widest = |(at, name): (usize, &&str)| {
+            self.rows.iter().filter_map(|row| row.get(at)).map(Span::width).fold(name.len(), usize::max)
+        };
+        self.head.iter().enumerate().map(widest).collect()
     }
 }
 
-fn frame_block(title: String, active: bool) -> Block<'static> {
+fn length(columns: usize) -> u16 {
+    u16::try_from(columns).unwrap_or(u16::MAX)
+}
+
+fn frame_block(title: String, area: Rect, active: bool) -> Block<'static> {
+    let title = cut(&title, usize::from(area.width).saturating_sub(4));
     let style = if active { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() };
     Block::bordered().title(Span::styled(format!(" {title} "), style))
 }
 
 fn cells(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderOptions) {
     let wide = area.width >= WIDE_COLUMNS;
-    // The bars share the width that names and numbers leave.
-    let room = area.width.saturating_sub(if wide { 62 } else { 36 }) / 3;
-    let rows: Vec<Row<'_>> =
-        model.shown_cells().map(|row| cell(row, usize::from(room), wide, look)).collect();
+    let bar_width = match area.width {
+        0..60 => 0,
+        60..80 => 10,
+        80..WIDE_COLUMNS => 15,
+        WIDE_COLUMNS.. => 20,
+    };
+    let rows: Vec<Cells> = model.shown_cells().map(|row| cell(row, bar_width, wide, look)).collect();
     let active = model.pane == Pane::Cells;
     let chosen = active.then_some(model.cells.at).filter(|_| !rows.is_empty());
     let title = format!("cells: {}", rows.len());
     let mut head = vec!["CELL", "ZONE", "STATE", "MEMORY", "DISK", "CONTAINERS"];
-    let mut widths = vec![Constraint::Length(10), Constraint::Length(5), Constraint::Length(10)];
-    widths.extend([Constraint::Length(room), Constraint::Length(room), Constraint::Length(room)]);
     if wide {
         head.extend(["INSTANCES", "TASKS", "HEARTBEAT"]);
-        widths.extend([Constraint::Length(9), Constraint::Length(5), Constraint::Length(9)]);
     }
-    let page = ListView { title, head, rows, widths, selected: chosen }.draw(frame, area);
+    let page = ListView { title, head, rows, selected: chosen }.draw(frame, area);
     if active {
         model.page = page;
     }
 }
 
-fn cell(row: &CellRow, room: usize, wide: bool, look: RenderOptions) -> Row<'static> {
+fn cell(row: &CellRow, bar_width: usize, wide: bool, look: RenderOptions) -> Cells {
     let (used, total) = (row.used, row.presence.total);
     let shown = |used: u64, total: u64, numbers: String| {
         let numbers = if wide { numbers } else { format!("{}%", percent(used, total)) };
-        let bar = bar(used, total, room.saturating_sub(numbers.chars().count() + 1));
-        Span::styled(format!("{bar} {numbers}"), fill_style(used, total, look))
+        let bar = bar(used, total, bar_width.saturating_sub(numbers.chars().count() + 1));
+        Span::styled(format!("{bar} {numbers}").trim_start().to_owned(), fill_style(used, total, look))
     };
     let of = |used: u64, total: u64| format!("{}/{}", mebibytes(used), mebibytes(total));
     let said = row.state.as_str();
@@ -203,11 +265,11 @@ fn cell(row: &CellRow, room: usize, wide: bool, look: RenderOptions) -> Row<'sta
                 .map(Span::raw),
         );
     }
-    Row::new(columns)
+    columns
 }
 
 fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderOptions) {
-    let rows: Vec<Row<'_>> = model.shown_processes().map(|row| process(row, look)).collect();
+    let rows: Vec<Cells> = model.shown_processes().map(|row| process(row, look)).collect();
     let active = model.pane == Pane::Processes;
     let chosen = active.then_some(model.processes.at).filter(|_| !rows.is_empty());
     let known = model.seen.as_ref().map_or(0, |seen| seen.lrps.len());
@@ -217,24 +279,15 @@ fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderO
     } else {
         format!("processes: {} of {known}{more}", rows.len())
     };
-    let head = vec!["PROCESS", "DOMAIN", "DESIRED", "RUNNING", "START", "CRASHED", "ROLLOUT", "CHANGED"];
-    let widths = vec![
-        Constraint::Fill(2),
-        Constraint::Fill(1),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(5),
-        Constraint::Length(7),
-        Constraint::Length(12),
-        Constraint::Length(7),
-    ];
-    let page = ListView { title, head, rows, widths, selected: chosen }.draw(frame, area);
+    let head =
+        vec!["PROCESS", "DOMAIN", "DESIRED", "RUNNING", "START", "WAIT", "CRASHED", "ROLLOUT", "CHANGED"];
+    let page = ListView { title, head, rows, selected: chosen }.draw(frame, area);
     if active {
         model.page = page;
     }
 }
 
-fn process(row: &LrpRow, look: RenderOptions) -> Row<'static> {
+fn process(row: &LrpRow, look: RenderOptions) -> Cells {
     let rollout = match rollout_under_way(row) {
         _ if !row.desired => "being removed".to_owned(),
         Some(rollout) => format!("{}/{} {}", rollout.replaced, rollout.total, rollout.status),
@@ -243,16 +296,17 @@ fn process(row: &LrpRow, look: RenderOptions) -> Row<'static> {
     let number = |count: u32, bad: bool, colour: Color| {
         Span::styled(count.to_string(), if bad { colour_style(look, colour) } else { Style::new() })
     };
-    Row::new(vec![
+    vec![
         Span::raw(row.process_guid.to_string()),
         Span::raw(row.domain.to_string()),
         Span::raw(row.instances.to_string()),
         number(row.running, row.running < row.instances, Color::Yellow),
-        number(row.claimed + row.unclaimed, false, Color::Yellow),
+        number(row.claimed, false, Color::Yellow),
+        number(row.unclaimed, row.unclaimed > 0, Color::Yellow),
         number(row.crashed, row.crashed > 0, Color::Red),
         Span::raw(rollout),
         Span::raw(age(look.now, row.changed_at)),
-    ])
+    ]
 }
 
 fn instances(frame: &mut Frame<'_>, model: &mut Model, opened: &OpenedItem, area: Rect, look: RenderOptions) {
@@ -265,34 +319,27 @@ fn instances(frame: &mut Frame<'_>, model: &mut Model, opened: &OpenedItem, area
         None => format!("{what}: loading ..."),
         Some(_) => format!("{what}: {}", count(u64::try_from(shown.len()).unwrap_or(u64::MAX), "instance")),
     };
-    let rows: Vec<Row<'_>> = shown.iter().map(|(name, row)| instance(name, row, look)).collect();
+    let rows: Vec<Cells> = shown.iter().map(|(name, row)| instance(name, row, look)).collect();
     let chosen = (!rows.is_empty()).then_some(model.rows.at);
     let head = vec!["INSTANCE", "STATE", "CELL", "CRASHES", "AGE", "NOTE"];
-    let widths = vec![
-        Constraint::Fill(1),
-        Constraint::Length(12),
-        Constraint::Length(10),
-        Constraint::Length(7),
-        Constraint::Length(6),
-        Constraint::Fill(2),
-    ];
-    model.page = ListView { title, head, rows, widths, selected: chosen }.draw(frame, area);
+    model.page = ListView { title, head, rows, selected: chosen }.draw(frame, area);
 }
 
-fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> Row<'static> {
-    Row::new(vec![
+fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> Cells {
+    vec![
         Span::raw(name.to_owned()),
         Span::styled(state(row), state_style(row.state.as_str(), look)),
         Span::raw(row.cell_id.as_ref().map_or("-", CellId::as_str).to_owned()),
         Span::raw(row.crash_count.to_string()),
         Span::raw(age(look.now, row.since)),
         Span::raw(note(row, look).map(|note| one_line(&note)).unwrap_or_default()),
-    ])
+    ]
 }
 
 /// Draws the latest events, the newest at the bottom.
 fn draw_events(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: bool) {
     let room = usize::from(area.height.saturating_sub(2));
+    let width = usize::from(area.width.saturating_sub(2));
     let shown = model.shown_events().count();
     let chosen = model.selected_event.at.min(shown.saturating_sub(1));
     // The selected event always stays visible. The newest events are visible as well if there is room for
@@ -306,11 +353,11 @@ fn draw_events(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: boo
         .take(room)
         .map(|(at, one)| {
             let style = if active && at == chosen { Modifier::REVERSED } else { Modifier::empty() };
-            Line::styled(one_line(&one.line), style)
+            Line::styled(cut(&one_line(&one.line), width), style)
         })
         .collect();
     lines.reverse();
-    let block = frame_block("events".to_owned(), active);
+    let block = frame_block("events".to_owned(), area, active);
     frame.render_widget(Paragraph::new(lines).block(block), area);
     if active {
         model.page = room;
@@ -319,23 +366,14 @@ fn draw_events(frame: &mut Frame<'_>, model: &mut Model, area: Rect, active: boo
 
 fn text(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     let Some(text) = &mut model.text else { return };
-    let wrapped = wrapped(&text.lines, usize::from(area.width.saturating_sub(2)));
+    let width = usize::from(area.width.saturating_sub(2));
+    let wrapped: Vec<String> = text.lines.iter().flat_map(|line| wrap(line, width)).collect();
     let room = usize::from(area.height.saturating_sub(2));
     text.last = wrapped.len().saturating_sub(room);
     text.scrolled = text.scrolled.min(text.last);
     let lines: Vec<Line<'_>> = wrapped.into_iter().skip(text.scrolled).take(room).map(Line::raw).collect();
-    frame.render_widget(Paragraph::new(lines).block(frame_block(text.title.clone(), true)), area);
+    frame.render_widget(Paragraph::new(lines).block(frame_block(text.title.clone(), area, true)), area);
     model.page = room;
-}
-
-/// Breaks lines at the given width.
-fn wrapped(lines: &[String], width: usize) -> Vec<String> {
-    let broken = lines.iter().flat_map(|line| {
-        let chars: Vec<char> = line.chars().collect();
-        let pieces: Vec<String> = chars.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect();
-        if pieces.is_empty() { vec![String::new()] } else { pieces }
-    });
-    broken.collect()
 }
 
 fn footer(model: &Model) -> Line<'static> {
@@ -343,30 +381,32 @@ fn footer(model: &Model) -> Line<'static> {
         return Line::raw(format!("/{}_   Enter applies, Esc clears", model.filter));
     }
     let keys = if model.text.is_some() {
-        "arrows scroll  Esc back  q back"
+        "q back  Esc back  arrows scroll"
     } else if model.opened.is_some() {
-        "arrows move  Enter or w why  / filter  Esc back  ? help"
+        "q back  ? help  arrows move  Enter or w why  / filter"
     } else {
-        "arrows move  Tab next pane  Enter open  w why  / filter  ? help  q quit"
+        "q quit  ? help  arrows move  Tab next pane  Enter open  w why  / filter"
     };
     let filter = if model.filter.is_empty() { String::new() } else { format!("filter {:?}  ", model.filter) };
     Line::styled(format!("{filter}{keys}"), Modifier::DIM)
 }
 
 fn help(frame: &mut Frame<'_>, area: Rect) {
-    let lines = u16::try_from(HELP.lines().count()).unwrap_or(u16::MAX);
-    let (width, height) = (area.width.min(90), area.height.min(lines + 2));
+    let width = area.width.min(90);
+    let lines: Vec<Line<'_>> =
+        HELP.lines().flat_map(|line| wrap(line, width.saturating_sub(2).into())).map(Line::raw).collect();
+    let height = area.height.min(length(lines.len() + 2));
     let over =
         Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     frame.render_widget(Clear, over);
-    frame.render_widget(Paragraph::new(HELP).block(frame_block("keys".to_owned(), true)), over);
+    frame.render_widget(Paragraph::new(lines).block(frame_block("keys".to_owned(), over, true)), over);
 }
 
 /// Renders a fill level as a bar of the given width.
 fn bar(used: u64, total: u64, width: usize) -> String {
     let full = usize::try_from(percent(used, total)).unwrap_or(100).min(100) * width / 100;
-    // Any use at all shows at least one block.
-    let full = if used > 0 { full.max(1).min(width) } else { full };
+    // At least 1% shows at least one block.
+    let full = if percent(used, total) > 0 { full.max(1).min(width) } else { full };
     format!("{}{}", "█".repeat(full), "·".repeat(width - full))
 }
 

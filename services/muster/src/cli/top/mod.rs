@@ -37,7 +37,8 @@ use super::events::end_of_log;
 use super::failure::{Exit, Failure};
 use super::keys;
 use super::output::Output;
-use super::screen::Screen;
+use super::screen::{Screen, terminal_problem};
+use super::watch::latest;
 use super::why;
 
 /// Minimum interval between polls, and maximum interval between redraws.
@@ -52,6 +53,8 @@ const MAX_PROCESSES: usize = 10_000;
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(50);
 /// Capacity of the input queue.
 const INPUT_CAPACITY: usize = 1_024;
+/// Number of entries before the start whose events are shown.
+const EARLIER_ENTRIES: usize = 100;
 /// Pause after a failed read of events.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -62,9 +65,15 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
         return Err(Failure::usage(why)
             .advise("without a terminal: muster status for the health, muster watch for events"));
     }
+    if let Some(problem) = terminal_problem() {
+        let why = format!("muster top can't draw on this terminal: {problem}");
+        return Err(Failure::usage(why)
+            .advise("set TERM to the type of the terminal, such as TERM=xterm-256color")
+            .advise("or use muster status for the health, muster watch for events"));
+    }
     let client = connect(global).await?;
     // An unreachable cluster is reported before the page covers the terminal.
-    let end = end_of_log(&client).await?;
+    let after = latest(end_of_log(&client).await?, EARLIER_ENTRIES);
     let stop = stop::on_signal(Hangup::Stop).map_err(|error| {
         Failure::new(Exit::Failed, "Signal", format!("can't listen for signals: {error}"))
     })?;
@@ -73,7 +82,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let mut tasks = JoinSet::new();
     tasks.spawn(poll(client.clone().patience(QUERY_TIMEOUT), global.domain.clone(), asked, inputs.clone()));
-    tasks.spawn(listen(client.clone(), end, output, inputs.clone()));
+    tasks.spawn(listen(client.clone(), after, output, inputs.clone()));
     let diverted = DivertedLog::begin();
     let mut screen = Screen::open()?;
     let mut terminal =

@@ -167,7 +167,7 @@ impl Model {
         if let ReadEntry::Known(known) = &entry.entry {
             let asked = |actor: &Actor| matches!(actor, Actor::Client { .. } | Actor::Operator(_));
             let commands = known.decisions.iter().filter(|decision| asked(&decision.actor)).count();
-            self.rates.commands(u64::try_from(commands).unwrap_or(u64::MAX));
+            self.rates.commands(entry.position, u64::try_from(commands).unwrap_or(u64::MAX));
         }
         let position = entry.position;
         let lines: Vec<String> = event_lines(entry, look);

@@ -20,18 +20,23 @@ struct Sample {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
     seen: VecDeque<Sample>,
-    /// Number of commands observed so far.
+    /// Position of the log at the first observation.
+    start: Option<Position>,
+    /// Number of commands since the first observation.
     commands: u64,
 }
 
 impl Rates {
-    /// Adds to the number of commands.
-    pub(super) const fn commands(&mut self, count: u64) {
-        self.commands += count;
+    /// Adds the commands of an entry. Entries before the first observation do not count.
+    pub(super) fn commands(&mut self, position: Position, count: u64) {
+        if self.start.is_some_and(|start| position > start) {
+            self.commands += count;
+        }
     }
 
     /// Records the position of the log at a time.
     pub(super) fn record(&mut self, at: Timestamp, position: Position) {
+        self.start.get_or_insert(position);
         self.seen.push_back(Sample { at, position, commands: self.commands });
         while self.seen.len() > 2 && at.since(self.seen[1].at) >= PERIOD {
             self.seen.pop_front();
@@ -59,9 +64,11 @@ mod tests {
     fn rates_cover_the_last_period() {
         let mut rates = Rates::default();
         let at = |second: u64| Timestamp::from_millis(second * 1_000);
+        rates.commands(Position(99), 7);
         rates.record(at(0), Position(100));
+        rates.commands(Position(100), 7);
         assert_eq!(rates.per_second(), None);
-        rates.commands(4);
+        rates.commands(Position(101), 4);
         rates.record(at(2), Position(110));
         assert_eq!(rates.per_second(), Some((5.0, 2.0)));
         for second in 3..=30 {

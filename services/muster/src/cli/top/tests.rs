@@ -126,6 +126,20 @@ fn page_renders_on_80_by_24() {
 }
 
 #[test]
+fn page_renders_active_pane_on_60_by_12() {
+    let mut model = model();
+    let line =
+        "12:00:10  web/2: crashed on c1: Exited with status 3 (crash 1, container f261f6fc)".to_owned();
+    model.events.push_back(EventLine { position: schemas::Position(10), line });
+    let mut pages = rendered_lines(&mut model, 60, 12);
+    for _ in 0..2 {
+        press(&mut model, Key::Tab);
+        pages.extend(rendered_lines(&mut model, 60, 12).into_iter().skip(4));
+    }
+    assert_eq!(pages.join("\n"), include_str!("page_60x12.txt").trim_end());
+}
+
+#[test]
 fn page_renders_more_on_120_by_40() {
     let page = rendered_lines(&mut model(), 120, 40);
     assert_eq!(page.join("\n"), include_str!("page_120x40.txt").trim_end());
@@ -208,7 +222,7 @@ fn every_pane_opens_its_selected_row() {
     press(&mut model, Key::BackTab);
     assert_eq!(model.pane, Pane::Events);
     assert_eq!(type_keys(&mut model, "?"), None);
-    assert!(rendered_lines(&mut model, 80, 24).iter().any(|line| line.contains("open a process, a cell")));
+    assert!(rendered_lines(&mut model, 80, 24).iter().any(|line| line.contains("explain an instance")));
     assert_eq!((type_keys(&mut model, "q"), model.help), (None, false), "any key closes the help");
 }
 
