@@ -18,6 +18,7 @@ use super::describe::{actor, sentence, sentences};
 use super::failure::{Exit, Failure};
 use super::find::InstanceSelector;
 use super::output::{Output, RenderOptions, note};
+use super::screen::Screen;
 use super::table::{Cell, Table};
 use super::words::one_line;
 use super::{find, rows};
@@ -214,9 +215,8 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
     if shown.is_empty() {
         return Err(no_history(&what));
     }
-    output.rows(&shown, |told, look| {
-        table(told, which.as_ref().map_or(EventFilter::All, EventFilter::Instance), look)
-    })
+    let filter = which.as_ref().map_or(EventFilter::All, EventFilter::Instance);
+    output.rows(&shown, |told, look| fitted_table(told, filter, look))
 }
 
 fn no_history(what: &str) -> Failure {
@@ -242,7 +242,7 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
             };
             let told = |decided| HistoryRow { decided, changed: vec![] };
             let shown: Vec<HistoryRow> = all.into_iter().filter(of).map(told).collect();
-            output.rows(&shown, |decided, look| table(decided, EventFilter::Container(guid), look))
+            output.rows(&shown, |told, look| fitted_table(told, EventFilter::Container(guid), look))
         }
         several => {
             let why =
@@ -346,34 +346,70 @@ impl EventFilter<'_> {
     }
 }
 
+/// Returns the table of a history for the standard output: on a terminal no wider than the terminal.
+fn fitted_table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
+    let whole = table(told, of, look);
+    match Screen::output_width().filter(|width| *width < whole.content_width()) {
+        Some(width) => narrow_table(told, of, look).wrap(width),
+        None => whole,
+    }
+}
+
 /// Returns the table of a history: time, position, event, actor, reason and changed fields.
 fn table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
-    let same = |id| told.iter().map(|told| &told.decided).find(move |other| other.decision.id == id);
-    let place = |id| same(id).map(|other| other.position);
     let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO", "WHY", "CHANGED"]);
-    for HistoryRow { decided: PositionedDecision { position, decision }, changed } in told {
-        let mut changed = Some(changed.iter().map(Change::summary).collect::<Vec<_>>().join("; "));
-        let why = match (&decision.reason, decision.cause) {
-            (Some(reason), _) => Cell::text(format!("\"{reason}\"")),
-            (None, Some(cause)) => {
-                place(cause).map_or(Cell::None, |place| Cell::text(format!("after {place}")))
-            }
-            (None, None) => Cell::None,
-        };
-        let shown: Vec<String> = if decision.events.is_empty() {
-            sentences(decision, look.full_ids)
-        } else {
-            let events = decision.events.iter().filter(|event| of.includes(event));
-            events.map(|event| sentence(decision, event, look.full_ids)).collect()
-        };
-        for what in shown {
-            let (time, by) = (Cell::text(decision.at), Cell::text(actor(&decision.actor)));
-            let fields = changed.take().filter(|fields| !fields.is_empty());
-            let fields = Cell::optional(fields);
-            table.row(vec![time, Cell::number(position), Cell::text(what), by, why.clone(), fields]);
+    for row in told {
+        let decision = &row.decided.decision;
+        let changed = row.changed.iter().map(Change::summary).collect::<Vec<_>>().join("; ");
+        let mut changed = Some(changed).filter(|fields| !fields.is_empty());
+        let why = reason(decision, told);
+        for what in events_text(decision, of, look) {
+            table.row(vec![
+                Cell::text(decision.at),
+                Cell::number(row.decided.position),
+                Cell::text(what),
+                Cell::text(actor(&decision.actor)),
+                Cell::optional(why.clone()),
+                Cell::optional(changed.take()),
+            ]);
         }
     }
     table
+}
+
+/// Returns the table of a history for a terminal that is too narrow for the whole one: without changed fields,
+/// with times in seconds, and with the actor and the reason in one column.
+fn narrow_table(told: &[HistoryRow], of: EventFilter<'_>, look: RenderOptions) -> Table {
+    let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO, WHY"]);
+    for row in told {
+        let decision = &row.decided.decision;
+        let time = decision.at.to_string().replace('T', " ");
+        let who = actor(&decision.actor);
+        let who = reason(decision, told).map_or_else(|| who.clone(), |why| format!("{who}, {why}"));
+        for what in events_text(decision, of, look) {
+            let time = Cell::text(time.get(..19).unwrap_or_default());
+            table.row(vec![time, Cell::number(row.decided.position), Cell::text(what), Cell::text(&who)]);
+        }
+    }
+    table
+}
+
+/// Returns the reason of a decision: the words of the actor, or the position of the decision that caused it.
+fn reason(decision: &Decision, told: &[HistoryRow]) -> Option<String> {
+    if let Some(reason) = &decision.reason {
+        return Some(format!("\"{reason}\""));
+    }
+    let cause = told.iter().find(|other| Some(other.decided.decision.id) == decision.cause)?;
+    Some(format!("after {}", cause.decided.position))
+}
+
+/// Describes the events of a decision that pass the filter.
+fn events_text(decision: &Decision, of: EventFilter<'_>, look: RenderOptions) -> Vec<String> {
+    if decision.events.is_empty() {
+        return sentences(decision, look.full_ids);
+    }
+    let events = decision.events.iter().filter(|event| of.includes(event));
+    events.map(|event| sentence(decision, event, look.full_ids)).collect()
 }
 
 #[cfg(test)]
@@ -437,6 +473,17 @@ mod tests {
              1970-01-01T00:00:01.000Z          4   web/0-1: created, waiting for placement               client shop/ada   \"launch\"   appeared, UNCLAIMED\n\
              1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)             client shop/ada   after 4    cell_id - → c1, instance_guid - → 00000000-0000-0000-0000-000000000008, state UNCLAIMED → CLAIMED\n\
              1970-01-01T00:00:03.000Z          6   web/1: waiting for placement (its cell disappeared)   client shop/ada   -          cell_id c1 → -, instance_guid 00000000-0000-0000-0000-000000000008 → -, state CLAIMED → UNCLAIMED"
+        );
+        assert_eq!(
+            narrow_table(&shown, EventFilter::Instance(&which), LOOK).wrap(80).render(false),
+            "TIME                 POSITION  WHAT                         WHO, WHY\n\
+             1970-01-01 00:00:01         4  web/0-1: created, waiting    client shop/ada,\n                               \
+             for placement                \"launch\"\n\
+             1970-01-01 00:00:02         6  web/1: claimed by c1         client shop/ada,\n                               \
+             (container 00000008)         after 4\n\
+             1970-01-01 00:00:03         6  web/1: waiting for           client shop/ada\n                               \
+             placement (its cell\n                               \
+             disappeared)"
         );
     }
 
