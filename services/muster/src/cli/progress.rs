@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_key};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::{
     ClusterRow, Finding, FindingCode, InstancePresence, InstanceRow, InstanceState, LrpRow,
 };
 use schemas::rollout::Kind;
 use schemas::{ActualLrpKey, Position};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::describe::rollout_name;
 use super::failure::{Exit, Failure, stuck_process};
@@ -20,6 +20,7 @@ use super::names::Names;
 use super::output::{Output, note};
 use super::past::Crash;
 use super::rows::{addresses, restart_text, rollout_under_way};
+use super::screen::terminal_problem;
 use super::words::{escape_text, one_line};
 use super::{rollout, waits};
 
@@ -28,6 +29,13 @@ use super::{rollout, waits};
 const MONITOR_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of instances whose monitors are queried.
 const MAX_MONITOR_QUERIES: usize = 4;
+/// Maximum number of instances that are reported one by one. A larger process is reported in counts.
+const MAX_REPORTED_INSTANCES: usize = 20;
+/// Minimum interval between reports of counts. It grows with the time since the start of the command, so that
+/// a command prints fewer than 100 lines in a day.
+const MIN_COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// Fraction of the time since the start of the command that passes between two reports of counts.
+const COUNT_INTERVAL_DIVISOR: u32 = 10;
 
 /// Result of waiting for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +60,8 @@ pub(crate) enum WaitCondition<'a> {
     Rollout(&'a DefinitionId),
 }
 
-/// Last reported state of each instance.
-type ReportedStates = BTreeMap<(ActualLrpKey, InstancePresence), String>;
+/// Last state of each instance. `None` if it was on the way to a state.
+type ReportedStates = BTreeMap<(ActualLrpKey, InstancePresence), Option<String>>;
 
 /// A progress line. Hidden unless the output is meant for people.
 #[derive(Debug)]
@@ -67,7 +75,8 @@ impl Bar {
         if !output.is_human_readable() {
             return Self { bar: None };
         }
-        let bar = ProgressBar::new_spinner();
+        let hidden = terminal_problem().map(|_| ProgressDrawTarget::hidden());
+        let bar = ProgressBar::with_draw_target(None, hidden.unwrap_or_else(ProgressDrawTarget::stderr));
         // The template is a valid constant, so this never fails.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
             bar.set_style(style);
@@ -161,9 +170,13 @@ async fn follow(
             bar.print_line(&news);
         }
         let lines = changes(&mut now.seen, &snapshot.instances);
-        // Instances that ran before the command are not reported.
-        let ran = |line: &String| line.contains(" runs on ");
-        lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.print_line(line));
+        if now.waits.is_large {
+            now.waits.report_counts(bar);
+        } else {
+            // Instances that ran before the command are not reported.
+            let ran = |line: &String| line.contains(" runs on ");
+            lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.print_line(line));
+        }
         first = false;
         bar.set(now.waits.standing.clone());
         if let Some(why) = superseded_failure(guid, asked, &snapshot) {
@@ -284,6 +297,12 @@ struct WaitReasons {
     has_unclaimed: bool,
     /// `true` while the change is in progress.
     unfinished: bool,
+    /// `true` if the change cannot continue.
+    is_stuck: bool,
+    /// `true` if the process has had too many instances to report them one by one.
+    is_large: bool,
+    /// Reports about a large process.
+    counts: CountReports,
     /// Names of starting instances.
     starting: Vec<String>,
     /// Last reported problem of each instance and of the cluster.
@@ -303,7 +322,10 @@ impl WaitReasons {
         self.starting = names.take(MAX_MONITOR_QUERIES).collect();
         self.reported_problems.retain(|name, _| name == CLUSTER || self.starting.contains(name));
         self.has_unclaimed = snapshot.lrp.as_ref().is_some_and(|lrp| lrp.unclaimed > 0);
-        self.unfinished = snapshot.progress() == Far::Changing;
+        let progress = snapshot.progress();
+        self.is_stuck = matches!(progress, Far::Stuck(_));
+        self.unfinished = progress == Far::Changing;
+        self.is_large |= rows.len() > MAX_REPORTED_INSTANCES;
         self.standing = standing(guid, snapshot);
     }
 
@@ -321,6 +343,23 @@ impl WaitReasons {
     async fn ask(&mut self, client: &Client, bar: &Bar) {
         self.check_cluster(client, bar).await;
         self.check_monitors(client, bar).await;
+        if self.is_large {
+            self.report_counts(bar);
+        }
+    }
+
+    /// Reports the status of a large process, with the output of a failing monitor. The result of a completed
+    /// change is left to the command.
+    fn report_counts(&mut self, bar: &Bar) {
+        if !self.unfinished && !self.is_stuck {
+            return;
+        }
+        let monitor = self.reported_problems.iter().find(|(name, _)| *name != CLUSTER);
+        let monitor = monitor.map(|(name, says)| format!("; {name} is not healthy yet: {}", one_line(says)));
+        let line = format!("{}{}", self.standing, monitor.unwrap_or_default());
+        if let Some(line) = self.counts.next(line, Instant::now(), self.is_stuck) {
+            bar.print_line(&line);
+        }
     }
 
     /// Checks that the BBS and the auctioneer are working.
@@ -386,10 +425,34 @@ impl WaitReasons {
             let Some(health) = all.into_iter().find_map(|one| one.health) else { continue };
             let Some(complaint) = health.failure_summary() else { continue };
             if self.reported_problems.get(name) != Some(&complaint) {
-                bar.print_line(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
+                if !self.is_large {
+                    bar.print_line(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
+                }
                 self.reported_problems.insert(name.clone(), complaint);
             }
         }
+    }
+}
+
+/// Reports of counts, at growing intervals.
+#[derive(Debug, Default)]
+struct CountReports {
+    start: Option<Instant>,
+    /// Time and text of the last report.
+    last: Option<(Instant, String)>,
+}
+
+impl CountReports {
+    /// Returns the line if it is due: it differs from the last report, and the interval has passed or the line
+    /// is the final one.
+    fn next(&mut self, line: String, now: Instant, is_final: bool) -> Option<String> {
+        let start = *self.start.get_or_insert(now);
+        let interval = MIN_COUNT_INTERVAL.max((now - start) / COUNT_INTERVAL_DIVISOR);
+        let is_due = match &self.last {
+            None => now - start >= MIN_COUNT_INTERVAL || is_final,
+            Some((at, last)) => *last != line && (now - *at >= interval || is_final),
+        };
+        is_due.then(|| self.last.insert((now, line)).1.clone())
     }
 }
 
@@ -417,15 +480,47 @@ fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
         return format!("process {guid}: {name}, {} of {} replaced; {why}", rollout.replaced, rollout.total);
     }
-    let mut parts = vec![format!("{} of {} running", lrp.running, lrp.instances)];
-    let more = [(lrp.claimed, "starting"), (lrp.unclaimed, "waiting for a cell"), (lrp.crashed, "crashed")];
-    parts.extend(
-        more.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{number} {what}")),
-    );
-    format!("process {guid}: {}", parts.join(", "))
+    let stopping = snapshot.instances.iter().filter(|row| row.stopping).count();
+    let unplaced = snapshot.instances.iter().filter_map(|row| row.placement_error.as_deref());
+    let crashed = snapshot.instances.iter().filter(|row| row.state == InstanceState::Crashed);
+    let counts = [
+        (lrp.claimed, "starting", None),
+        (lrp.unclaimed, "waiting", most_frequent(unplaced)),
+        (lrp.crashed, "crashed", most_frequent(crashed.filter_map(|row| row.crash_reason.as_deref()))),
+        (u32::try_from(stopping).unwrap_or(u32::MAX), "stopping", None),
+    ];
+    let (running, desired) = (grouped(lrp.running), grouped(lrp.instances));
+    let mut text = if lrp.running > lrp.instances {
+        format!("process {guid}: {running} running, {desired} desired")
+    } else {
+        format!("process {guid}: {running} of {desired} running")
+    };
+    for (number, what, why) in counts.into_iter().filter(|(number, ..)| *number > 0) {
+        let why = why.map(|why| format!(": {}", one_line(why))).unwrap_or_default();
+        text.push_str(&format!(", {} {what}{why}", grouped(number)));
+    }
+    text
 }
 
-/// Returns a line for each instance that changed since the last call, and updates `seen`.
+/// Returns the most frequent of several texts.
+fn most_frequent<'a>(texts: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    texts.for_each(|text| *counts.entry(text).or_default() += 1);
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(text, _)| text)
+}
+
+/// Formats a number with separators between thousands: `9,700`.
+fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let separated = |(at, digit): (usize, char)| {
+        let separator = at > 0 && (digits.len() - at).is_multiple_of(3);
+        separator.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(separated).collect()
+}
+
+/// Returns a line for each instance that has reached a state since the last call, and updates `seen`. States
+/// on the way, such as starting, are not reported.
 fn changes(seen: &mut ReportedStates, rows: &[InstanceRow]) -> Vec<String> {
     let names =
         Names::from_keys(seen.keys().map(|(key, _)| key.clone()).chain(rows.iter().map(instance_key)));
@@ -433,7 +528,8 @@ fn changes(seen: &mut ReportedStates, rows: &[InstanceRow]) -> Vec<String> {
     let mut now = BTreeMap::new();
     for row in rows {
         let (key, line) = ((instance_key(row), row.presence), instance_state_text(row));
-        if seen.get(&key) != Some(&line) {
+        let before = seen.get(&key).and_then(Option::as_deref);
+        if let Some(line) = line.as_deref().filter(|line| before != Some(*line)) {
             lines.push(format!("{} {line}", names.row_name(row)));
         }
         now.insert(key, line);
@@ -444,36 +540,32 @@ fn changes(seen: &mut ReportedStates, rows: &[InstanceRow]) -> Vec<String> {
     lines
 }
 
-/// Describes the state of an instance in a few words.
-fn instance_state_text(row: &InstanceRow) -> String {
-    let cell = row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
+/// Describes the state that an instance has reached. `None` if it waits, starts or stops.
+fn instance_state_text(row: &InstanceRow) -> Option<String> {
+    let cell = row.cell_id.as_ref().map(ToString::to_string).unwrap_or_default();
     match (row.state, row.stopping) {
-        (_, true) => format!("stops{cell}"),
+        (_, true) | (InstanceState::Claimed, false) => None,
         (InstanceState::Running, false) if row.presence == InstancePresence::Evacuating => {
-            format!("is evacuated from{}", cell.trim_start_matches(" on"))
+            Some(format!("is evacuated from {cell}"))
         }
         (InstanceState::Running, false) => {
-            format!(
-                "runs{cell}{}",
-                addresses(row).map(|address| format!(" at {address}")).unwrap_or_default()
-            )
+            let address = addresses(row).map(|address| format!(" at {address}")).unwrap_or_default();
+            Some(format!("runs on {cell}{address}"))
         }
-        (InstanceState::Claimed, false) => format!("starts{cell}"),
         (InstanceState::Crashed, false) => {
             let reason = one_line(row.crash_reason.as_deref().unwrap_or_default());
-            format!("crashed: {reason}; {}", restart_text(row))
+            Some(format!("crashed: {reason}; {}", restart_text(row)))
         }
-        (InstanceState::Unclaimed, false) => match &row.placement_error {
-            Some(error) => format!("is not placed: {}", one_line(error)),
-            None => "waits for a cell".to_owned(),
-        },
+        (InstanceState::Unclaimed, false) => {
+            row.placement_error.as_ref().map(|error| format!("is not placed: {}", one_line(error)))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::{rolling, running, with_definition};
+    use crate::cli::rows::tests::{process, rolling, running, with_definition};
 
     #[test]
     fn changes_are_reported_once() {
@@ -486,10 +578,7 @@ mod tests {
             ..running(1)
         };
         let first = [running(0), waits.clone()];
-        assert_eq!(
-            changes(&mut seen, &first),
-            ["web/0 runs on c1 at 10.0.0.1:60001", "web/1 waits for a cell"]
-        );
+        assert_eq!(changes(&mut seen, &first), ["web/0 runs on c1 at 10.0.0.1:60001"]);
         assert!(changes(&mut seen, &first).is_empty());
         let unplaced = InstanceRow { placement_error: Some("insufficient resources".into()), ..waits };
         assert_eq!(
@@ -497,7 +586,7 @@ mod tests {
             ["web/1 is not placed: insufficient resources"]
         );
         let stops = InstanceRow { stopping: true, ..running(0) };
-        assert_eq!(changes(&mut seen, &[stops]), ["web/0 stops on c1", "web/1 has ended"]);
+        assert_eq!(changes(&mut seen, &[stops]), ["web/1 has ended"]);
         assert_eq!(changes(&mut seen, &[]), ["web/0 has ended"]);
     }
 
@@ -510,6 +599,53 @@ mod tests {
         let replaced = [with_definition("v2", running(0)), running(1)];
         assert_eq!(changes(&mut seen, &replaced), ["web/0@web has ended"]);
         assert_eq!(changes(&mut seen, &[running(1)]), ["web/0 has ended"]);
+    }
+
+    #[test]
+    fn large_process_is_reported_in_counts_at_growing_intervals() {
+        let start = Instant::now();
+        let mut reports = CountReports::default();
+        let mut lines = |seconds: u64| {
+            let at = |second| start + Duration::from_secs(second);
+            (0..seconds).filter_map(|second| reports.next(second.to_string(), at(second), false)).count()
+        };
+        assert_eq!((lines(1), lines(10)), (0, 9));
+        assert!(lines(24 * 60 * 60) < 100);
+        let mut reports = CountReports::default();
+        let mut next = |line: &str, seconds, is_final| {
+            reports.next(line.to_owned(), start + Duration::from_secs(seconds), is_final)
+        };
+        assert_eq!(next("1 running", 0, false), None);
+        assert_eq!(next("1 running", 1, false).as_deref(), Some("1 running"));
+        assert_eq!(next("1 running", 9, true), None, "nothing new");
+        assert_eq!(next("2 running", 9, true).as_deref(), Some("2 running"));
+    }
+
+    #[test]
+    fn status_has_counts_and_most_frequent_reasons() {
+        let waits = |error: &str| InstanceRow {
+            state: InstanceState::Unclaimed,
+            placement_error: Some(error.into()),
+            ..running(0)
+        };
+        let rows = vec![
+            waits("a cell"),
+            waits("insufficient resources: containers"),
+            waits("insufficient resources: containers"),
+        ];
+        let lrp =
+            LrpRow { instances: 10_000, running: 300, claimed: 0, unclaimed: 9_700, crashed: 0, ..process() };
+        assert_eq!(
+            standing(&ProcessGuid::new("web").unwrap(), &snapshot(lrp, rows)),
+            "process web: 300 of 10,000 running, 9,700 waiting: insufficient resources: containers"
+        );
+        let removed = LrpRow { instances: 0, running: 1, claimed: 0, unclaimed: 0, crashed: 0, ..process() };
+        let stops = InstanceRow { stopping: true, ..running(0) };
+        assert_eq!(
+            standing(&ProcessGuid::new("web").unwrap(), &snapshot(removed, vec![stops])),
+            "process web: 1 running, 0 desired, 1 stopping"
+        );
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

@@ -403,7 +403,7 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
     muster.ok("lrp delete slow");
     // Ctrl-C stops waiting, and the command is still carried out.
     let mut waits = muster.start(&place.path().join("waits.log"), &["apply", &slow]);
-    waits.says("slow/0 starts on");
+    waits.says("slow/0 is not healthy yet");
     let said = place.path().join("waits.log");
     assert_eq!(waits.interrupt().code(), Some(130));
     let said = std::fs::read_to_string(said).unwrap();

@@ -119,7 +119,7 @@ fn update_keeps_every_index_running() {
         });
         let said = muster.run(&["apply", &v2]);
         over.store(true, Ordering::SeqCst);
-        said.exits(0).tells(&["web/0@", "starts on c", "process web updated to ", ": 3 instances running"]);
+        said.exits(0).tells(&["web/0@", "runs on c", "process web updated to ", ": 3 instances running"]);
         looks.join().unwrap()
     });
     place.tell(&format!("updated; the processes were listed {looked} times"));
