@@ -266,7 +266,7 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
             Ok(evacuation.into_iter().chain(cell.cordoned.then_some(Event::Uncordoned {})).collect())
         }
         (Command::Forget, true) => {
-            let why = format!("cell {id} is present: only an ABSENT cell can be forgotten");
+            let why = format!("cell {id} is present: only an ABSENT cell can be deleted");
             Err(Refusal::new(Code::InvalidStateTransition, why))
         }
         (Command::Forget, false) => Ok(vec![Event::Forgotten {}]),

@@ -14,6 +14,7 @@ use super::failure::{Exit, Failure};
 use super::file::{self, FileItem, ObjectName};
 use super::lrp::{ProcessChange, Session};
 use super::output;
+use super::plan::{PlannedAction, PlannedObject};
 use super::planned::require_unchanged;
 use super::several::Batch;
 use super::{find, fleet, parameterised, periodic, plan, task};
@@ -175,11 +176,15 @@ pub(crate) async fn delete(args: DeleteArgs, global: &Global) -> Result<(), Fail
             }
             Some(_) if args.dry_run => {
                 any = true;
-                output::line(&format!("{name} would be deleted"))?;
+                let planned = PlannedObject { object: name, action: PlannedAction::Delete };
+                session.output.next(&planned, |planned, _| planned.text())?;
             }
             Some(_) => {
                 let deleted = delete_object(&session, &name, args.wait.detach).await;
                 changes.extend(batch.record(deleted)?.flatten());
+            }
+            None if matches!(name, ObjectName::Domain(_)) => {
+                output::note(&format!("{name} stays: a domain exists as long as objects name it"));
             }
             None => output::note(&format!("{name} does not exist")),
         }

@@ -231,7 +231,7 @@ const fn unclaimed_reason(cause: UnclaimReason) -> &'static str {
 /// Returns the reason for the end of an instance.
 pub(crate) const fn end_reason(cause: StopReason) -> &'static str {
     match cause {
-        StopReason::Removed => "the process was removed",
+        StopReason::Removed => "the process was deleted",
         StopReason::Scale => "fewer instances are desired",
         StopReason::CellUnfit => "its cell no longer fits the definition",
         StopReason::Retired => "a client stopped this instance",
@@ -466,7 +466,7 @@ fn describe_parameterised(event: &parameterised::Event) -> String {
             };
             let why = match reason {
                 WithdrawReason::Asked => "requested by a client",
-                WithdrawReason::Removed => "the parameterised task was removed",
+                WithdrawReason::Removed => "the parameterised task was deleted",
             };
             format!("{which} withdrawn: {why}")
         }

@@ -173,7 +173,7 @@ mod tests {
             (
                 row(EndKind::CrashedStopping, Some(StopReason::Removed), None),
                 "STOPPED (crashed)",
-                "the process was removed",
+                "the process was deleted",
             ),
             (row(EndKind::CellLost, None, None), "LOST", "its cell disappeared"),
             (row(EndKind::Evacuated, None, None), "EVACUATED", ""),

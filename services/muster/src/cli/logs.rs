@@ -46,6 +46,10 @@ pub(crate) async fn run(args: LogsArgs, global: &Global) -> Result<(), Failure> 
     let source = if previous { None } else { task_log(&client, global, &id, task).await? };
     let source = match source {
         Some(source) => source,
+        None if previous && process(&client, &id).await?.is_some() => {
+            let why = format!("--previous needs an instance, such as {id}/0, and {id} is a process");
+            return Err(Failure::usage(why));
+        }
         None if is_misspelt(&id)? => return Err(no_such_name(&client, &id).await?),
         None => instance_log(&client, global, &id, previous).await?,
     };

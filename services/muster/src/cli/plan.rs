@@ -44,6 +44,9 @@ struct Plan {
     processes: Vec<PlannedProcess>,
     /// Tasks that would run.
     tasks: Vec<PlannedTask>,
+    /// `true` if tasks run even if they have run before.
+    #[serde(skip)]
+    rerun: bool,
     /// Other objects: those that are neither placed nor compared field by field, and those that would be deleted.
     objects: Vec<PlannedObject>,
     /// Predicted actions for processes, in order.
@@ -58,16 +61,16 @@ struct Plan {
 
 /// Predicted effect on an object.
 #[derive(Clone, Debug, Serialize)]
-struct PlannedObject {
+pub(super) struct PlannedObject {
     /// Kind and name of the object, such as `periodic task report`.
     #[serde(serialize_with = "as_text")]
-    object: ObjectName,
-    action: PlannedAction,
+    pub(super) object: ObjectName,
+    pub(super) action: PlannedAction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum PlannedAction {
+pub(super) enum PlannedAction {
     Desire,
     Update,
     Delete,
@@ -257,7 +260,7 @@ pub(crate) async fn run(
     objects.extend(unlisted.into_iter().map(delete));
     let guids = lrps.iter().map(|(lrp, _)| &lrp.process_guid).chain(&deleted);
     let known = ClusterState::ask(client, guids).await?;
-    let plan = plan(known, lrps, &deleted, new_tasks, objects)?;
+    let plan = Plan { rerun, ..plan(known, lrps, &deleted, new_tasks, objects)? };
     session.output.one(&plan, |plan, look| plan.text(paths, look))?;
     end(plan.changes, plan.fits)
 }
@@ -338,6 +341,7 @@ fn plan(
         unplaced: unplaced.into_iter().filter(|one| changed.contains(&one.process_guid)).collect(),
         processes,
         tasks,
+        rerun: false,
         objects,
         other_work: OtherWork::from_copy(&copy),
         cells: cell_resources(before, &copy),
@@ -402,7 +406,7 @@ impl PlannedObject {
         }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let object = &self.object;
         match (self.action, object) {
             (PlannedAction::Desire, _) => format!("{object} would be desired"),
@@ -460,9 +464,10 @@ impl Plan {
         let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let prunes = self.objects.iter().any(|planned| planned.action == PlannedAction::Delete);
         let prune = if prunes { " --prune" } else { "" };
+        let rerun = if self.rerun && !self.tasks.is_empty() { " --rerun" } else { "" };
         format!(
             "planned at position {position}, with the resources that were free then\n\
-             to carry out exactly this plan: muster apply {}{prune} --if-position {position}",
+             to carry out exactly this plan: muster apply {}{prune}{rerun} --if-position {position}",
             paths.join(" ")
         )
     }

@@ -36,10 +36,14 @@ pub(crate) async fn require_unchanged(
             changed.extend(change_since(client, position, name).await?);
         }
         if !changed.is_empty() {
-            let why = format!(
-                "{}, after the planned position {position}; nothing was changed: plan again",
-                changed.join("; ")
-            );
+            let changed = changed.join("; ");
+            let why = match position {
+                // Every object that exists has changed after the start of the log.
+                Position(0) => format!("{changed}, so it exists already; nothing was changed"),
+                _ => format!(
+                    "{changed}, after the planned position {position}; nothing was changed: plan again"
+                ),
+            };
             return Err(Failure::new(Exit::Conflict, &Code::ResourceConflict.to_string(), why));
         }
     }

@@ -261,7 +261,7 @@ async fn ended(
     snapshot: &Snapshot,
 ) -> Result<(), Failure> {
     let Some(lrp) = &snapshot.lrp else {
-        let why = format!("process {guid} was removed before its rollout to {target} ended");
+        let why = format!("process {guid} was deleted before its rollout to {target} ended");
         return Err(Failure::new(Exit::Conflict, "Removed", why));
     };
     let Some(rollout) = lrp.rollout.as_ref().filter(|one| one.target != *target || !one.is_completed())
@@ -474,7 +474,7 @@ async fn next_snapshot(
 
 /// Returns the status of a process in one line.
 fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
-    let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is removed") };
+    let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is deleted") };
     if let Some(rollout) = rollout_under_way(lrp) {
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();

@@ -53,7 +53,7 @@ pub(crate) fn lrps(rows: &[LrpRow], look: RenderOptions) -> Table {
 /// Returns the note on a removal or rollout that is in progress.
 fn lrp_note(row: &LrpRow) -> Cell {
     match rollout_under_way(row) {
-        _ if !row.desired => Cell::text("being removed"),
+        _ if !row.desired => Cell::text("being deleted"),
         Some(rollout) => Cell::text(rollout_note(rollout)),
         None => Cell::None,
     }

@@ -232,7 +232,7 @@ fn processes_are_formatted_as_table() {
         lrps(&rows, LOOK).render(false),
         "PROCESS   DOMAIN   DESIRED   RUNNING   STARTING   WAITING   CRASHED   NOTE            CHANGED\n\
          web       shop           3         1          1         1         0   -               5m\n\
-         web       shop           0         1          1         1         0   being removed   5m"
+         web       shop           0         1          1         1         0   being deleted   5m"
     );
 }
 

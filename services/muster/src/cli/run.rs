@@ -138,7 +138,7 @@ fn new_guid() -> Result<String, Failure> {
 
 async fn create(client: &Client, task: DesiredTask) -> Result<Ack, Failure> {
     let guid = task.task_guid.clone();
-    task::desire(client, task).await.map_err(|failure| task::run_failure(failure, &guid))
+    task::desire_again(client, task).await.map_err(|failure| task::run_failure(failure, &guid))
 }
 
 /// Creates tasks. Unless `detach` is set, waits for their end and prints their results.

@@ -108,7 +108,7 @@ pub(super) async fn apply(
     let guid = task.task_guid.clone();
     let doing = |failure: Failure| failure.while_doing(format!("apply task {guid}"));
     let known = existing(client, &task).await.map_err(doing)?;
-    if let Some(row) = known {
+    if let Some(row) = known.filter(|row| !rerun || !may_run_again(row)) {
         let done = Ack { position: row.last_decision, version: row.version };
         return print_change(&guid, UNCHANGED, done, output);
     }
@@ -118,8 +118,26 @@ pub(super) async fn apply(
             format!("task {guid} unchanged: it has run before; to run it again: --rerun")
         });
     }
-    let done = desire(client, task).await.map_err(doing)?;
+    let done = desire_again(client, task).await.map_err(doing)?;
     print_change(&guid, "desired", done, output)
+}
+
+/// Returns `true` if a task has ended and no callback waits for its outcome, so that its guid can be used again.
+pub(super) fn may_run_again(row: &TaskRow) -> bool {
+    let has_callback =
+        row.definition.as_ref().is_some_and(|definition| definition.completion_callback_url.is_some());
+    row.state == TaskState::Completed && !has_callback
+}
+
+/// Creates a task. A task with the same guid that has ended is resolved first, unless its callback is still to be
+/// sent.
+pub(super) async fn desire_again(client: &Client, task: DesiredTask) -> Result<Ack, Failure> {
+    let guid = &task.task_guid;
+    let known = client.task(guid).await.ok().map(|one| one.row);
+    if known.is_some_and(|row| row.domain == task.domain && may_run_again(&row)) {
+        client.in_domain(task.domain.clone()).resolve_task(guid.clone()).await?;
+    }
+    desire(client, task).await
 }
 
 /// Returns the row of a task that exists with this definition. `None` if there is no such task. Fails if the

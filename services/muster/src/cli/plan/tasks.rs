@@ -23,8 +23,8 @@ pub(super) struct PlannedTask {
 /// Returns `true` if applying the task would run it: it does not exist, and it has not run before or `rerun` is
 /// set.
 pub(super) async fn runs(client: &Client, task: &DesiredTask, rerun: bool) -> Result<bool, Failure> {
-    if task::existing(client, task).await?.is_some() {
-        return Ok(false);
+    if let Some(row) = task::existing(client, task).await? {
+        return Ok(rerun && task::may_run_again(&row));
     }
     Ok(rerun || task::last_decision(client, &task.task_guid).await?.is_none())
 }

@@ -289,7 +289,7 @@ fn processes(frame: &mut Frame<'_>, model: &mut Model, area: Rect, look: RenderO
 
 fn process(row: &LrpRow, look: RenderOptions) -> Cells {
     let rollout = match rollout_under_way(row) {
-        _ if !row.desired => "being removed".to_owned(),
+        _ if !row.desired => "being deleted".to_owned(),
         Some(rollout) => format!("{}/{} {}", rollout.replaced, rollout.total, rollout.status),
         None => String::new(),
     };
