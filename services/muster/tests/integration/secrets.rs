@@ -384,7 +384,7 @@ fn secrets_without_key_are_refused_with_advice() {
     let said = muster.exits(1, &format!("run --detach {}", file.display()));
     said.tells(&["completion_callback_url: is a secret, but no key is configured"]);
     let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
-    let said = muster.run(&["what-if", &format!("desire {}", file.display())]).exits(1).tells(&[advice]);
+    let said = muster.run(&["what-if", &format!("apply {}", file.display())]).exits(1).tells(&[advice]);
     assert!(!said.err.contains(MARKER), "{said:?}");
     assert_no_marker_in_files(&cluster.place);
 

@@ -50,7 +50,7 @@ fn what_if_reports_effects_and_writes_nothing() {
     // A process that does not fit is reported with the reason. With another cell it fits.
     let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 900000");
     let large = place.file("large.toml", large).display().to_string();
-    let changes = place.file("large.txt", format!("desire {large}\n")).display().to_string();
+    let changes = place.file("large.txt", format!("apply {large}\n")).display().to_string();
     let full = muster.exits(6, &format!("what-if -f {changes} -o json")).json();
     assert_eq!(full["unplaced"][0]["what"], "large/0", "{full:#}");
     assert_eq!(full["unplaced"][0]["error"], "insufficient resources: memory");
@@ -156,7 +156,7 @@ fn assert_past_and_invalid_changes(place: &TestDir, muster: &Muster) {
         .exits(3)
         .tells(&["can't apply change 1 (scale wbe=3): process wbe does not exist", "did you mean web?"]);
     ask("lose cell c9").exits(3).tells(&["cell c9 does not exist"]);
-    ask("desire nowhere.toml").exits(1).tells(&["can't read nowhere.toml"]);
+    ask("apply nowhere.toml").exits(1).tells(&["can't read nowhere.toml"]);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn single_decisions_are_printed_as_json() {
     assert!(text.contains("created.v1") && decided["position"] == json!(before), "{decided:#}");
     let same = muster.run(&["decide", "scale web=1"]).exits(0).json();
     assert_eq!(same["outcome"], "unchanged", "{same:#}");
-    let refused = muster.run(&["decide", "remove nobody"]).exits(3).json();
+    let refused = muster.run(&["decide", "delete nobody"]).exits(3).json();
     assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
 
     muster
@@ -185,7 +185,7 @@ fn single_decisions_are_printed_as_json() {
     let elsewhere = sleeper("web", 2).replace("\"shop\"", "\"elsewhere\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{elsewhere}", sleeper("other", 1));
     let both = place.file("both.toml", both).display().to_string();
-    let refused = muster.run(&["decide", &format!("desire {both}")]).json();
+    let refused = muster.run(&["decide", &format!("apply {both}")]).json();
     assert_eq!(refused["outcome"], "refused", "{refused:#}");
     assert_eq!(refused["entries"].as_array().map(Vec::len), Some(1), "{refused:#}");
 

@@ -5,14 +5,14 @@
 //! | `lose cell c2` | its machine dies with all its containers |
 //! | `return cell c2` | an empty machine takes its place |
 //! | `add cell c9 [like c1] [memory=4096] [disk=8192] [containers=100] [ports=100] [zone=z1] [stack=linux] [tag=gpu]` | another cell; what isn't said is as on the cell that it is like, else as on the first |
-//! | `evacuate [cell] c1`, `cordon [cell] c1`, `uncordon [cell] c1`, `forget [cell] c1` | an operator's request |
-//! | `desire FILE`, `apply FILE` | everything in the file is desired, or becomes as it says |
+//! | `evacuate [cell] c1`, `cordon [cell] c1`, `uncordon [cell] c1`, `delete cell c1` | an operator's request |
+//! | `apply FILE` | everything in the file is desired, or becomes as it says |
 //! | `update NAME FILE` | the process becomes as the file says |
-//! | `scale NAME=5` (or `scale NAME x5`), `priority NAME 80`, `restart NAME`, `activate NAME DEFINITION`, `remove NAME` | a client's request |
-//! | `rollout pause NAME`, `rollout resume NAME`, `rollout back NAME` | by hand |
-//! | `retire NAME/INDEX` | an instance is stopped, and starts again if it is desired |
+//! | `scale NAME=5` (or `scale NAME x5`), `priority NAME 80`, `restart NAME`, `activate NAME DEFINITION`, `delete NAME` | a client's request |
+//! | `rollout pause NAME`, `rollout resume NAME`, `rollback NAME` | by hand |
+//! | `stop NAME/INDEX` | an instance is stopped, and starts again if it is desired |
 //! | `crash NAME/INDEX` | its container crashes |
-//! | `run task FILE`, `cancel TASK` | |
+//! | `run FILE`, `cancel TASK` | |
 //! | `domain NAME fresh for 20s`, `domain NAME fresh ever` | |
 //! | `preemption on`, `preemption off` | |
 //! | `wait 20s` | time goes on before the next change |
@@ -101,8 +101,8 @@ pub enum Unread<E> {
 }
 
 /// The beginnings of everything that can be changed.
-const KNOWN: &str = "a change: lose cell, return cell, add cell, evacuate, cordon, uncordon, forget, desire, apply, update, scale, priority, restart, activate, rollout pause, \
-                     rollout resume, rollout back, remove, retire, crash, run task, cancel, domain, preemption on, preemption off or wait";
+const KNOWN: &str = "a change: lose cell, return cell, add cell, evacuate, cordon, uncordon, delete cell, apply, update, scale, priority, restart, activate, rollout pause, \
+                     rollout resume, rollback, delete, stop, crash, run, cancel, domain, preemption on, preemption off or wait";
 
 impl Change {
     /// Reads a change; `read` reads the files that it names. None: the line is empty, or a comment.
@@ -137,7 +137,7 @@ fn of_file<E>(words: &mut Words, read: Read<'_, E>) -> Result<Option<Change>, Un
         let path = quoted.unwrap_or_else(|| words.read("a file", |word| Some(word.to_owned())));
         read(&path.map_err(bad)?).map_err(Unread::File)
     };
-    Ok(Some(if words.take("desire") || words.take("apply") || words.take("run task") {
+    Ok(Some(if words.take("apply") || words.take("run") {
         Change::Apply(items(words)?)
     } else if words.take("update") {
         let process = process(words).map_err(bad)?;
@@ -167,11 +167,11 @@ fn of_words(words: &mut Words) -> Result<Change, Bad> {
         Change::Steer(process(words)?, RolloutControl::Pause)
     } else if words.take("rollout resume") {
         Change::Steer(process(words)?, RolloutControl::Resume)
-    } else if words.take("rollout back") {
+    } else if words.take("rollback") {
         Change::Steer(process(words)?, RolloutControl::RollBack)
-    } else if words.take("remove") {
+    } else if words.take("delete") {
         Change::Remove(process(words)?)
-    } else if words.take("retire") {
+    } else if words.take("stop") {
         let (process, index) = instance(words)?;
         Change::Retire(process, index)
     } else if words.take("crash") {
@@ -200,7 +200,7 @@ fn of_cell(words: &mut Words) -> Result<Option<Change>, Bad> {
         ("evacuate", cell::Command::Evacuate),
         ("cordon", cell::Command::Cordon),
         ("uncordon", cell::Command::Uncordon),
-        ("forget", cell::Command::Forget),
+        ("delete cell", cell::Command::Forget),
     ];
     if words.take("lose") {
         words.must("cell")?;
@@ -317,8 +317,10 @@ mod tests {
             ("scale web=50", Change::Scale(web(), 50)),
             ("scale web x50", Change::Scale(web(), 50)),
             ("update web web.toml", Change::Update(web(), vec![])),
-            ("desire web.toml", Change::Apply(vec![])),
+            ("apply web.toml", Change::Apply(vec![])),
             ("evacuate c1", Change::Operator(cell("c1"), cell::Command::Evacuate)),
+            ("delete cell c1", Change::Operator(cell("c1"), cell::Command::Forget)),
+            ("delete web", Change::Remove(web())),
             ("cordon cell c1 # for now", Change::Operator(cell("c1"), cell::Command::Cordon)),
             ("crash web/3", Change::Crash(web(), 3)),
             ("wait 20s", Change::Wait(Duration::from_secs(20))),
@@ -345,8 +347,8 @@ mod tests {
         assert!(why("scale web=many").contains("expected a process and how many instances, as web=5"));
         assert!(why("crash web").contains("an instance, as web/0"));
         assert!(why("wait soon").contains("a time, as 200ms, 12s or 5m"));
-        assert!(why("remove web now").contains("found `now` behind `web`, expected nothing more"));
+        assert!(why("delete web now").contains("found `now` behind `web`, expected nothing more"));
         assert!(why("add cell c9 colour=red").contains("expected like CELL"));
-        assert_eq!(read("desire other.toml"), Err(Unread::File("no file other.toml".into())));
+        assert_eq!(read("apply other.toml"), Err(Unread::File("no file other.toml".into())));
     }
 }

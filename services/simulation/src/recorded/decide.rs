@@ -34,8 +34,8 @@ pub struct Decided {
 }
 
 /// The beginnings of the changes that are commands.
-const COMMANDS: &str = "evacuate, cordon, uncordon, forget, desire, apply, update, scale, priority, restart, activate, \
-                        rollout pause, rollout resume, rollout back, remove, retire, run task, cancel, domain, preemption on or \
+const COMMANDS: &str = "evacuate, cordon, uncordon, delete cell, apply, update, scale, priority, restart, activate, \
+                        rollout pause, rollout resume, rollback, delete, stop, run, cancel, domain, preemption on or \
                         preemption off";
 
 impl Asked {
