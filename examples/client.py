@@ -83,10 +83,10 @@ class Client:
                 return
             asked["cursor"] = page["next"]
 
-    async def events(self, after, about):
+    async def events(self, after, target):
         """Yields the events of one object after a position, without end. Each read waits for new events."""
         while True:
-            asked = {"after": after, "about": about, "wait_ms": 10_000}
+            asked = {"after": after, "target": target, "wait_ms": 10_000}
             # The timeout of the request is longer than `wait_ms`.
             subject = f"muster.query.client.{self.domain}.{self.name}.events.read"
             page = await self.ask(subject, asked, timeout=15.0)
@@ -146,7 +146,7 @@ async def scale(client):
     assert again["version"] == first["version"], "a repeated request gets the first answer"
     await refusal("RequestIdReused", client.command("lrp.update", {**three, "instances": 9}, request_id="py-scale"))
     await refusal("ResourceConflict", client.command("lrp.update", three, expect_version=1))
-    await refusal("DeadlinePassed", client.command("lrp.update", {**three, "instances": 4}, patience_ms=0))
+    await refusal("DeadlinePassed", client.command("lrp.update", {**three, "instances": 4}, timeout_ms=0))
     return first
 
 
