@@ -24,7 +24,7 @@ use schemas::names::{
     ProcessGuid, RequestId, ServiceId, Stack, Zone,
 };
 use schemas::process::{self, Command, Context, Report, ReportStep};
-use schemas::query::{MalformedEntries, Services};
+use schemas::query::{QuarantinedEntries, Services};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
     Decision, Entry, Indices, Place, Places, Position, Subject, Timestamp, actual, cell, cluster, limits,
@@ -52,7 +52,7 @@ fn measure_figures(world: &World) {
         bbs: ServiceId::new("b1").expect("a valid name"),
         now: world.latest(),
         durability: String::new(),
-        malformed_entries: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,
@@ -363,8 +363,8 @@ impl Journal {
             cell_id: cell_id(number % CELLS),
         });
         let steps = vec![ReportStep::Actual(said)];
-        let judged = self.now;
-        Command::Report(Report { domain: domain(), place, epoch, by, judged, steps })
+        let observed_at = self.now;
+        Command::Report(Report { domain: domain(), place, epoch, by, observed_at, steps })
     }
 }
 

@@ -137,7 +137,7 @@ impl History {
                 }
                 Event::Actual(
                     actual::Event::Created { .. }
-                    | actual::Event::Entered { .. }
+                    | actual::Event::ExecStarted { .. }
                     | actual::Event::Crashed { .. }
                     | actual::Event::PlacementFailed { .. }
                     | actual::Event::Unclaimed { .. }

@@ -16,7 +16,7 @@ use schemas::limits::{
     QUARANTINED_POSITIONS, REASON_BYTES, REMEMBERED_ENTRIES, SHOWN_MALFORMED_ENTRIES, truncate,
 };
 use schemas::names::{ClusterId, EntryId};
-use schemas::query::{MalformedEntries, MalformedEntry};
+use schemas::query::{QuarantinedEntries, QuarantinedEntry};
 use schemas::subject::shard_subjects;
 use schemas::{Entry, Position, Subject, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct Reader {
     written: BTreeMap<EntryId, Position>,
     /// Positions that operators quarantined.
     by_operators: QuarantinedPositions,
-    quarantined: MalformedEntries,
+    quarantined: QuarantinedEntries,
 }
 
 /// End of a subject, as far as it was read.
@@ -68,7 +68,7 @@ struct Stored {
     ends: Vec<(String, End)>,
     written: BTreeMap<EntryId, Position>,
     by_operators: QuarantinedPositions,
-    set_aside: MalformedEntries,
+    quarantined: QuarantinedEntries,
 }
 
 /// Returns an empty entry, to be folded where the journal holds no entry.
@@ -96,7 +96,7 @@ impl Reader {
             ends: self.ends.iter().map(|(subject, end)| (subject.to_string(), *end)).collect(),
             written: self.written.clone(),
             by_operators: self.by_operators.clone(),
-            set_aside: self.quarantined.clone(),
+            quarantined: self.quarantined.clone(),
         };
         // The shard counts come last: snapshots of version 7 end before them.
         postcard::to_stdvec(&(stored, &self.resharded)).expect("serializing plain data to memory cannot fail")
@@ -125,13 +125,13 @@ impl Reader {
             let known = Subject::parse(&subject).ok_or_else(|| format!("{subject:?} is not a subject"))?;
             ends.insert(known, end);
         }
-        let (shards, written, set_aside) = (stored.shards, stored.written, stored.set_aside);
-        Ok(Self { shards, resharded, ends, written, by_operators, quarantined: set_aside })
+        let (shards, written, quarantined) = (stored.shards, stored.written, stored.quarantined);
+        Ok(Self { shards, resharded, ends, written, by_operators, quarantined })
     }
 
     /// Returns the messages that were quarantined so far.
     #[must_use]
-    pub const fn quarantined(&self) -> &MalformedEntries {
+    pub const fn quarantined(&self) -> &QuarantinedEntries {
         &self.quarantined
     }
 
@@ -313,7 +313,7 @@ impl Reader {
     fn quarantine(&mut self, position: Position, subject: &str, why: &str) -> ReadMessage {
         let (subject, why) = (truncate(subject, REASON_BYTES), truncate(why, REASON_BYTES));
         self.quarantined.count += 1;
-        self.quarantined.last.push(MalformedEntry { position, subject, why: why.clone() });
+        self.quarantined.last.push(QuarantinedEntry { position, subject, reason: why.clone() });
         let over = self.quarantined.last.len().saturating_sub(SHOWN_MALFORMED_ENTRIES);
         self.quarantined.last.drain(..over);
         ReadMessage::Quarantined(why)
@@ -568,6 +568,6 @@ mod tests {
         let future = sealed(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
         let why = reader.read(Position(3), "muster.event.cell.c1", &future).unwrap_err();
         assert!(why.contains("entry has format 99"), "{why}");
-        assert_eq!(*reader.quarantined(), MalformedEntries::default());
+        assert_eq!(*reader.quarantined(), QuarantinedEntries::default());
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn share_slot(slot: &mut Slot, desired: Option<&Desired>, cells: &Ord
             State::Claimed { by, .. } | State::Running { by, .. } => share_cell(&mut by.cell_id, cells),
             State::Unclaimed { .. } | State::Crashed { .. } => {}
         }
-        if let Some(by) = &mut lrp.crashed_in {
+        if let Some(by) = &mut lrp.crashed_instance {
             share_cell(&mut by.cell_id, cells);
         }
     }

@@ -37,7 +37,7 @@ pub struct Actual {
     /// Reason of the last crash; empty if the instance never crashed.
     pub crash_reason: Box<str>,
     /// Container of the last crash. Its log stays available for a while.
-    pub crashed_in: Option<Box<Instance>>,
+    pub crashed_instance: Option<Box<Instance>>,
     /// Reason of the stop request, or `None` if the instance was not asked to stop.
     pub stop: Option<StopReason>,
     /// Restarts that count against the restart policy. `None` if the policy did not limit restarts at the
@@ -201,7 +201,7 @@ pub enum Event {
     /// An instance became RUNNING.
     Started { place: Place, by: Instance, net: NetInfo, isolation: Isolation },
     /// A client runs a program in the container of a running instance. The record does not change.
-    Entered { place: Place, by: Instance, exec: Box<Exec> },
+    ExecStarted { place: Place, by: Instance, exec: Box<Exec> },
     /// An instance crashed.
     Crashed {
         place: Place,
@@ -249,7 +249,7 @@ impl Actual {
             since: at,
             crash_count: 0,
             crash_reason: "".into(),
-            crashed_in: None,
+            crashed_instance: None,
             stop: None,
             counted: None,
         }
@@ -299,7 +299,7 @@ impl Actual {
             State::Unclaimed { placement_error: None } => Some(Duty::Place),
             State::Unclaimed { placement_error: Some(_) } => Some(Duty::Unblock),
             State::Crashed { restart: Restart::At(_) } => Some(Duty::Restart),
-            State::Crashed { restart: Restart::AtOnce | Restart::Never(_) }
+            State::Crashed { restart: Restart::Immediate | Restart::Never(_) }
             | State::Claimed { .. }
             | State::Running { .. } => None,
         }
@@ -316,7 +316,7 @@ impl Actual {
     #[must_use]
     pub const fn restart_at(&self) -> Option<Timestamp> {
         match self.state {
-            State::Crashed { restart: Restart::AtOnce } => Some(self.since),
+            State::Crashed { restart: Restart::Immediate } => Some(self.since),
             State::Crashed { restart: Restart::At(due) } => Some(due),
             State::Crashed { restart: Restart::Never(_) }
             | State::Unclaimed { .. }
@@ -330,7 +330,7 @@ impl Actual {
     pub const fn delayed_until(&self) -> Option<Timestamp> {
         match self.state {
             State::Crashed { restart: Restart::At(due) } => Some(due),
-            State::Crashed { restart: Restart::AtOnce | Restart::Never(_) }
+            State::Crashed { restart: Restart::Immediate | Restart::Never(_) }
             | State::Unclaimed { .. }
             | State::Claimed { .. }
             | State::Running { .. } => None,
@@ -343,7 +343,7 @@ impl Actual {
     pub const fn no_restart_reason(&self) -> Option<NoRestartReason> {
         match self.state {
             State::Crashed { restart: Restart::Never(why) } => Some(why),
-            State::Crashed { restart: Restart::AtOnce | Restart::At(_) }
+            State::Crashed { restart: Restart::Immediate | Restart::At(_) }
             | State::Unclaimed { .. }
             | State::Claimed { .. }
             | State::Running { .. } => None,
@@ -355,8 +355,8 @@ impl Actual {
     #[must_use]
     pub const fn is_kept_down(&self) -> bool {
         match self.no_restart_reason() {
-            Some(NoRestartReason::Succeeded | NoRestartReason::NoRestarts) => true,
-            Some(NoRestartReason::UsedUp | NoRestartReason::GivenUp) | None => false,
+            Some(NoRestartReason::Succeeded | NoRestartReason::RestartDisabled) => true,
+            Some(NoRestartReason::AttemptsExhausted | NoRestartReason::CrashLimit) | None => false,
         }
     }
 
@@ -470,7 +470,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             since: at,
             crash_count: old.map_or(0, |old| old.crash_count),
             crash_reason: old.map_or_else(|| "".into(), |old| old.crash_reason.clone()),
-            crashed_in: old.and_then(|old| old.crashed_in.clone()),
+            crashed_instance: old.and_then(|old| old.crashed_instance.clone()),
             counted: old.and_then(|old| old.counted.clone()),
         })
     };
@@ -484,14 +484,14 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             let (by, net, isolation) = (by.clone(), net.clone().into(), *isolation);
             enter(State::Running { by, net, isolation, stopping })
         }
-        Event::Entered { .. } => actual,
+        Event::ExecStarted { .. } => actual,
         Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Actual {
             counted: attempts.map(|attempts| CountedRestarts::after_crash(actual.as_ref(), attempts).into()),
             state: State::Crashed { restart: *restart },
             since: at,
             crash_count: *crash_count,
             crash_reason: limits::truncate(reason, limits::REASON_BYTES).into(),
-            crashed_in: Some(Box::new(by.clone())),
+            crashed_instance: Some(Box::new(by.clone())),
             stop: None,
         }),
         Event::PlacementFailed { error, .. } => {
@@ -533,7 +533,7 @@ impl Event {
             Self::Created { .. } | Self::Unclaimed { .. } | Self::Crashed { .. } => true,
             Self::Claimed { .. }
             | Self::Started { .. }
-            | Self::Entered { .. }
+            | Self::ExecStarted { .. }
             | Self::PlacementFailed { .. }
             | Self::StopRequested { .. }
             | Self::Removed { .. } => false,
@@ -552,7 +552,7 @@ impl Event {
             Self::Created { .. }
             | Self::Claimed { .. }
             | Self::Started { .. }
-            | Self::Entered { .. }
+            | Self::ExecStarted { .. }
             | Self::PlacementFailed { .. } => false,
         }
     }
@@ -568,7 +568,7 @@ impl Event {
             | Self::Removed { places, .. } => places.clone(),
             Self::Claimed { place, .. }
             | Self::Started { place, .. }
-            | Self::Entered { place, .. }
+            | Self::ExecStarted { place, .. }
             | Self::Crashed { place, .. } => place.clone().into(),
         }
     }

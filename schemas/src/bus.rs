@@ -21,10 +21,16 @@ const SEAL: &str = "seal";
 /// Noun and verb of a client's requests to its program in a container. The requests are not commands: only
 /// the start of the program is a decision.
 const INSTANCE: &str = "instance";
-const TALK: &str = "talk";
+const EXEC_IO: &str = "exec-io";
 
 /// Token of the subjects for founding a cluster.
 const FOUNDING: &str = "founding";
+
+/// Token of the subjects of leader heartbeats.
+const LEADER_HEARTBEAT: &str = "leader-heartbeat";
+
+/// Token of the subjects of queries that one BBS forwards to another.
+pub(crate) const FORWARDED_QUERY: &str = "forwarded-query";
 
 /// Prefix of the subjects that answers are sent to.
 pub const INBOX_ROOT: &str = "muster.inbox.";
@@ -36,8 +42,9 @@ pub enum BusSubject {
     Client(Domain, ClientName, ClientVerb),
     /// `muster.client.<domain>.<client>.secret.seal`: a request to seal the secrets of a spec.
     Seal(Domain, ClientName),
-    /// `muster.client.<domain>.<client>.instance.talk`: a request of a client to its program in a container.
-    Talk(Domain, ClientName),
+    /// `muster.client.<domain>.<client>.instance.exec-io`: a request of a client to its program in a
+    /// container.
+    ExecIo(Domain, ClientName),
     /// `muster.operator.<operator>.<noun>.<verb>`: a command of an operator.
     Operator(ClientName, OperatorVerb),
     /// `muster.cell.<cell>.bbs.report`: reports of a rep.
@@ -52,22 +59,22 @@ pub enum BusSubject {
     Rep(CellId, RepVerb),
     /// `muster.auctioneer.bbs.<verb>`: a report of an auctioneer to the BBS.
     Auctioneer(AuctioneerVerb),
-    /// `muster.beat.<role>`: leader heartbeat, for elections.
+    /// `muster.leader-heartbeat.<role>`: leader heartbeat, for elections.
     LeaderHeartbeat(LeaderRole),
     /// `muster.elected.<role>`: first heartbeat of a new leader. Reps respond to it with a heartbeat of their
     /// own.
     Elected(LeaderRole),
     /// `muster.alive.<role>`: status of a leader or a standby, for monitoring.
     Alive(LeaderRole),
-    /// `muster.founding.asked`: query by which `muster cluster found` finds out which cluster each service
+    /// `muster.founding.query`: query by which `muster cluster found` finds out which cluster each service
     /// belongs to.
     FoundingQuery,
-    /// `muster.founding.known`: answer of a service that belongs to a cluster, with the id of the cluster.
+    /// `muster.founding.reply`: answer of a service that belongs to a cluster, with the id of the cluster.
     FoundingReply,
     /// `muster.query.<root>.<noun>.<verb>`: a query. The root names the caller.
     Query(Caller, QueryVerb),
-    /// `muster.query-of.<bbs>.<root>.<noun>.<verb>`: a query for a further page, which one BBS forwards to
-    /// the BBS that holds the snapshot of the projected state (World) for it.
+    /// `muster.forwarded-query.<bbs>.<root>.<noun>.<verb>`: a query for a further page, which one BBS forwards
+    /// to the BBS that holds the World snapshot for it.
     ForwardedQuery(ServiceId, Caller, QueryVerb),
 }
 
@@ -143,7 +150,7 @@ pub enum RepVerb {
     /// Run a program in a container for a client.
     Exec,
     /// Pass a client's request to its program in a container.
-    Talk,
+    ExecIo,
     /// Continue with the current log, by order of an operator.
     AcceptLog,
 }
@@ -303,7 +310,7 @@ impl OperatorVerb {
             Self::ClusterPreemption => ("cluster", "preemption"),
             Self::ClusterShards => ("cluster", "shards"),
             Self::DomainLimit => ("domain", "limit"),
-            Self::JournalQuarantine => ("journal", "set-aside"),
+            Self::JournalQuarantine => ("journal", "quarantine"),
         }
     }
 }
@@ -322,7 +329,7 @@ impl RepVerb {
         Self::Health,
         Self::Files,
         Self::Exec,
-        Self::Talk,
+        Self::ExecIo,
         Self::AcceptLog,
     ];
 
@@ -340,8 +347,8 @@ impl RepVerb {
             Self::Logs => "logs",
             Self::Health => "health",
             Self::Files => "files",
-            Self::Exec => "enter",
-            Self::Talk => "talk",
+            Self::Exec => "exec",
+            Self::ExecIo => "exec-io",
             Self::AcceptLog => "accept-log",
         }
     }
@@ -465,9 +472,9 @@ impl BusSubject {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
                 Ok(Self::Seal(domain.map_err(bad_name)?, client.map_err(bad_name)?))
             }
-            [ROOT, "client", domain, client, INSTANCE, TALK] => {
+            [ROOT, "client", domain, client, INSTANCE, EXEC_IO] => {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
-                Ok(Self::Talk(domain.map_err(bad_name)?, client.map_err(bad_name)?))
+                Ok(Self::ExecIo(domain.map_err(bad_name)?, client.map_err(bad_name)?))
             }
             [ROOT, "client", domain, client, noun, verb] => {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
@@ -497,7 +504,7 @@ impl BusSubject {
             [ROOT, "auctioneer", "bbs", verb] => {
                 find_verb(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
             }
-            [ROOT, "beat", role] => {
+            [ROOT, LEADER_HEARTBEAT, role] => {
                 find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::LeaderHeartbeat)
             }
             [ROOT, "elected", role] => {
@@ -506,13 +513,13 @@ impl BusSubject {
             [ROOT, "alive", role] => {
                 find_verb(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
             }
-            [ROOT, FOUNDING, "asked"] => Ok(Self::FoundingQuery),
-            [ROOT, FOUNDING, "known"] => Ok(Self::FoundingReply),
+            [ROOT, FOUNDING, "query"] => Ok(Self::FoundingQuery),
+            [ROOT, FOUNDING, "reply"] => Ok(Self::FoundingReply),
             [ROOT, "query", ref asked @ ..] => {
                 let (caller, verb) = query(asked)?;
                 Ok(Self::Query(caller, verb))
             }
-            [ROOT, "query-of", bbs, ref asked @ ..] => {
+            [ROOT, FORWARDED_QUERY, bbs, ref asked @ ..] => {
                 let (caller, verb) = query(asked)?;
                 Ok(Self::ForwardedQuery(ServiceId::new(bbs).map_err(bad_name)?, caller, verb))
             }
@@ -576,7 +583,7 @@ impl fmt::Display for BusSubject {
                 write!(f, "{ROOT}.client.{domain}.{client}.{noun}.{verb}")
             }
             Self::Seal(domain, client) => write!(f, "{ROOT}.client.{domain}.{client}.{SECRET}.{SEAL}"),
-            Self::Talk(domain, client) => write!(f, "{ROOT}.client.{domain}.{client}.{INSTANCE}.{TALK}"),
+            Self::ExecIo(domain, client) => write!(f, "{ROOT}.client.{domain}.{client}.{INSTANCE}.{EXEC_IO}"),
             Self::Operator(operator, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.operator.{operator}.{noun}.{verb}")
@@ -587,18 +594,18 @@ impl fmt::Display for BusSubject {
             Self::Heartbeat(cell) => write!(f, "{ROOT}.cell.{cell}.heartbeat"),
             Self::Rep(cell, verb) => write!(f, "{ROOT}.cell.{cell}.rep.{}", verb.as_str()),
             Self::Auctioneer(verb) => write!(f, "{ROOT}.auctioneer.bbs.{}", verb.as_str()),
-            Self::LeaderHeartbeat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::LeaderHeartbeat(role) => write!(f, "{ROOT}.{LEADER_HEARTBEAT}.{}", role.as_str()),
             Self::Elected(role) => write!(f, "{ROOT}.elected.{}", role.as_str()),
             Self::Alive(role) => write!(f, "{ROOT}.alive.{}", role.as_str()),
-            Self::FoundingQuery => write!(f, "{ROOT}.{FOUNDING}.asked"),
-            Self::FoundingReply => write!(f, "{ROOT}.{FOUNDING}.known"),
+            Self::FoundingQuery => write!(f, "{ROOT}.{FOUNDING}.query"),
+            Self::FoundingReply => write!(f, "{ROOT}.{FOUNDING}.reply"),
             Self::Query(caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.query.{caller}.{noun}.{verb}")
             }
             Self::ForwardedQuery(bbs, caller, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
-                write!(f, "{ROOT}.query-of.{bbs}.{caller}.{noun}.{verb}")
+                write!(f, "{ROOT}.{FORWARDED_QUERY}.{bbs}.{caller}.{noun}.{verb}")
             }
         }
     }
@@ -640,10 +647,10 @@ impl fmt::Display for BusPattern {
             Self::Rep(cell) => write!(f, "{ROOT}.cell.{cell}.rep.*"),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.*"),
             Self::Elected => write!(f, "{ROOT}.elected.*"),
-            Self::LeaderHeartbeats(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::LeaderHeartbeats(role) => write!(f, "{ROOT}.{LEADER_HEARTBEAT}.{}", role.as_str()),
             Self::Alive => write!(f, "{ROOT}.alive.*"),
             Self::Queries => write!(f, "{ROOT}.query.>"),
-            Self::ForwardedQueries(bbs) => write!(f, "{ROOT}.query-of.{bbs}.>"),
+            Self::ForwardedQueries(bbs) => write!(f, "{ROOT}.{FORWARDED_QUERY}.{bbs}.>"),
         }
     }
 }

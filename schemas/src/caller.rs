@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::bus::{BusSubject, Inbox, QueryVerb, ROOT};
+use crate::bus::{BusSubject, FORWARDED_QUERY, Inbox, QueryVerb, ROOT};
 use crate::names::{BadName, CellId, ClientName, Domain};
 use crate::sight::ReadScope;
 
@@ -46,7 +46,7 @@ impl Caller {
     #[must_use]
     pub fn from_subject(subject: &str) -> Option<Self> {
         let tokens: Vec<&str> = subject.split('.').collect();
-        let ([ROOT, "query", tokens @ ..] | [ROOT, "query-of", _, tokens @ ..]) = &tokens[..] else {
+        let ([ROOT, "query", tokens @ ..] | [ROOT, FORWARDED_QUERY, _, tokens @ ..]) = &tokens[..] else {
             return None;
         };
         Self::split(tokens).and_then(|(caller, _)| caller.ok())

@@ -55,7 +55,7 @@ pub struct Cell {
     /// Reason why the self-test fails. `None` if the cell is healthy.
     pub unhealthy: Option<String>,
     /// `true` if an operator requested an evacuation. The rep receives repeated orders until it evacuates.
-    pub evacuation_wanted: bool,
+    pub evacuation_requested: bool,
     /// `true` if an operator cordoned the cell: it takes no new work, and running work stays.
     pub cordoned: bool,
     /// Start of the current evacuation, kept across restarts of the rep. `None` if the cell does not
@@ -63,9 +63,9 @@ pub struct Cell {
     ///
     /// Withdrawing the evacuation also sets this to `None`, even before the rep reports that it takes work
     /// again. So a new order to evacuate starts a new time-out.
-    pub evacuation_began: Option<Timestamp>,
+    pub evacuation_started_at: Option<Timestamp>,
     /// Reason why the cell is absent. `None` if it is present.
-    pub gone: Option<String>,
+    pub absent_reason: Option<String>,
     /// Time of the last change to `presence`, `present`, `evacuating` or `unhealthy`.
     pub since: Timestamp,
     /// Decision by which the cell last appeared, disappeared, or changed its evacuation or cordon. If it
@@ -82,9 +82,9 @@ pub enum Evacuation {
     #[default]
     None,
     /// An operator requested an evacuation, and no rep has started it.
-    Wanted,
+    Requested,
     /// A rep started the evacuation at this time. A restart of the rep does not reset the time-out.
-    Began(Timestamp),
+    Started(Timestamp),
 }
 
 /// Reason of absence for a cell whose rep left after an evacuation.
@@ -170,7 +170,7 @@ pub fn decide_heartbeat(cell: Option<&Cell>, seen: &HeartbeatState) -> Vec<Event
     let mut events = vec![];
     let left = |cell: &Cell| {
         let same = cell.presence.incarnation == seen.presence.incarnation;
-        !cell.present && same && cell.gone.as_deref() == Some(EVACUATED)
+        !cell.present && same && cell.absent_reason.as_deref() == Some(EVACUATED)
     };
     if cell.is_some_and(left) {
         // The heartbeat was sent before the rep left and arrived after it.
@@ -203,7 +203,7 @@ pub fn decide_heartbeat(cell: Option<&Cell>, seen: &HeartbeatState) -> Vec<Event
 pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
     let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Root };
     let follows = |event: &entry::Event| match event {
-        entry::Event::Cell(Event::Evacuating {}) => cell.evacuation_wanted,
+        entry::Event::Cell(Event::Evacuating {}) => cell.evacuation_requested,
         entry::Event::Cell(Event::Resumed {} | Event::Left {}) => true,
         entry::Event::Cell(
             Event::Appeared(_)
@@ -257,12 +257,12 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
             let why = format!("cell {id} is ABSENT: only a present cell can be evacuated");
             Err(Refusal::new(Code::CellAbsent, why))
         }
-        (Command::Evacuate, true) if cell.evacuation_wanted => Ok(vec![]),
+        (Command::Evacuate, true) if cell.evacuation_requested => Ok(vec![]),
         (Command::Evacuate, true) => Ok(vec![Event::EvacuationRequested {}]),
         (Command::Cordon, _) if cell.cordoned => Ok(vec![]),
         (Command::Cordon, _) => Ok(vec![Event::Cordoned {}]),
         (Command::Uncordon, _) => {
-            let evacuation = cell.evacuation_wanted.then_some(Event::EvacuationWithdrawn {});
+            let evacuation = cell.evacuation_requested.then_some(Event::EvacuationWithdrawn {});
             Ok(evacuation.into_iter().chain(cell.cordoned.then_some(Event::Uncordoned {})).collect())
         }
         (Command::Forget, true) => {
@@ -304,10 +304,10 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
     let (since, cause) = (stamp.at, stamp.cause());
     match event {
         Event::Appeared(presence) => {
-            let evacuation_wanted = cell
+            let evacuation_requested = cell
                 .as_ref()
-                .is_some_and(|cell| cell.evacuation_wanted && !is_evacuation_over(cell, presence));
-            let began = cell.as_ref().and_then(|cell| cell.evacuation_began);
+                .is_some_and(|cell| cell.evacuation_requested && !is_evacuation_over(cell, presence));
+            let began = cell.as_ref().and_then(|cell| cell.evacuation_started_at);
             let cordoned = cell.as_ref().is_some_and(|cell| cell.cordoned);
             let requests = cell.map(|cell| cell.requests).unwrap_or_default();
             Some(Cell {
@@ -315,35 +315,39 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
                 present: true,
                 evacuating: false,
                 unhealthy: None,
-                evacuation_wanted,
+                evacuation_requested,
                 cordoned,
-                evacuation_began: began.filter(|_| evacuation_wanted),
-                gone: None,
+                evacuation_started_at: began.filter(|_| evacuation_requested),
+                absent_reason: None,
                 since,
                 cause,
                 requests,
             })
         }
-        Event::EvacuationRequested {} => cell.map(|cell| Cell { evacuation_wanted: true, cause, ..cell }),
+        Event::EvacuationRequested {} => cell.map(|cell| Cell { evacuation_requested: true, cause, ..cell }),
         Event::EvacuationWithdrawn {} => {
-            cell.map(|cell| Cell { evacuation_wanted: false, evacuation_began: None, cause, ..cell })
+            cell.map(|cell| Cell { evacuation_requested: false, evacuation_started_at: None, cause, ..cell })
         }
         Event::Cordoned {} => cell.map(|cell| Cell { cordoned: true, cause, ..cell }),
         Event::Uncordoned {} => cell.map(|cell| Cell { cordoned: false, cause, ..cell }),
         Event::Evacuating {} => cell.map(|cell| {
-            let evacuation_began = cell.evacuation_began.or(Some(since));
-            Cell { evacuating: true, evacuation_began, since, cause, ..cell }
+            let evacuation_started_at = cell.evacuation_started_at.or(Some(since));
+            Cell { evacuating: true, evacuation_started_at, since, cause, ..cell }
         }),
         Event::Resumed {} => {
-            cell.map(|cell| Cell { evacuating: false, evacuation_began: None, since, cause, ..cell })
+            cell.map(|cell| Cell { evacuating: false, evacuation_started_at: None, since, cause, ..cell })
         }
         Event::Healthy {} => cell.map(|cell| Cell { unhealthy: None, since, ..cell }),
         Event::Unhealthy { reason } => {
             cell.map(|cell| Cell { unhealthy: Some(reason.clone()), since, ..cell })
         }
         Event::Left {} => {
-            let over =
-                |cell| Cell { evacuating: false, evacuation_wanted: false, evacuation_began: None, ..cell };
+            let over = |cell| Cell {
+                evacuating: false,
+                evacuation_requested: false,
+                evacuation_started_at: None,
+                ..cell
+            };
             cell.map(|cell| absent(over(cell), EVACUATED, stamp))
         }
         Event::Disappeared { reason } => cell.map(|cell| absent(cell, reason, stamp)),
@@ -352,17 +356,17 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
 }
 
 fn absent(cell: Cell, why: &str, stamp: &Stamp) -> Cell {
-    let gone = Some(why.to_owned());
-    Cell { present: false, gone, since: stamp.at, cause: stamp.cause(), ..cell }
+    let absent_reason = Some(why.to_owned());
+    Cell { present: false, absent_reason, since: stamp.at, cause: stamp.cause(), ..cell }
 }
 
 /// Returns the evacuation state that a starting rep needs. A requested evacuation continues, unless the cell
 /// was lost while it evacuated.
 #[must_use]
 pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
-    match cell.filter(|cell| cell.evacuation_wanted && (cell.present || !cell.evacuating)) {
+    match cell.filter(|cell| cell.evacuation_requested && (cell.present || !cell.evacuating)) {
         None => Evacuation::None,
-        Some(cell) => cell.evacuation_began.map_or(Evacuation::Wanted, Evacuation::Began),
+        Some(cell) => cell.evacuation_started_at.map_or(Evacuation::Requested, Evacuation::Started),
     }
 }
 

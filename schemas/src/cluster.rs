@@ -85,7 +85,7 @@ pub enum Event {
     /// The format level was raised, because every program can read and write it.
     FormatRaised { format: u32 },
     /// An operator switched preemption on or off.
-    PreemptionSwitched { on: bool },
+    PreemptionSwitched { enabled: bool },
     /// An operator changed the number of shards.
     ///
     /// The new number determines the subjects of later entries of processes and tasks. Readers quarantine an
@@ -190,8 +190,8 @@ pub fn decide(cluster: Option<&Cluster>, command: Command) -> Result<Option<Even
     let unknown = || Refusal::new(Code::Unavailable, "the cluster is not founded yet");
     let cluster = cluster.ok_or_else(unknown)?;
     match command {
-        Command::SwitchPreemption(on) => {
-            Ok((cluster.preemption != on).then_some(Event::PreemptionSwitched { on }))
+        Command::SwitchPreemption(enabled) => {
+            Ok((cluster.preemption != enabled).then_some(Event::PreemptionSwitched { enabled }))
         }
         Command::Reshard(shards) => {
             check_shards(shards)?;
@@ -260,7 +260,9 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
             cluster
         }),
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
-        Event::PreemptionSwitched { on } => cluster.map(|cluster| Cluster { preemption: *on, ..cluster }),
+        Event::PreemptionSwitched { enabled } => {
+            cluster.map(|cluster| Cluster { preemption: *enabled, ..cluster })
+        }
         Event::Resharded { shards } => cluster.map(|cluster| Cluster { shards: *shards, ..cluster }),
         // Readers of the log apply a quarantine before they fold entries.
         Event::EntryQuarantined { .. } => cluster,

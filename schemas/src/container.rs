@@ -127,7 +127,7 @@ pub struct Recipe {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Position of the log at which the container was admitted. Records that were read at an earlier position
     /// do not apply to the container.
-    pub let_in_at: Position,
+    pub admitted_at: Position,
 }
 
 /// State of a container.
@@ -174,7 +174,7 @@ pub struct Container {
     /// Resources that the container reserves on the cell.
     pub resources: Resources,
     /// Position of the log at which the container was admitted; 0 while it is only a reservation.
-    pub let_in_at: Position,
+    pub admitted_at: Position,
     /// Isolation layers of the container.
     pub isolation: Isolation,
     pub state: ContainerState,

@@ -30,7 +30,7 @@ pub const MIN_RUN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Restart {
     /// Restarts in the same decision as the crash.
-    AtOnce,
+    Immediate,
     /// Restarts at this time.
     At(Timestamp),
     /// Does not restart automatically. A rollout may replace the instance, and stopping the instance creates
@@ -45,25 +45,26 @@ pub enum NoRestartReason {
     /// The instance exited with status 0, and the condition of the policy is `on-failure`.
     Succeeded,
     /// The condition of the policy is `none`.
-    NoRestarts,
+    RestartDisabled,
     /// The restarts that the policy allows are used up.
-    UsedUp,
+    AttemptsExhausted,
     /// The crash count exceeds the limit of the crash policy.
-    GivenUp,
+    CrashLimit,
 }
 
 impl NoRestartReason {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Succeeded, Self::NoRestarts, Self::UsedUp, Self::GivenUp];
+    pub const ALL: [Self; 4] =
+        [Self::Succeeded, Self::RestartDisabled, Self::AttemptsExhausted, Self::CrashLimit];
 }
 
 impl fmt::Display for NoRestartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Succeeded => f.write_str("exited with status 0, and its restart condition is on-failure"),
-            Self::NoRestarts => f.write_str("its restart condition is none"),
-            Self::UsedUp => f.write_str("the restarts that its policy allows are used up"),
-            Self::GivenUp => write!(f, "crashed more than {MAX_CRASHES} times"),
+            Self::RestartDisabled => f.write_str("its restart condition is none"),
+            Self::AttemptsExhausted => f.write_str("the restarts that its policy allows are used up"),
+            Self::CrashLimit => write!(f, "crashed more than {MAX_CRASHES} times"),
         }
     }
 }
@@ -107,15 +108,15 @@ pub fn decide(policy: &RestartPolicy, crash: &Crash<'_>) -> (Restart, Option<Att
     let counted = policy.max_attempts.map(|allowed| Attempts { counted: crash.restarts_in_window(policy), allowed });
     let used_up = counted.is_some_and(|attempts| attempts.counted >= attempts.allowed);
     let restart = match (policy.condition, crash.succeeded, used_up) {
-        (C::None,      _,     _    ) => Never(NoRestartReason::NoRestarts),
+        (C::None,      _,     _    ) => Never(NoRestartReason::RestartDisabled),
         (C::OnFailure, true,  _    ) => Never(NoRestartReason::Succeeded),
-        (C::OnFailure, false, true ) => Never(NoRestartReason::UsedUp),
+        (C::OnFailure, false, true ) => Never(NoRestartReason::AttemptsExhausted),
         (C::OnFailure, false, false) => crash.due(policy),
-        (C::Any,       _,     true ) => Never(NoRestartReason::UsedUp),
+        (C::Any,       _,     true ) => Never(NoRestartReason::AttemptsExhausted),
         (C::Any,       _,     false) => crash.due(policy),
     };
     let follows = match restart {
-        Restart::AtOnce | Restart::At(_) => 1,
+        Restart::Immediate | Restart::At(_) => 1,
         Never(_)                         => 0,
     };
     (restart, counted.map(|attempts| Attempts { counted: attempts.counted + follows, ..attempts }))
@@ -143,8 +144,8 @@ impl Crash<'_> {
             (Some(delay), None) => Some((self.at + delay).max(by_count.unwrap_or(longest))),
         };
         match due {
-            None => Restart::Never(NoRestartReason::GivenUp),
-            Some(due) if due <= self.at => Restart::AtOnce,
+            None => Restart::Never(NoRestartReason::CrashLimit),
+            Some(due) if due <= self.at => Restart::Immediate,
             Some(due) => Restart::At(due),
         }
     }

@@ -69,7 +69,7 @@ pub enum Event {
         /// Cells that joined or changed, each with its ordinal.
         cells: Vec<(u32, GlobalCell)>,
         /// Ordinals of the cells that left.
-        left: Indices,
+        removed: Indices,
     },
     /// The process was removed: it is no longer desired.
     Removed {},
@@ -221,9 +221,9 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
             old.definitions.retain(|(known, _)| !definition_ids.contains(known));
             old
         }),
-        Event::CellsChanged { cells, left } => desired.map(|mut old| {
+        Event::CellsChanged { cells, removed } => desired.map(|mut old| {
             let known = old.cells.get_or_insert_default();
-            known.retain(|index, _| !left.contains(*index));
+            known.retain(|index, _| !removed.contains(*index));
             known.extend(cells.iter().cloned());
             old.instances = u32::try_from(known.len()).unwrap_or(u32::MAX);
             old

@@ -51,9 +51,9 @@ pub struct EndedInstance {
     pub started_at: Option<Timestamp>,
     /// Time of its end according to the log.
     pub ended_at: Timestamp,
-    pub how: EndKind,
+    pub end_kind: EndKind,
     /// Reason of the stop request, or `None` if there was none.
-    pub stop: Option<StopReason>,
+    pub stop_reason: Option<StopReason>,
     /// Reason of the crash. Empty if the container did not crash, or if the reason is unknown.
     pub reason: Box<str>,
     /// Exit status of the action. `None` if the crash has a different reason.
@@ -167,7 +167,7 @@ pub(crate) fn ended_by_instance(
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
@@ -232,7 +232,7 @@ fn instance_end(event: &actual::Event, gone: &Instance) -> EndKind {
         | actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
-        | actual::Event::Entered { .. }
+        | actual::Event::ExecStarted { .. }
         | actual::Event::Crashed { .. }
         | actual::Event::PlacementFailed { .. }
         | actual::Event::StopRequested { .. } => EndKind::Displaced,
@@ -246,7 +246,7 @@ const fn removal_reason(event: &actual::Event) -> Option<StopReason> {
         | actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
-        | actual::Event::Entered { .. }
+        | actual::Event::ExecStarted { .. }
         | actual::Event::Crashed { .. }
         | actual::Event::PlacementFailed { .. }
         | actual::Event::Unclaimed { .. }
@@ -268,7 +268,7 @@ const fn evacuating_end(event: &evacuating::Event) -> EndKind {
 
 impl RecordedContainer {
     /// Converts the container to its history row.
-    fn into_ended(self, place: &Place, how: EndKind, life: &ProcessEpoch) -> EndedInstance {
+    fn into_ended(self, place: &Place, end_kind: EndKind, life: &ProcessEpoch) -> EndedInstance {
         EndedInstance {
             place: place.clone(),
             by: self.by,
@@ -276,8 +276,8 @@ impl RecordedContainer {
             epoch: life.epoch,
             started_at: self.started_at,
             ended_at: life.at,
-            how,
-            stop: self.stop,
+            end_kind,
+            stop_reason: self.stop,
             reason: "".into(),
             exit_status: None,
             crash_count: 0,

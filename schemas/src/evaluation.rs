@@ -157,7 +157,7 @@ pub enum Status {
     /// The evaluation is no longer needed.
     Canceled {
         /// Reason of the cancellation.
-        why: CancelReason,
+        reason: CancelReason,
     },
 }
 
@@ -255,7 +255,7 @@ pub enum Event {
         number: u8,
         trigger: Trigger,
         /// Initial status.
-        begin: InitialStatus,
+        initial_status: InitialStatus,
         /// Evaluation whose work this one continues. The event also links that evaluation to this one.
         previous: Option<EvaluationId>,
     },
@@ -296,7 +296,7 @@ pub enum Event {
     /// The evaluation was given up.
     Failed { evaluation: EvaluationId, reason: String },
     /// The evaluation is no longer needed.
-    Canceled { evaluation: EvaluationId, why: CancelReason },
+    Canceled { evaluation: EvaluationId, reason: CancelReason },
     /// A client requested an immediate retry.
     Retried {
         evaluation: EvaluationId,
@@ -426,11 +426,11 @@ impl Event {
     #[must_use]
     pub const fn step(&self) -> Step {
         match self {
-            Self::Created { begin: InitialStatus::Pending | InitialStatus::Delayed { .. }, .. } => {
-                Step::Create
-            }
-            Self::Created { begin: InitialStatus::Blocked { .. }, .. } => Step::CreateBlocked,
-            Self::Created { begin: InitialStatus::Complete { .. }, .. } => Step::CreateComplete,
+            Self::Created {
+                initial_status: InitialStatus::Pending | InitialStatus::Delayed { .. }, ..
+            } => Step::Create,
+            Self::Created { initial_status: InitialStatus::Blocked { .. }, .. } => Step::CreateBlocked,
+            Self::Created { initial_status: InitialStatus::Complete { .. }, .. } => Step::CreateComplete,
             Self::Joined { .. } | Self::DelayChanged { .. } | Self::Due { .. } | Self::Redelivered { .. } => {
                 Step::Note
             }
@@ -485,9 +485,9 @@ pub fn evolve(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
 
 /// Applies an event without removing evaluations. An event that is not allowed changes nothing.
 pub fn fold(evaluations: &mut Vec<Evaluation>, event: &Event, stamp: &Stamp) {
-    if let Event::Created { number, trigger, begin, previous } = event {
+    if let Event::Created { number, trigger, initial_status, previous } = event {
         let id = EvaluationId::from_decision(stamp.decision, *number);
-        return create(evaluations, id, (*trigger, begin, *previous), stamp);
+        return create(evaluations, id, (*trigger, initial_status, *previous), stamp);
     }
     let id = event.evaluation(stamp.decision);
     let Some(one) = evaluations.iter_mut().rev().find(|one| one.id == id) else { return };
@@ -527,8 +527,8 @@ fn apply(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
         Event::Failed { reason, .. } => {
             (one.status, one.wait) = (Status::Failed { reason: reason.clone() }, Wait::Nothing);
         }
-        Event::Canceled { why, .. } => {
-            (one.status, one.wait) = (Status::Canceled { why: *why }, Wait::Nothing);
+        Event::Canceled { reason: why, .. } => {
+            (one.status, one.wait) = (Status::Canceled { reason: *why }, Wait::Nothing);
         }
         Event::Retried { blocked, .. } => {
             // A retry returns the work of the blocked child to this evaluation. No part of it waits in

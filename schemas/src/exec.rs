@@ -66,8 +66,8 @@ pub enum ExecEnd {
     Failed(String),
 }
 
-/// Request of a client to its program in a container: `muster.client.<domain>.<client>.instance.talk`. Only
-/// the client that started the program may send it.
+/// Request of a client to its program in a container: `muster.client.<domain>.<client>.instance.exec-io`.
+/// Only the client that started the program may send it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecIo {
@@ -83,7 +83,7 @@ pub struct ExecIo {
     pub input_from: u64,
     /// Set to `true` after the last input.
     #[serde(default)]
-    pub input_ends: bool,
+    pub input_eof: bool,
     /// Offset in bytes up to which the client has received the output. The cell discards that output and
     /// returns what follows. If absent, no output is returned.
     #[serde(default)]
@@ -97,7 +97,7 @@ pub struct ExecIo {
     pub size: Option<TerminalSize>,
     /// Set to `true` to end the program.
     #[serde(default)]
-    pub leave: bool,
+    pub hang_up: bool,
 }
 
 impl ExecIo {
@@ -109,11 +109,11 @@ impl ExecIo {
             cell_id,
             input: String::new(),
             input_from: 0,
-            input_ends: false,
+            input_eof: false,
             output_from: None,
             wait_ms: 0,
             size: None,
-            leave: false,
+            hang_up: false,
         }
     }
 }
@@ -139,7 +139,7 @@ pub struct ForwardedExecIo {
     pub domain: Domain,
     /// Client, as proved by the subject of the request.
     pub client: ClientName,
-    pub talk: ExecIo,
+    pub io: ExecIo,
 }
 
 /// A piece of a program's output.

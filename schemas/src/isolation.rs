@@ -24,7 +24,7 @@ pub enum IsolationLayer {
     /// it.
     Users,
     /// System calls that programs do not need are refused.
-    Calls,
+    Syscalls,
     /// The kernel's Landlock confines the container to its own files and denies access to sockets and
     /// processes outside of it.
     Landlock,
@@ -33,7 +33,7 @@ pub enum IsolationLayer {
     /// CPU time is shared by weight between containers instead of between processes.
     Cpu,
     /// The number of processes is limited.
-    Forks,
+    Pids,
     /// Disk use is limited.
     Disk,
 }
@@ -52,11 +52,11 @@ impl IsolationLayer {
         Self::Ipc,
         Self::Hostname,
         Self::Users,
-        Self::Calls,
+        Self::Syscalls,
         Self::Landlock,
         Self::Memory,
         Self::Cpu,
-        Self::Forks,
+        Self::Pids,
         Self::Disk,
     ];
 
@@ -69,11 +69,11 @@ impl IsolationLayer {
             Self::Ipc => "ipc",
             Self::Hostname => "hostname",
             Self::Users => "users",
-            Self::Calls => "calls",
+            Self::Syscalls => "syscalls",
             Self::Landlock => "landlock",
             Self::Memory => "memory",
             Self::Cpu => "cpu",
-            Self::Forks => "forks",
+            Self::Pids => "pids",
             Self::Disk => "disk",
         }
     }
@@ -234,11 +234,11 @@ impl<'de> Deserialize<'de> for Isolation {
         if deserializer.is_human_readable() {
             return Cow::<'_, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom);
         }
-        let walls = u16::deserialize(deserializer)?;
-        if walls & !Self::FULL.layers == 0 {
-            Ok(Self { layers: walls })
+        let layers = u16::deserialize(deserializer)?;
+        if layers & !Self::FULL.layers == 0 {
+            Ok(Self { layers })
         } else {
-            Err(de::Error::custom(format!("unknown isolation layers in {walls}")))
+            Err(de::Error::custom(format!("unknown isolation layers in {layers}")))
         }
     }
 }
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn isolation_has_exactly_one_text_form() {
-        for walls in 0..=Isolation::FULL.layers {
-            let isolation = Isolation { layers: walls };
+        for layers in 0..=Isolation::FULL.layers {
+            let isolation = Isolation { layers };
             assert_eq!(isolation.to_string().parse(), Ok(isolation));
         }
         let text =
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn levels_are_ordered() {
         assert_eq!(Isolation::FULL.level(), Level::Full);
-        assert_eq!(Isolation::NONE.with(IsolationLayer::Calls).level(), Level::Degraded);
+        assert_eq!(Isolation::NONE.with(IsolationLayer::Syscalls).level(), Level::Degraded);
         assert_eq!(Isolation::NONE.level(), Level::None);
         assert!(Level::None < Level::Degraded && Level::Degraded < Level::Full);
         assert!(Level::ALL.iter().all(|(name, level)| *name == level.to_string()));

@@ -7,7 +7,7 @@
 //! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Ack`] |
 //! | `muster.operator.<client>.cluster.shards` | [`Request`] of [`Reshard`], JSON | [`Answer`] of [`Ack`] |
 //! | `muster.operator.<client>.domain.limit` | [`Request`] of [`LimitDomain`](crate::quota::LimitDomain), JSON | [`Answer`] of [`Ack`] |
-//! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`QuarantineEntry`], JSON | [`Answer`] of [`Ack`] |
+//! | `muster.operator.<client>.journal.quarantine` | [`Request`] of [`QuarantineEntry`], JSON | [`Answer`] of [`Ack`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Ack`] |
 //! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Ack`] |
 //! | `muster.cell.<cell_id>.bbs.report` | [`Reports`] | [`Answer`] of [`ReportsReply`] |
@@ -15,16 +15,16 @@
 //! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`PerformReply`] |
 //! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
 //! | `muster.cell.<cell_id>.rep.dismiss` | [`Dismiss`] | |
-//! | `muster.cell.<cell_id>.rep.enter` | [`StartExec`] | |
+//! | `muster.cell.<cell_id>.rep.exec` | [`StartExec`] | |
 //! | `muster.cell.<cell_id>.rep.accept-log` | [`AcceptLog`], JSON | [`Answer`] of nothing |
 //! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`RepOrder`] | [`Answer`] of [`Heartbeat`] |
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Ack`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Ack`] |
-//! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`LeaderHeartbeat`] | |
+//! | `muster.leader-heartbeat.bbs`, `muster.leader-heartbeat.auctioneer` | [`LeaderHeartbeat`] | |
 //! | `muster.elected.bbs`, `muster.elected.auctioneer` | [`LeaderHeartbeat`] | |
 //! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`ServiceStatus`] | |
-//! | `muster.founding.asked` | nothing | |
-//! | `muster.founding.known` | [`KnownCluster`], JSON | |
+//! | `muster.founding.query` | nothing | |
+//! | `muster.founding.reply` | [`KnownCluster`], JSON | |
 //! | `muster.query.<root>.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ use crate::names::{
 use crate::placement::Explanation;
 use crate::preemption::Eviction;
 use crate::process;
-use crate::query::AppendTrouble;
+use crate::query::AppendProblem;
 use crate::refusal::Refusal;
 use crate::resources::Resources;
 use crate::subject::Position;
@@ -65,7 +65,7 @@ pub struct QuarantineEntry {
 #[serde(deny_unknown_fields)]
 pub struct SwitchPreemption {
     /// Set to `true` if less urgent work may be stopped to make room for work that waits.
-    pub on: bool,
+    pub enabled: bool,
 }
 
 /// Command of an operator to change the number of shards.
@@ -84,7 +84,7 @@ pub struct Envelope {
     pub request_id: Option<RequestId>,
     /// Time in milliseconds that the client waits, counted from the receipt of the command by the BBS. After
     /// this time the BBS refuses the command. If absent, the command may be carried out at any later time.
-    pub patience_ms: Option<u64>,
+    pub timeout_ms: Option<u64>,
     /// Version that the aggregate must have.
     pub expect_version: Option<u64>,
     /// Position of the log up to which the client knows the aggregate. The command is refused if a later
@@ -385,7 +385,7 @@ pub struct Work {
     /// Domain of the instance or task.
     pub domain: Domain,
     /// Definition to run.
-    pub order: WorkDefinition,
+    pub definition: WorkDefinition,
     /// Explanation of the placement.
     pub placement: Option<Box<Explanation>>,
 }
@@ -480,7 +480,7 @@ pub struct Lease {
     /// Number of the delivery.
     pub delivery: u32,
     /// Aggregate of the evaluation.
-    pub of: LeaseTarget,
+    pub target: LeaseTarget,
 }
 
 /// Aggregate of a leased evaluation.
@@ -573,11 +573,11 @@ pub struct ServiceStatus {
     /// Host, process id and version of the service.
     pub program: Program,
     /// Progress and leadership of the service.
-    pub standing: LeadershipStatus,
+    pub leadership: LeadershipStatus,
     /// Time of the service's clock; 0 if unknown.
     pub clock: Timestamp,
     /// `false` for a BBS that only answers queries.
     pub may_lead: bool,
     /// Problem that a BBS has with appending to the log. `None` if it has no such problem.
-    pub append_trouble: Option<AppendTrouble>,
+    pub append_problem: Option<AppendProblem>,
 }

@@ -132,7 +132,7 @@ pub struct DispatchSummary {
 #[serde(rename_all = "snake_case")]
 pub enum WithdrawReason {
     /// A client withdrew the dispatch while it waited.
-    Asked,
+    Requested,
     /// The parameterised task was removed while the dispatch waited.
     Removed,
 }
@@ -170,7 +170,7 @@ pub enum Event {
         number: u64,
         dispatch: Box<Dispatch>,
         /// Remembered key that is forgotten to make room for the key of this dispatch.
-        forgets: Option<DispatchKey>,
+        evicted_key: Option<DispatchKey>,
     },
     /// A client repeated a dispatch with a known key. No task is created, and the answer to the request is
     /// remembered.
@@ -416,8 +416,8 @@ fn decide_dispatch(
         check_may_queue(known, desired)?;
     }
     let number = known.version + 1;
-    let forgets = key_to_evict(known, dispatch, context)?;
-    let event = Event::Dispatched { number, dispatch: Box::new(dispatch.clone()), forgets };
+    let evicted_key = key_to_evict(known, dispatch, context)?;
+    let event = Event::Dispatched { number, dispatch: Box::new(dispatch.clone()), evicted_key };
     let launched = at_once.then(|| launch(known, number)).flatten();
     Ok([event].into_iter().chain(launched).collect())
 }
@@ -530,7 +530,7 @@ fn launch(known: &Parameterised, number: u64) -> Option<Event> {
 
 fn withdraw(known: &Parameterised, number: u64) -> Result<Vec<Event>, Refusal> {
     if known.queued(number).is_some() {
-        return Ok(vec![Event::Withdrawn { numbers: vec![number], reason: WithdrawReason::Asked }]);
+        return Ok(vec![Event::Withdrawn { numbers: vec![number], reason: WithdrawReason::Requested }]);
     }
     let why =
         format!("dispatch {number} of {} is not waiting: if it was launched, cancel its task", known.guid);
@@ -589,8 +589,8 @@ fn evolve_one(known: Option<Parameterised>, event: &Event, stamp: &Stamp) -> Opt
             known.desired = Some(Arc::new((**desired).clone()));
             (known.since, known.cause) = (stamp.at, stamp.cause());
         }
-        Event::Dispatched { number, dispatch, forgets } => {
-            known.record_dispatch(*number, dispatch, forgets.as_ref(), stamp);
+        Event::Dispatched { number, dispatch, evicted_key } => {
+            known.record_dispatch(*number, dispatch, evicted_key.as_ref(), stamp);
         }
         Event::Launched { number, .. } => {
             known.queue.retain(|waiting| waiting.number != *number);

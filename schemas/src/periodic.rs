@@ -50,7 +50,7 @@ pub struct Periodic {
     /// Next due time. `None` while the periodic task is paused, or if the schedule has no further times.
     pub next: Option<Timestamp>,
     /// Due time of the launch that is queued until the running tasks have ended.
-    pub waits: Option<Timestamp>,
+    pub queued_due: Option<Timestamp>,
     /// Most recent launch of this epoch.
     pub last: Option<Launch>,
     /// Number of tasks launched in this epoch.
@@ -87,7 +87,7 @@ pub enum LaunchReason {
     /// The launch had waited for an earlier task to end.
     Queued,
     /// A client requested the launch.
-    Asked,
+    Requested,
 }
 
 impl LaunchReason {
@@ -98,7 +98,7 @@ impl LaunchReason {
             Self::Due => "due",
             Self::CatchUp => "catch_up",
             Self::Queued => "queued",
-            Self::Asked => "asked",
+            Self::Requested => "requested",
         }
     }
 }
@@ -111,12 +111,12 @@ pub enum SkipReason {
     /// happens, as a catch-up.
     Missed,
     /// A task of an earlier launch was still PENDING or RUNNING.
-    StillRuns,
+    StillRunning,
     /// Another launch was already waiting for an earlier task to end, and only one launch can wait.
-    OneWaits,
+    AlreadyQueued,
     /// The launch was waiting when the periodic task was paused, or when its overlap was changed from
     /// `queued`.
-    GivenUp,
+    Abandoned,
 }
 
 impl SkipReason {
@@ -125,9 +125,9 @@ impl SkipReason {
     pub const fn description(self) -> &'static str {
         match self {
             Self::Missed => "missed: a later launch was also due",
-            Self::StillRuns => "an earlier task is still running",
-            Self::OneWaits => "another launch is already waiting for an earlier task to end",
-            Self::GivenUp => "given up while waiting for an earlier task to end",
+            Self::StillRunning => "an earlier task is still running",
+            Self::AlreadyQueued => "another launch is already waiting for an earlier task to end",
+            Self::Abandoned => "given up while waiting for an earlier task to end",
         }
     }
 }
@@ -322,8 +322,8 @@ fn update(
 /// Returns the event that gives up the launch which is still waiting after `events`, or `None` if no launch
 /// is waiting.
 fn abandon_queued(known: &Periodic, events: &[Event], next: Option<Timestamp>) -> Option<Event> {
-    let waits = events.iter().fold(known.waits, queued_after);
-    let skip = |due| Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::GivenUp, next };
+    let waits = events.iter().fold(known.queued_due, queued_after);
+    let skip = |due| Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::Abandoned, next };
     waits.map(skip)
 }
 
@@ -337,7 +337,7 @@ fn launch_now(known: &Periodic, context: Context<'_>) -> Result<Vec<Event>, Refu
         let why = format!("task {task_guid} already exists: it was launched in the same second");
         return Err(Refusal::new(Code::ResourceExists, why));
     }
-    Ok(vec![Event::Launched { due, task_guid, reason: LaunchReason::Asked, next: known.next }])
+    Ok(vec![Event::Launched { due, task_guid, reason: LaunchReason::Requested, next: known.next }])
 }
 
 /// Returns the events for everything that is due: a launch that waited for an earlier task to end, and the
@@ -345,7 +345,7 @@ fn launch_now(known: &Periodic, context: Context<'_>) -> Result<Vec<Event>, Refu
 /// launch follows a downtime.
 fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>) -> Vec<Event> {
     let mut runs = (context.runs)(&known.guid);
-    let (mut waits, mut events) = (known.waits, vec![]);
+    let (mut waits, mut events) = (known.queued_due, vec![]);
     let launched = |due, reason, next| {
         let task_guid =
             known.guid.scheduled_task_guid(due).ok().filter(|guid| !(context.task_exists)(guid))?;
@@ -376,12 +376,12 @@ fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>)
     let reason = if late { LaunchReason::CatchUp } else { LaunchReason::Due };
     // Clients cannot choose the guid of a launch. If a task has this guid nevertheless, the task counts as
     // one of an earlier launch.
-    let launch = || launched(due, reason, next).unwrap_or_else(|| skip(SkipReason::StillRuns));
+    let launch = || launched(due, reason, next).unwrap_or_else(|| skip(SkipReason::StillRunning));
     events.push(match (desired.overlap, runs, waits) {
         (Overlap::Allowed, _, _) | (Overlap::Skipped | Overlap::Queued, false, None) => launch(),
-        (Overlap::Skipped, _, _) => skip(SkipReason::StillRuns),
+        (Overlap::Skipped, _, _) => skip(SkipReason::StillRunning),
         (Overlap::Queued, true, None) => Event::Queued { due, next },
-        (Overlap::Queued, _, Some(_)) => skip(SkipReason::OneWaits),
+        (Overlap::Queued, _, Some(_)) => skip(SkipReason::AlreadyQueued),
     });
     events
 }
@@ -391,7 +391,7 @@ const fn queued_after(waits: Option<Timestamp>, event: &Event) -> Option<Timesta
     match event {
         Event::Queued { due, .. } => Some(*due),
         Event::Launched { reason: LaunchReason::Queued, .. }
-        | Event::Skipped { reason: SkipReason::GivenUp, .. }
+        | Event::Skipped { reason: SkipReason::Abandoned, .. }
         | Event::Desired { .. }
         | Event::Removed {} => None,
         Event::Updated { .. }
@@ -435,7 +435,7 @@ fn evolve_one(periodic: Option<Periodic>, event: &Event, stamp: &Stamp) -> Optio
             desired: Some(Arc::new((**desired).clone())),
             paused: false,
             next: *next,
-            waits: None,
+            queued_due: None,
             last: None,
             launched: 0,
             skipped: 0,
@@ -444,7 +444,7 @@ fn evolve_one(periodic: Option<Periodic>, event: &Event, stamp: &Stamp) -> Optio
         });
     }
     let mut known = periodic?;
-    known.waits = queued_after(known.waits, event);
+    known.queued_due = queued_after(known.queued_due, event);
     match event {
         Event::Desired { .. } => {}
         Event::Updated { desired, next } => {

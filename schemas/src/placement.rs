@@ -16,7 +16,7 @@ pub struct Explanation {
     pub cells: u32,
     /// Number of rejected cells by reason: `stack`, `tags`, `evacuating`, `unhealthy`, `memory`, `disk`,
     /// `containers`, `refused`. Cells that could run the work and ranked below the winner are not counted.
-    pub passed_over: BTreeMap<String, u32>,
+    pub rejected: BTreeMap<String, u32>,
     /// Best candidates, the winner first.
     pub best: Vec<Candidate>,
     /// Cell classes that were tried for work that could not be placed. `None` if the work was placed.
@@ -29,13 +29,13 @@ pub struct Explanation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Eligibility {
     /// Journal position up to which the auctioneer had read when it judged the work.
-    pub judged: Position,
+    pub observed_position: Position,
     /// Classes whose cells may run the work once they have room, sorted, at most 24.
     pub eligible: Vec<CellClass>,
     /// Classes whose cells can never run the work, sorted, at most 24.
     pub ineligible: Vec<CellClass>,
     /// Number of classes beyond those that are listed.
-    pub others: u32,
+    pub unlisted: u32,
     /// Constraints that cells of one class may meet differently, at most 4. They are written as the user
     /// wrote them.
     pub escaped: Vec<String>,

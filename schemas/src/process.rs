@@ -80,14 +80,14 @@ pub struct Process {
     /// Number of UNCLAIMED slots with a placement error.
     pub unplaced: u32,
     /// CRASHED instances that restart at a known time, sorted by that time.
-    pub waits: BTreeSet<(Timestamp, Place)>,
+    pub pending_restarts: BTreeSet<(Timestamp, Place)>,
     /// Open evaluations and the most recent ended ones, the newest last.
     pub evaluations: Evaluations,
     /// Most recent requests with their answers.
     pub requests: Requests,
     /// Decision that last set the number of desired instances. `None` if the process remembers no such
     /// decision. In that case its instances are known only because reps reported their containers.
-    pub asked: Option<Cause>,
+    pub scaled_by: Option<Cause>,
 }
 
 /// Records of one slot.
@@ -225,7 +225,7 @@ pub struct Report {
     /// Time of the last change of the records on which the rep based its report (see
     /// [`Process::changed_at`]). If the records have changed since then, the report is refused, so that a
     /// late or duplicated report cannot undo later changes.
-    pub judged: Timestamp,
+    pub observed_at: Timestamp,
     /// Steps in order. If one is refused, the whole report is refused.
     pub steps: Vec<ReportStep>,
 }
@@ -245,7 +245,7 @@ pub struct Outcome {
     pub evaluation: EvaluationId,
     pub unplaced: Vec<Unplaced>,
     /// `true` if the evaluation has no attempts left because reps refused its work too often.
-    pub used_up: bool,
+    pub attempts_exhausted: bool,
     /// Explanation per cell for the last instance that could not be placed.
     pub explanation: Option<Box<Explanation>>,
 }
@@ -296,10 +296,10 @@ impl Process {
             slots: Slots::new(),
             unclaimed: 0,
             unplaced: 0,
-            waits: BTreeSet::new(),
+            pending_restarts: BTreeSet::new(),
             evaluations: Evaluations::default(),
             requests: Requests::default(),
-            asked: None,
+            scaled_by: None,
         }
     }
 
@@ -411,7 +411,8 @@ impl Process {
     fn origin(&self, place: &Place, cell: Option<&CellId>) -> Origin {
         let newest = || self.slots_at(place.index).max_by_key(|slot| slot.changed_at);
         let slot = self.slot(place).or_else(newest);
-        let cause = slot.map(|slot| slot.cause).or_else(|| self.asked.filter(|_| !self.is_desired(place)));
+        let cause =
+            slot.map(|slot| slot.cause).or_else(|| self.scaled_by.filter(|_| !self.is_desired(place)));
         cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
     }
 
@@ -579,7 +580,7 @@ fn event_origin(process: &Process, event: &Event) -> Origin {
                 | actual::Event::Claimed { .. }
                 | actual::Event::Started { .. }
                 | actual::Event::Crashed { .. }
-                | actual::Event::Entered { .. }
+                | actual::Event::ExecStarted { .. }
                 | actual::Event::PlacementFailed { .. }
                 | actual::Event::StopRequested { .. } => false,
             };
@@ -594,15 +595,15 @@ fn event_origin(process: &Process, event: &Event) -> Origin {
             let lost = twin.filter(|_| *cause == RemovalReason::CellLost);
             process.origin(place, lost.map(|twin| &twin.by.cell_id))
         }
-        Event::Desired(desired::Event::CellsChanged { cells, left }) => {
+        Event::Desired(desired::Event::CellsChanged { cells, removed }) => {
             let of = |index| process.desired.as_ref().and_then(|desired| desired.only_cell(index));
             let joined = cells.first().map(|(_, cell)| &cell.cell_id);
-            let cell = joined.or_else(|| of(left.iter().next()?));
+            let cell = joined.or_else(|| of(removed.iter().next()?));
             cell.cloned().map_or(Origin::Root, Origin::CellChange)
         }
         Event::Rollout(_)
         | Event::Desired(desired::Event::HealthyChanged { .. } | desired::Event::Pruned { .. }) => {
-            process.rollout.as_ref().and_then(|rollout| rollout.cause).or(process.asked).into()
+            process.rollout.as_ref().and_then(|rollout| rollout.cause).or(process.scaled_by).into()
         }
         Event::Desired(
             desired::Event::Desired(_)
@@ -633,7 +634,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
                     process.domain = lrp.domain.clone();
                 }
                 if event.sets_instance_count() {
-                    process.asked = Some(stamp.cause());
+                    process.scaled_by = Some(stamp.cause());
                 }
                 let (desired, rollout) = (process.desired.take(), process.rollout.take());
                 let (desired, rollout) =
@@ -718,7 +719,7 @@ fn evolve_actual(
     if let actual::Event::Created { places } = event {
         process.slots.reserve(usize::try_from(places.indices.len()).unwrap_or(0));
     }
-    let shows = !matches!(event, actual::Event::Entered { .. });
+    let shows = !matches!(event, actual::Event::ExecStarted { .. });
     let changes = shows && !matches!(event, actual::Event::PlacementFailed { .. });
     let causes = event.creates_work() || matches!(event, actual::Event::StopRequested { .. });
     for place in event.places().iter() {
@@ -745,9 +746,9 @@ fn evolve_actual(
             process.evaluations.modify(|all| evaluation::count_work(all, duty, moved));
         }
         if let Some(at) = waited {
-            process.waits.remove(&(at, place.clone()));
+            process.pending_restarts.remove(&(at, place.clone()));
         }
-        process.waits.extend(waits.map(|at| (at, place.clone())));
+        process.pending_restarts.extend(waits.map(|at| (at, place.clone())));
         let add = |count: u32, change: i64| u32::try_from(i64::from(count) + change).unwrap_or(0);
         process.unclaimed = add(process.unclaimed, unclaimed);
         process.unplaced = add(process.unplaced, unplaced);

@@ -38,9 +38,9 @@ pub struct SchemaRow {
     /// `lrp.desire`.
     pub name: String,
     /// Kind of message that the schema describes.
-    pub describes: SchemaKind,
+    pub kind: SchemaKind,
     /// Description of the message.
-    pub meaning: String,
+    pub description: String,
 }
 
 /// Query for the list of schemas.
@@ -85,10 +85,10 @@ impl PublishedSchemas {
     /// Returns a summary of every schema, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<SchemaRow> {
-        let row = |(name, (describes, schema)): (&String, &(SchemaKind, Value))| SchemaRow {
+        let row = |(name, (kind, schema)): (&String, &(SchemaKind, Value))| SchemaRow {
             name: name.clone(),
-            describes: *describes,
-            meaning: schema["description"].as_str().unwrap_or_default().to_owned(),
+            kind: *kind,
+            description: schema["description"].as_str().unwrap_or_default().to_owned(),
         };
         self.0.iter().map(row).collect()
     }
@@ -203,8 +203,7 @@ mod tests {
     #[test]
     fn every_event_and_every_command_has_a_schema() {
         let list = PublishedSchemas::new().list();
-        let named =
-            |describes| list.iter().filter(move |row| row.describes == describes).map(|row| &row.name);
+        let named = |kind| list.iter().filter(move |row| row.kind == kind).map(|row| &row.name);
         let events: BTreeSet<String> = stored::Event::TYPES.iter().map(ToString::to_string).collect();
         assert_eq!(named(SchemaKind::Event).cloned().collect::<BTreeSet<_>>(), events);
         let of_clients = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
@@ -212,7 +211,7 @@ mod tests {
         let commands: BTreeSet<String> = verbs.map(|(noun, verb)| format!("{noun}.{verb}")).collect();
         assert_eq!(named(SchemaKind::Command).cloned().collect::<BTreeSet<_>>(), commands);
         assert_eq!(named(SchemaKind::Entry).collect::<Vec<_>>(), ["entry"]);
-        assert!(list.iter().all(|row| row.meaning.ends_with('.')), "{list:#?}");
+        assert!(list.iter().all(|row| row.description.ends_with('.')), "{list:#?}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub enum Code {
     CellTaken,
     /// The command is malformed. Every invalid field is listed.
     InvalidRequest,
-    /// The command waited in the BBS longer than its `patience_ms`.
+    /// The command waited in the BBS longer than its `timeout_ms`.
     DeadlinePassed,
     /// The client used the same request id for another command, or the same key for another dispatch.
     RequestIdReused,

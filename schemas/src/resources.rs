@@ -119,7 +119,7 @@ pub struct Constraint {
     pub placement_tags: BTreeSet<PlacementTag>,
     /// Isolation layers that the cell's containers must have.
     #[serde(default)]
-    pub walls: BTreeSet<IsolationLayer>,
+    pub isolation: BTreeSet<IsolationLayer>,
     /// Further rules. `None` for most definitions.
     pub rules: Option<Box<Rules>>,
 }
@@ -164,7 +164,7 @@ impl Constraint {
         if self.placement_tags != *offer.placement_tags {
             return Some(Mismatch::Tags);
         }
-        if !self.walls.is_empty() && !offer.isolation().has_all(&self.walls) {
+        if !self.isolation.is_empty() && !offer.isolation().has_all(&self.isolation) {
             return Some(Mismatch::Isolation);
         }
         let unmet = self.rules.as_ref().and_then(|rules| rules.first_unmet(offer));

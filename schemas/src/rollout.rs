@@ -104,7 +104,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// Time at which the index took its turn.
-    pub begun_at: Timestamp,
+    pub started_at: Timestamp,
     /// Order at this index: that of the policy, or stop-first if both instances did not fit.
     pub order: UpdateOrder,
     /// Stage that the index has reached.
@@ -137,7 +137,7 @@ pub struct StalledIndex {
 #[serde(rename_all = "snake_case")]
 pub enum PauseReason {
     /// A client paused the rollout.
-    Asked,
+    Requested,
     /// The number of replaced indices has reached `pause_after` of the policy.
     Canary,
     /// More indices failed than `max_failure_ratio` of the policy allows.
@@ -160,7 +160,7 @@ pub enum Event {
         reason: String,
     },
     /// Indices take their turn: their replacement starts.
-    Begun { indices: Indices },
+    IndicesStarted { indices: Indices },
     /// The new instance of an index does not fit beside the old one, so the old one stops first.
     FellBack { index: u32 },
     /// The new instance of an index runs and has survived its monitor, so the old one has to stop.
@@ -169,7 +169,7 @@ pub enum Event {
     Replaced {
         index: u32,
         /// Time at which the next index may take its turn.
-        rests_until: Timestamp,
+        delay_until: Timestamp,
     },
     /// The new instance of an index failed. The event is recorded only once for each index, until the rollout
     /// is resumed.
@@ -198,7 +198,7 @@ impl Event {
     #[must_use]
     pub fn indices(&self) -> Option<Indices> {
         match self {
-            Self::Begun { indices } => Some(indices.clone()),
+            Self::IndicesStarted { indices } => Some(indices.clone()),
             Self::FellBack { index }
             | Self::TookOver { index }
             | Self::Replaced { index, .. }
@@ -368,7 +368,7 @@ impl Rollout {
                 Some(lrp) => Some(lrp.since + self.policy.monitor()),
                 None => {
                     let no_room =
-                        (step.order == UpdateOrder::StartFirst).then_some(step.begun_at + ROOM_TIMEOUT);
+                        (step.order == UpdateOrder::StartFirst).then_some(step.started_at + ROOM_TIMEOUT);
                     let unplaced = seen.target.is_some_and(Actual::has_placement_error);
                     no_room.filter(|_| unplaced).into_iter().chain(self.deadline(step, healthy)).min()
                 }
@@ -381,7 +381,7 @@ impl Rollout {
     fn deadline(&self, step: &Step, healthy: Option<&DefinitionId>) -> Option<Timestamp> {
         let proven = healthy == Some(&self.target);
         let deadline = Duration::from_millis(self.policy.index_deadline_ms);
-        (proven && !deadline.is_zero()).then(|| step.begun_at + deadline)
+        (proven && !deadline.is_zero()).then(|| step.started_at + deadline)
     }
 
     fn retry_at(&self, index: u32, now: Timestamp) -> Timestamp {
@@ -442,12 +442,12 @@ fn next_step_event(
             let no_room = seen.target.is_some_and(Actual::has_placement_error)
                 && seen.other
                 && step.order == UpdateOrder::StartFirst
-                && step.begun_at + ROOM_TIMEOUT <= now;
+                && step.started_at + ROOM_TIMEOUT <= now;
             (no_room && may_stop(seen, context, running)).then_some(Event::FellBack { index })
         }
         Stage::Leaving if !seen.other => {
-            let rests_until = now + Duration::from_millis(rollout.policy.delay_ms);
-            Some(Event::Replaced { index, rests_until })
+            let delay_until = now + Duration::from_millis(rollout.policy.delay_ms);
+            Some(Event::Replaced { index, delay_until })
         }
         Stage::Leaving | Stage::Resting(_) => None,
     }
@@ -476,7 +476,7 @@ fn next_begun<'a>(
         let indices: Indices =
             context.indices().filter(|index| *index >= rollout.cursor).filter(idle).collect();
         if !indices.is_empty() {
-            return Some(Event::Begun { indices });
+            return Some(Event::IndicesStarted { indices });
         }
     }
     let rested = |step: &Step| matches!(step.stage, Stage::Resting(until) if until <= context.now);
@@ -500,7 +500,7 @@ fn next_begun<'a>(
             .min_by_key(|(_, stalled)| stalled.retry_at)
             .map(|(index, _)| *index)
     })?;
-    Some(Event::Begun { indices: index.into() })
+    Some(Event::IndicesStarted { indices: index.into() })
 }
 
 /// Returns the final event if every index runs only the target definition.
@@ -582,10 +582,10 @@ impl Rollout {
     fn take(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::Started { .. } => {}
-            Event::Begun { indices } => {
+            Event::IndicesStarted { indices } => {
                 let rested = |step: &Step| matches!(step.stage, Stage::Resting(until) if until <= at);
                 self.steps.retain(|_, step| !rested(step));
-                let step = Step { begun_at: at, order: self.policy.order, stage: Stage::Starting };
+                let step = Step { started_at: at, order: self.policy.order, stage: Stage::Starting };
                 self.steps.extend(indices.iter().map(|index| (index, step)));
                 let last = indices.ranges().last().map_or(0, |(_, last)| last.saturating_add(1));
                 self.cursor = self.cursor.max(last);
@@ -596,8 +596,8 @@ impl Rollout {
                 }
             }
             Event::TookOver { index } => self.stage(*index, Stage::Leaving),
-            Event::Replaced { index, rests_until } => {
-                self.stage(*index, Stage::Resting(*rests_until));
+            Event::Replaced { index, delay_until } => {
+                self.stage(*index, Stage::Resting(*delay_until));
                 self.stalled.remove(index);
                 self.replaced = self.replaced.saturating_add(1);
             }

@@ -186,7 +186,7 @@ fn definition_to_json(definition: &Definition) -> Value {
     compact(json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
-        "isolation": sandbox::isolation_to_json(&definition.constraint.walls),
+        "isolation": sandbox::isolation_to_json(&definition.constraint.isolation),
         "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
         "network": sandbox::network_of(definition.sandbox.as_deref()),
         "cached_dependencies": dependencies,
@@ -240,7 +240,7 @@ fn task_definition_to_json(definition: &TaskDefinition) -> Value {
     json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
-        "isolation": sandbox::isolation_to_json(&definition.constraint.walls),
+        "isolation": sandbox::isolation_to_json(&definition.constraint.isolation),
         "root_fs": sandbox::root_fs_of(definition.sandbox.as_deref()),
         "network": sandbox::network_of(definition.sandbox.as_deref()),
         "cached_dependencies": dependencies,
@@ -548,7 +548,7 @@ fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
     let placement_tags = fields.with_default("placement_tags", BTreeSet::new(), take_tags);
     let walls = fields.with_default("isolation", BTreeSet::new(), sandbox::take_isolation);
     let rules = rules::take(fields);
-    Some(Constraint { stack: stack?, placement_tags: placement_tags?, walls: walls?, rules: rules? })
+    Some(Constraint { stack: stack?, placement_tags: placement_tags?, isolation: walls?, rules: rules? })
 }
 
 fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {

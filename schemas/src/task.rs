@@ -235,7 +235,7 @@ pub struct Unplaced {
     /// Placement error, as shown to users.
     pub error: String,
     /// `true` if the evaluation has no attempts left because reps refused the task too often.
-    pub used_up: bool,
+    pub attempts_exhausted: bool,
     /// Explanation per cell.
     pub explanation: Option<Box<Explanation>>,
 }
@@ -298,7 +298,7 @@ pub enum Event {
     CallbackTried {
         /// Number of the call in this epoch, from 1.
         attempt: u32,
-        called: CallbackResult,
+        outcome: CallbackResult,
     },
     /// The task returns from RESOLVING to COMPLETED.
     Demoted {},
@@ -582,13 +582,13 @@ fn record_callback(
         State::Pending { .. } | State::Running { .. } => return Err(invalid_transition(task, "deleted")),
     };
     let attempt = done.callback.as_ref().map_or(0, |callback| callback.attempts).saturating_add(1);
-    let called = match called {
+    let outcome = match called {
         CallbackResult::Answered(status) => CallbackResult::Answered(*status),
         CallbackResult::Failed(why) => CallbackResult::Failed(limits::truncate(why, limits::REASON_BYTES)),
         CallbackResult::Refused(why) => CallbackResult::Refused(limits::truncate(why, limits::REASON_BYTES)),
     };
-    let verdict = called.verdict();
-    let mut events = vec![Event::CallbackTried { attempt, called }];
+    let verdict = outcome.verdict();
+    let mut events = vec![Event::CallbackTried { attempt, outcome }];
     match (verdict, resolving) {
         (CallbackVerdict::Delivered, true) => events.push(Event::Deleted {}),
         (CallbackVerdict::Delivered, false) => events.extend([Event::Resolving {}, Event::Deleted {}]),
@@ -772,7 +772,7 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
         task.state = Some(State::Pending { placement_error: Some(error.as_str().into()) });
         return Some(task);
     }
-    if let Event::CallbackTried { attempt, called } = event {
+    if let Event::CallbackTried { attempt, outcome: called } = event {
         if let Some(State::Completed(done) | State::Resolving(done)) = &mut task.state {
             done.callback = Some(Callback { attempts: *attempt, last: called.clone(), at: stamp.at });
         }

@@ -32,7 +32,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
     let domain = || name().prop_map(|name| Domain::new(&name).unwrap());
     prop_oneof![
         (domain(), client()).prop_map(|(domain, client)| BusSubject::Seal(domain, client)),
-        (domain(), client()).prop_map(|(domain, client)| BusSubject::Talk(domain, client)),
+        (domain(), client()).prop_map(|(domain, client)| BusSubject::ExecIo(domain, client)),
         (domain(), client(), select(&ClientVerb::ALL[..]))
             .prop_map(|(domain, client, verb)| BusSubject::Client(domain, client, verb)),
         (client(), select(&OperatorVerb::ALL[..]))
@@ -59,7 +59,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
 /// Returns the patterns that match a subject.
 fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
     match subject {
-        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Talk(..) => vec![BusPattern::Clients],
+        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::ExecIo(..) => vec![BusPattern::Clients],
         BusSubject::Operator(..) => vec![BusPattern::Operators],
         BusSubject::Report(_) | BusSubject::Attach(_) | BusSubject::Leave(_) => vec![BusPattern::Reports],
         BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],
@@ -112,7 +112,7 @@ fn caller_of_query_is_parsed_from_subject_root() {
     let of = Caller::from_subject;
     let client = Caller::Client(Domain::new("d").unwrap(), ClientName::new("operator").unwrap());
     assert_eq!(of("muster.query.client.d.operator.lrp.burn"), Some(client.clone()));
-    assert_eq!(of("muster.query-of.b1.client.d.operator.lrp.list"), Some(client));
+    assert_eq!(of("muster.forwarded-query.b1.client.d.operator.lrp.list"), Some(client));
     assert_eq!(of("muster.query.rep.c1"), Some(Caller::Rep(CellId::new("c1").unwrap())));
     for text in [
         "muster.query.lrp.list",

@@ -154,7 +154,7 @@ fn application_spec_of_cloud_foundry_is_accepted() {
     assert_eq!(sandbox.cached_dependencies[0].user, "vcap");
     assert_eq!(definition.constraint.stack.as_ref().unwrap().as_str(), "cflinuxfs4");
     assert!(
-        definition.constraint.walls.contains(&IsolationLayer::Files),
+        definition.constraint.isolation.contains(&IsolationLayer::Files),
         "absolute paths require file \
         isolation"
     );
@@ -186,7 +186,7 @@ fn staging_spec_of_cloud_foundry_is_accepted() {
         });
     });
     assert_eq!(sources, ["STG"; 4], "nested actions inherit the log source");
-    assert!(read.definition.constraint.walls.contains(&IsolationLayer::Files));
+    assert!(read.definition.constraint.isolation.contains(&IsolationLayer::Files));
     assert_eq!(task(task_to_json(&read)).unwrap(), read);
 }
 
@@ -277,7 +277,7 @@ fn absolute_path_requires_file_isolation() {
         "action": {"download": {"from": "http://a/b", "to": "app"}},
         "log_guid": "g", "cached_dependencies": [{"from": "http://a/b", "to": "dep"}],
     });
-    let walls = |spec: Value| lrp(spec).unwrap().definition.constraint.walls.clone();
+    let walls = |spec: Value| lrp(spec).unwrap().definition.constraint.isolation.clone();
     assert!(walls(plain.clone()).is_empty());
     let upload = json!({"try": {"action": {"upload": {"from": "/tmp/a", "to": "http://a/b"}}}});
     for (field, value) in [

@@ -27,7 +27,7 @@ use schemas::names::{
 use schemas::placement::{Candidate, Explanation};
 use schemas::preemption::{Eviction, Preemptor};
 use schemas::process::{Outcome, ReportStep, Unplaced};
-use schemas::query::{AppendTrouble, Records, RecordsAnswer};
+use schemas::query::{AppendProblem, Records, RecordsAnswer};
 use schemas::rank::Priority;
 use schemas::refusal::{BadField, Code, Refusal};
 use schemas::resources::Resources;
@@ -46,7 +46,7 @@ const HEADER_BYTES: usize = 16;
 fn explanation() -> Option<Box<Explanation>> {
     Some(Box::new(Explanation {
         cells: 2,
-        passed_over: [("stack".to_owned(), 1)].into(),
+        rejected: [("stack".to_owned(), 1)].into(),
         best: vec![Candidate {
             cell_id: cell_id("c1"),
             zone: Zone::new("z1").unwrap(),
@@ -98,7 +98,7 @@ fn reports() -> Reports {
         place: place(1, "web"),
         epoch: epoch(),
         by: instance(1, "c1"),
-        judged: Timestamp(8),
+        observed_at: Timestamp(8),
         steps: steps.collect(),
     };
     let outcomes = [
@@ -206,11 +206,11 @@ fn perform() -> Perform {
         ..fixtures::task_definition()
     };
     let orders = [WorkDefinition::Lrp(Arc::new(definition())), WorkDefinition::Task(Arc::new(task))];
-    let work = keys().into_iter().zip(orders).map(|(key, order)| Work {
+    let work = keys().into_iter().zip(orders).map(|(key, definition)| Work {
         key,
         attempt: Timestamp(6),
         domain: domain("apps"),
-        order,
+        definition,
         placement: explanation(),
     });
     Perform { id: PerformId { term: 1, number: 2 }, work: work.collect() }
@@ -221,11 +221,11 @@ fn outcomes() -> Outcomes {
     let unplaced = vec![Unplaced { place: place(1, "web"), attempt: Timestamp(2), error: error.clone() }];
     let (explanation, epoch) = (explanation(), epoch());
     let evaluation = EvaluationId(id(5));
-    let outcome = Outcome { evaluation, unplaced, used_up: true, explanation };
+    let outcome = Outcome { evaluation, unplaced, attempts_exhausted: true, explanation };
     let lrp = PlacementOutcome::Lrp { process_guid: web(), epoch, outcome };
-    let unplaced = task::Unplaced { evaluation, error, used_up: false, explanation: None };
+    let unplaced = task::Unplaced { evaluation, error, attempts_exhausted: false, explanation: None };
     let task = PlacementOutcome::Task { task_guid: job(), epoch, unplaced };
-    let leases = vec![Lease { evaluation, delivery: 2, of: LeaseTarget::Process(web(), epoch) }];
+    let leases = vec![Lease { evaluation, delivery: 2, target: LeaseTarget::Process(web(), epoch) }];
     let [work, victim] = keys();
     let preemptor = Preemptor { work, attempt: Timestamp(2), priority: Priority::default() };
     let evictions = vec![Eviction { victim, by: instance(6, "c1"), preemptor }];
@@ -266,7 +266,7 @@ const PINNED: (u64, usize, u64) = (5, 6_958, 0xe573_26c3_9251_81af);
 fn messages_round_trip_and_match_pinned_schema() {
     let service = ServiceId::new("bbs-1").unwrap();
     let done = Ack { position: Position(4), version: 2 };
-    let evacuations = [Evacuation::None, Evacuation::Wanted, Evacuation::Began(Timestamp(5))];
+    let evacuations = [Evacuation::None, Evacuation::Requested, Evacuation::Started(Timestamp(5))];
     let answers = evacuations.map(|evacuation| {
         let position = Position(3);
         round_trips(&RecordsAnswer { position, terms: terms(), evacuation, records: records() })
@@ -289,10 +289,10 @@ fn messages_round_trip_and_match_pinned_schema() {
             id: service.clone(),
             role: cluster::Role::Auctioneer,
             program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
-            standing: LeadershipStatus { position: Position(6), term: 5, leads: true },
+            leadership: LeadershipStatus { position: Position(6), term: 5, leads: true },
             clock: Timestamp(8),
             may_lead: true,
-            append_trouble: Some(AppendTrouble { since: Timestamp(1), fails: true, reason: "full".into() }),
+            append_problem: Some(AppendProblem { since: Timestamp(1), failing: true, reason: "full".into() }),
         }),
         round_trips(&LeaderHeartbeat { id: service, term: 5, position: Position(6), steps_down: false }),
         round_trips(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),

@@ -72,9 +72,9 @@ impl Stage {
         let definition = self.process.desired.as_ref().unwrap().active_definition_id.clone();
         let by = Instance { cell_id: fixtures::cell_id(cell), ..instance(self.decisions.into(), "c0") };
         let place = Place::new(index, definition);
-        let (epoch, judged) = (self.process.epoch, self.process.changed_at(&place));
+        let (epoch, observed_at) = (self.process.epoch, self.process.changed_at(&place));
         let steps = vec![ReportStep::Actual(actual::Command::Claim { placement: None })];
-        let report = Report { domain: domain("shop"), place, epoch, by, judged, steps };
+        let report = Report { domain: domain("shop"), place, epoch, by, observed_at, steps };
         self.try_apply(&Command::Report(report)).map_err(|refusal| {
             assert_eq!(refusal.code, Code::ActualLrpCannotBeClaimed);
             refusal.message

@@ -70,8 +70,12 @@ fn transitions_match_conformance_table() {
 #[test]
 fn invalid_transition_leaves_evaluation_unchanged() {
     let one = EvaluationId(id(1));
-    let created =
-        |begin| evaluation::Event::Created { number: 0, trigger: Trigger::Desire, begin, previous: None };
+    let created = |initial_status| evaluation::Event::Created {
+        number: 0,
+        trigger: Trigger::Desire,
+        initial_status,
+        previous: None,
+    };
     let begins: [(StatusKind, Vec<evaluation::Event>); 5] = [
         (StatusKind::Pending, vec![]),
         (StatusKind::Blocked, vec![]),
@@ -110,7 +114,7 @@ fn completed(evaluation: EvaluationId) -> evaluation::Event {
 }
 
 fn canceled(evaluation: EvaluationId) -> evaluation::Event {
-    evaluation::Event::Canceled { evaluation, why: CancelReason::NothingLeft }
+    evaluation::Event::Canceled { evaluation, reason: CancelReason::NothingLeft }
 }
 
 fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
@@ -188,7 +192,7 @@ impl Scenario {
             place: place(index, "web"),
             epoch: self.process().epoch,
             by,
-            judged: self.now.next(),
+            observed_at: self.now.next(),
             steps: vec![ReportStep::Actual(command)],
         };
         self.apply(Command::Report(report));
@@ -219,14 +223,14 @@ impl Scenario {
         }
     }
 
-    fn unplaced(&mut self, indices: &[u32], used_up: bool) {
+    fn unplaced(&mut self, indices: &[u32], attempts_exhausted: bool) {
         let unplaced = indices.iter().map(|index| {
             let place = place(*index, "web");
             let attempt = self.process().actual(&place).unwrap().since;
             Unplaced { place, attempt, error: "insufficient resources: memory".into() }
         });
         let outcome = outcome(self.process.as_ref(), unplaced.collect());
-        self.apply(Command::Fail(process::Outcome { used_up, ..outcome }));
+        self.apply(Command::Fail(process::Outcome { attempts_exhausted, ..outcome }));
     }
 
     fn all(&self) -> Vec<Evaluation> {
@@ -337,7 +341,7 @@ fn unanswered_evaluation_is_delivered_three_times_then_followed_up() {
     assert_eq!(follow_up_delay(40), Duration::from_secs(3_600));
     // New work does not wait for the follow-up.
     story.apply(Command::Update(scale(2)));
-    assert_eq!(story.named(before).status, Status::Canceled { why: CancelReason::Superseded });
+    assert_eq!(story.named(before).status, Status::Canceled { reason: CancelReason::Superseded });
     assert_eq!(
         (story.open(Duty::Place).trigger, story.open(Duty::Place).wait),
         (Trigger::Scale, Wait::Nothing)
@@ -354,7 +358,7 @@ fn delayed_restarts_share_one_evaluation_until_due() {
     story.claim(1);
     story.crash_until_delayed(0);
     let delayed = story.open(Duty::Restart).id;
-    let due = story.process().waits.first().unwrap().0;
+    let due = story.process().pending_restarts.first().unwrap().0;
     assert_eq!(
         (story.named(delayed).trigger, story.named(delayed).wait),
         (Trigger::Crash, Wait::Restart(due))
@@ -365,7 +369,7 @@ fn delayed_restarts_share_one_evaluation_until_due() {
     assert_eq!(story.named(delayed).wait, Wait::Restart(due), "the earlier of both restarts");
     story.now = due;
     story.apply(Command::Converge);
-    let later = story.process().waits.first().unwrap().0;
+    let later = story.process().pending_restarts.first().unwrap().0;
     assert_eq!(story.named(delayed).wait, Wait::Restart(later));
     assert_eq!(story.open(Duty::Place).trigger, Trigger::Restart);
     story.claim(0);
@@ -395,7 +399,7 @@ fn removal_cancels_open_evaluations_and_creates_its_own() {
     story.apply(Command::Remove);
     for id in open {
         let ended = &story.named(id).status;
-        let nothing = Status::Canceled { why: CancelReason::NothingLeft };
+        let nothing = Status::Canceled { reason: CancelReason::NothingLeft };
         let expected = if placed > 0 && story.named(id).placed > 0 { &Status::Complete } else { &nothing };
         assert_eq!(ended, expected);
     }
@@ -411,7 +415,7 @@ fn retire_or_scale_cancels_delayed_restart() {
         story.crash_until_delayed(0);
         let delayed = story.open(Duty::Restart).id;
         story.apply(command);
-        assert_eq!(story.named(delayed).status, Status::Canceled { why: CancelReason::NothingLeft });
+        assert_eq!(story.named(delayed).status, Status::Canceled { reason: CancelReason::NothingLeft });
     }
 }
 
@@ -441,7 +445,7 @@ fn failed_delayed_or_blocked_evaluation_can_be_retried() {
     }
     let follow_up = story.open(Duty::Place).id;
     story.apply(Command::Retry(first));
-    assert_eq!(story.named(follow_up).status, Status::Canceled { why: CancelReason::Superseded });
+    assert_eq!(story.named(follow_up).status, Status::Canceled { reason: CancelReason::Superseded });
     assert_eq!((story.open(Duty::Place).id, story.open(Duty::Place).delivery), (first, 1));
     story.unplaced(&[0], true);
     let blocked = story.open(Duty::Unblock).id;

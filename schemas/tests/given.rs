@@ -48,7 +48,7 @@ pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Out
         .and_then(|(one, process)| process.actual(&one.place).and_then(|lrp| process.evaluation_for(lrp)));
     let newest = || process.and_then(|process| process.evaluations.iter().last());
     let evaluation = of_first.or_else(newest).map_or(EvaluationId(id(0)), |one| one.id);
-    Outcome { evaluation, unplaced, used_up: false, explanation: None }
+    Outcome { evaluation, unplaced, attempts_exhausted: false, explanation: None }
 }
 
 /// Returns an auctioneer's report of a task that it could not place.
@@ -56,7 +56,7 @@ pub(crate) fn unplaced_task(task: Option<&Task>, error: &str) -> task::Unplaced 
     let open = task.and_then(Task::open_evaluation);
     let known = open.or_else(|| task.and_then(|task| task.evaluations.iter().last()));
     let evaluation = known.map_or(EvaluationId(id(0)), |one| one.id);
-    task::Unplaced { evaluation, error: error.to_owned(), used_up: false, explanation: None }
+    task::Unplaced { evaluation, error: error.to_owned(), attempts_exhausted: false, explanation: None }
 }
 
 /// Returns the process `web` in a domain.
@@ -187,9 +187,9 @@ fn any_constraint() -> impl Strategy<Value = Constraint> {
     let tags = btree_set(any_name().prop_map(|tag| PlacementTag::new(&tag).unwrap()), 0..3);
     let stack = option::of(any_name().prop_map(|stack| Stack::new(&stack).unwrap()));
     let walls = btree_set(proptest::sample::select(&IsolationLayer::ALL[..]), 0..4);
-    (stack, tags, walls, option::of(any_rules())).prop_map(|(stack, placement_tags, walls, rules)| {
+    (stack, tags, walls, option::of(any_rules())).prop_map(|(stack, placement_tags, isolation, rules)| {
         let rules = rules.filter(|rules| !rules.is_empty()).map(Box::new);
-        Constraint { stack, placement_tags, walls, rules }
+        Constraint { stack, placement_tags, isolation, rules }
     })
 }
 
@@ -211,7 +211,7 @@ fn any_sandboxed() -> impl Strategy<Value = (Constraint, Option<Sandbox>)> {
     );
     (any_constraint(), sandboxes).prop_map(|(mut constraint, sandbox)| {
         let walled = |sandbox: &&Sandbox| !sandbox.root_fs.is_empty() || sandbox.network != Network::Host;
-        constraint.walls.extend(sandbox.as_ref().filter(walled).map(|_| IsolationLayer::Files));
+        constraint.isolation.extend(sandbox.as_ref().filter(walled).map(|_| IsolationLayer::Files));
         let stack = sandbox.as_ref().and_then(|sandbox| sandbox.root_fs.strip_prefix("preloaded:"));
         constraint.stack = constraint.stack.or(stack.map(|stack| Stack::new(stack).unwrap()));
         (constraint, sandbox)

@@ -137,12 +137,12 @@ impl Harness {
     fn fold(&mut self, command: &Command, events: &[Event], stamp: &Stamp) {
         if let (
             Command::Converge,
-            [Event::Desired(schemas::desired::Event::CellsChanged { cells, left }), ..],
+            [Event::Desired(schemas::desired::Event::CellsChanged { cells, removed }), ..],
         ) = (command, events)
         {
             let origin = process::origin(self.process.as_ref(), command, events);
             assert!(matches!(origin, Origin::CellChange(_)), "the origin is not a cell: {origin:?}");
-            assert_eq!(cells.len() as u64 + left.len(), 1, "one cell for each decision");
+            assert_eq!(cells.len() as u64 + removed.len(), 1, "one cell for each decision");
         }
         let guid = lrp("apps", 1).process_guid;
         let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), Epoch(stamp.at)));
@@ -194,9 +194,16 @@ impl Harness {
     }
 
     fn report(&mut self, place: &Place, by: Instance, step: ReportStep) -> Result<Vec<Event>, Refusal> {
-        let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
+        let (epoch, observed_at) = (self.process().epoch, self.process().changed_at(place));
         let (place, steps) = (place.clone(), vec![step]);
-        self.try_apply(&Command::Report(Report { domain: domain("apps"), place, epoch, by, judged, steps }))
+        self.try_apply(&Command::Report(Report {
+            domain: domain("apps"),
+            place,
+            epoch,
+            by,
+            observed_at,
+            steps,
+        }))
     }
 
     /// Performs the next action of the auctioneer or the rep for one instance. Returns `true` if there was
@@ -490,7 +497,7 @@ proptest! {
         for (ordinal, id) in &stage.cluster.ordinals {
             let cell = &stage.cells[id];
             let fits = definition.constraint.mismatch(&cell.presence.offer(id)).is_none();
-            let stays = cell.present && !cell.evacuating && !cell.evacuation_wanted && fits;
+            let stays = cell.present && !cell.evacuating && !cell.evacuation_requested && fits;
             let runs = running.contains(&format!("{ordinal}@{active} on {id}"));
             prop_assert!(!stays || cell.cordoned || runs, "{id} {ordinal}: {running:?} {moves:?}");
             prop_assert!(stays || !running.iter().any(|line| line.ends_with(&format!(" on {id}"))), "{running:?}");

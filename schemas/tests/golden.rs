@@ -68,7 +68,7 @@ pub(crate) fn may_write() -> bool {
 fn explanation() -> Option<Box<Explanation>> {
     Some(Box::new(Explanation {
         cells: 3,
-        passed_over: [("memory".to_owned(), 1), ("stack".to_owned(), 1)].into(),
+        rejected: [("memory".to_owned(), 1), ("stack".to_owned(), 1)].into(),
         best: vec![Candidate {
             cell_id: CellId::new("c1").unwrap(),
             zone: Zone::new("z1").unwrap(),
@@ -84,10 +84,10 @@ fn explanation() -> Option<Box<Explanation>> {
 
 fn eligibility() -> Option<Box<Eligibility>> {
     Some(Box::new(Eligibility {
-        judged: Position(41),
+        observed_position: Position(41),
         eligible: vec![CellClass(7)],
         ineligible: vec![CellClass(0xfedc_ba98_7654_3210)],
-        others: 0,
+        unlisted: 0,
         escaped: vec!["distinct_cell".to_owned()],
     }))
 }
@@ -179,7 +179,7 @@ fn constraint() -> Constraint {
     Constraint {
         stack: Some(Stack::new("linux").unwrap()),
         placement_tags: tags.into(),
-        walls: [IsolationLayer::Files, IsolationLayer::Memory].into(),
+        isolation: [IsolationLayer::Files, IsolationLayer::Memory].into(),
         rules: Some(Box::new(rules())),
     }
 }
@@ -316,7 +316,7 @@ fn process_events() -> Vec<Event> {
         desired::Event::Pruned { definition_ids: vec![definition_id("web-v1")] },
         desired::Event::CellsChanged {
             cells: vec![(4, desired::GlobalCell { cell_id: CellId::new("c5").unwrap(), cordoned: false })],
-            left: [0, 2].into_iter().collect(),
+            removed: [0, 2].into_iter().collect(),
         },
         desired::Event::Removed {},
     ];
@@ -338,7 +338,7 @@ fn process_events() -> Vec<Event> {
             restart: Restart::At(Timestamp::from_millis(61_000)),
             attempts: Some(Attempts { counted: 2, allowed: 3 }),
         },
-        actual::Event::Entered { place: place(), by: by.clone(), exec: Box::new(exec()) },
+        actual::Event::ExecStarted { place: place(), by: by.clone(), exec: Box::new(exec()) },
         actual::Event::PlacementFailed {
             places: places(),
             error: "insufficient resources: memory".into(),
@@ -376,10 +376,10 @@ fn rollout_events() -> Vec<rollout::Event> {
             policy: Box::new(policies().update),
             reason: "restarted".into(),
         },
-        Event::Begun { indices: [0, 1, 2, 5].into_iter().collect() },
+        Event::IndicesStarted { indices: [0, 1, 2, 5].into_iter().collect() },
         Event::FellBack { index: 0 },
         Event::TookOver { index: 0 },
-        Event::Replaced { index: 0, rests_until: Timestamp(1_760_000_005_000_000_000) },
+        Event::Replaced { index: 0, delay_until: Timestamp(1_760_000_005_000_000_000) },
         Event::Failed { index: 1, reason: reason() },
         Event::Stalled { index: 1, retry_at: Timestamp(1_760_000_060_000_000_000), reason: reason() },
         Event::Paused { cause: PauseReason::Failures, reason: reason() },
@@ -420,7 +420,7 @@ fn task_events() -> Vec<Event> {
         evaluation::Event::Created {
             number: 1,
             trigger: Trigger::Queued,
-            begin: InitialStatus::Blocked { reason: reason.clone(), eligibility: eligibility() },
+            initial_status: InitialStatus::Blocked { reason: reason.clone(), eligibility: eligibility() },
             previous: Some(evaluation_id),
         },
         evaluation::Event::Joined { evaluation: evaluation_id, trigger: Trigger::CellLost },
@@ -440,7 +440,7 @@ fn task_events() -> Vec<Event> {
             blocked: Some(EvaluationId(id(0xe2))),
         },
         evaluation::Event::Failed { evaluation: evaluation_id, reason: reason.clone() },
-        evaluation::Event::Canceled { evaluation: evaluation_id, why: CancelReason::Superseded },
+        evaluation::Event::Canceled { evaluation: evaluation_id, reason: CancelReason::Superseded },
         evaluation::Event::Retried { evaluation: evaluation_id, blocked: Some(reason.clone()) },
     ];
     let task = [
@@ -453,7 +453,7 @@ fn task_events() -> Vec<Event> {
             explanation: explanation(),
         },
         task::Event::Resolving {},
-        task::Event::CallbackTried { attempt: 2, called: task::CallbackResult::Answered(503) },
+        task::Event::CallbackTried { attempt: 2, outcome: task::CallbackResult::Answered(503) },
         task::Event::Demoted {},
         task::Event::Deleted {},
     ];
@@ -467,7 +467,7 @@ fn periodic_events() -> Vec<Event> {
         periodic::Event::Desired { desired: Box::new(periodic()), next },
         periodic::Event::Updated { desired: Box::new(periodic()), next },
         periodic::Event::Launched { due, task_guid, reason: LaunchReason::CatchUp, next },
-        periodic::Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::StillRuns, next },
+        periodic::Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::StillRunning, next },
         periodic::Event::Queued { due, next },
         periodic::Event::Paused {},
         periodic::Event::Resumed { next },
@@ -478,11 +478,11 @@ fn periodic_events() -> Vec<Event> {
 
 fn parameterised_events() -> Vec<Event> {
     let task_guid = TaskGuid::new("resize--dispatch-17").unwrap();
-    let forgets = Some(DispatchKey::new("dog-640").unwrap());
+    let evicted_key = Some(DispatchKey::new("dog-640").unwrap());
     let events = [
         parameterised::Event::Desired { desired: Box::new(parameterised()) },
         parameterised::Event::Updated { desired: Box::new(parameterised()) },
-        parameterised::Event::Dispatched { number: 17, dispatch: Box::new(dispatch()), forgets },
+        parameterised::Event::Dispatched { number: 17, dispatch: Box::new(dispatch()), evicted_key },
         parameterised::Event::Repeated { number: 17 },
         parameterised::Event::Launched { number: 17, task_guid },
         parameterised::Event::Withdrawn { numbers: vec![18, 20], reason: WithdrawReason::Removed },
@@ -521,7 +521,7 @@ fn other_events() -> Vec<Event> {
         cluster::Event::OrdinalAssigned { cell_id: CellId::new("c1").unwrap(), ordinal: 0 },
         cluster::Event::OrdinalFreed { cell_id: CellId::new("c1").unwrap(), ordinal: 0 },
         cluster::Event::FormatRaised { format: 1 },
-        cluster::Event::PreemptionSwitched { on: true },
+        cluster::Event::PreemptionSwitched { enabled: true },
         cluster::Event::Resharded { shards: 8 },
         cluster::Event::EntryQuarantined {
             position: Position(4711),

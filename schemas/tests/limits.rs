@@ -246,7 +246,7 @@ fn message_and_envelope_beyond_limits_are_refused() {
         ("request_id", text(128), text(0), "\"\" is not a valid request id: use 1 to 128 of A-Z a-z 0-9 _ -"),
         ("reason", text(1024), text(1025), "has 1025 bytes, more than 1024"),
         ("traceparent", trace(256).into(), trace(257).into(), "has 257 bytes, more than 256"),
-        ("patience_ms", longest.into(), json!(longest + 1), "must be from 0 to 315360000000"),
+        ("timeout_ms", longest.into(), json!(longest + 1), "must be from 0 to 315360000000"),
     ];
     for (name, good, bad, problem) in limits {
         assert_eq!(ask(json!({name: good}), body()), [""; 0], "{name}");

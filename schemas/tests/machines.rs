@@ -191,7 +191,7 @@ impl World {
             place,
             epoch: if of_earlier_life { Epoch(Timestamp(0)) } else { epoch },
             by: known.unwrap_or_else(|| instance(1, CELLS[0])),
-            judged: self.now,
+            observed_at: self.now,
             steps: steps.iter().map(step).collect(),
         }
     }
@@ -317,7 +317,7 @@ fn assert_one_instance_per_index(process: &Process) {
         assert!(wanted <= 1, "{wanted} places of index {} are desired: {process:#?}", slot.place.index);
         let goes_on = |(_, lrp): &(&Place, &Actual)| !lrp.is_stopping();
         let going_on = process.actuals_at(slot.place.index).filter(goes_on).count();
-        let known = process.desired.is_some() || process.asked.is_some();
+        let known = process.desired.is_some() || process.scaled_by.is_some();
         assert!(
             !known || going_on <= 1,
             "{going_on} instances continue at index {}: \
@@ -345,7 +345,7 @@ fn assert_one_open_evaluation_per_duty(process: &Process) {
 /// Checks that removed instances end, even if a cell reports them later.
 fn assert_unwanted_instances_end(process: &Process) {
     for slot in
-        process.slots.iter().filter(|slot| process.asked.is_some() && !process.is_desired(&slot.place))
+        process.slots.iter().filter(|slot| process.scaled_by.is_some() && !process.is_desired(&slot.place))
     {
         let ends = slot.actual.as_ref().is_none_or(Actual::is_stopping);
         assert!(ends, "{:?} is undesired and continues: {process:#?}", slot.place);
@@ -377,8 +377,9 @@ fn assert_origin(before: Option<&Process>, command: &Command, events: &[Event]) 
                 let mut others = process.slots_at(report.place.index);
                 process.slot(&report.place).or_else(|| others.next())
             });
-            let asked =
-                before.filter(|process| !process.is_desired(&report.place)).and_then(|process| process.asked);
+            let asked = before
+                .filter(|process| !process.is_desired(&report.place))
+                .and_then(|process| process.scaled_by);
             let known = slot.map(|slot| slot.cause).or(asked);
             let of_cell = Origin::Cell(report.by.cell_id.clone(), known);
             assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");

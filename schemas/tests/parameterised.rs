@@ -211,7 +211,7 @@ fn oldest_key_of_finished_dispatch_is_evicted() {
     );
     stage.end_task(4);
     let events = stage.dispatch(Some("new"), "a").unwrap();
-    assert!(matches!(&events[0], Event::Dispatched { forgets, .. } if *forgets == Some(key("k2"))));
+    assert!(matches!(&events[0], Event::Dispatched { evicted_key, .. } if *evicted_key == Some(key("k2"))));
     let known = stage.known.as_ref().unwrap();
     assert_eq!(known.keys.len(), DISPATCH_KEYS);
     assert!(known.keys.iter().all(|known| known.key != key("k2")));
@@ -224,7 +224,7 @@ fn waiting_dispatch_can_be_withdrawn_and_ends_with_template() {
         stage.dispatch(None, payload).unwrap();
     }
     let withdrawn = |numbers: &[u64], reason| Event::Withdrawn { numbers: numbers.to_vec(), reason };
-    assert_eq!(stage.apply(&Command::Withdraw(4)), [withdrawn(&[4], WithdrawReason::Asked)]);
+    assert_eq!(stage.apply(&Command::Withdraw(4)), [withdrawn(&[4], WithdrawReason::Requested)]);
     for number in [2, 4, 99] {
         let refusal = stage.try_apply(&Command::Withdraw(number)).unwrap_err();
         assert_eq!(refusal.code, Code::ResourceNotFound, "{number}");

@@ -246,7 +246,7 @@ fn overlapping_launch_is_allowed_skipped_or_queued() {
     assert_eq!(allowed.launched.len(), 2);
 
     let mut skips = run(Overlap::Skipped);
-    assert_eq!(skipped(&skips.converge_at("2026-03-27T14:00Z")), [(1, SkipReason::StillRuns)]);
+    assert_eq!(skipped(&skips.converge_at("2026-03-27T14:00Z")), [(1, SkipReason::StillRunning)]);
     skips.live.clear();
     assert_eq!(skips.converge_at("2026-03-27T14:30Z"), [], "a skipped launch is not repeated");
     skips.converge_at("2026-03-27T15:00Z");
@@ -254,7 +254,7 @@ fn overlapping_launch_is_allowed_skipped_or_queued() {
 
     let mut queues = run(Overlap::Queued);
     assert!(matches!(queues.converge_at("2026-03-27T14:00Z")[..], [Event::Queued { .. }]));
-    assert_eq!(skipped(&queues.converge_at("2026-03-27T15:00Z")), [(1, SkipReason::OneWaits)]);
+    assert_eq!(skipped(&queues.converge_at("2026-03-27T15:00Z")), [(1, SkipReason::AlreadyQueued)]);
     assert_eq!(queues.converge_at("2026-03-27T15:10Z"), [], "the launch waits while a task runs");
     queues.live.clear();
     queues.converge_at("2026-03-27T15:20Z");
@@ -286,7 +286,7 @@ fn queued_launch_is_given_up_by_pause_or_new_overlap() {
         stage.converge_at("2026-03-27T13:00Z");
         stage.converge_at("2026-03-27T14:00Z");
         stage.now = moment("2026-03-27T14:10Z");
-        assert_eq!(skipped(&stage.try_apply(&command).unwrap()), [(1, SkipReason::GivenUp)]);
+        assert_eq!(skipped(&stage.try_apply(&command).unwrap()), [(1, SkipReason::Abandoned)]);
         stage.live.clear();
         assert_eq!(stage.try_apply(&Command::Converge).unwrap(), []);
     }
@@ -401,7 +401,7 @@ fn check_events(stage: &Harness) -> Result<(), TestCaseError> {
                 due = if paused { None } else { next(&schedule, *at) };
             }
             Event::Launched { due: launched, reason, .. } => match reason {
-                LaunchReason::Asked => prop_assert_eq!(launched, at),
+                LaunchReason::Requested => prop_assert_eq!(launched, at),
                 LaunchReason::Queued => prop_assert_eq!(waits.take(), Some(*launched)),
                 LaunchReason::Due | LaunchReason::CatchUp => {
                     prop_assert!(due == Some(*launched) && launched <= at, "{event:?} at {at}, due {due:?}");
@@ -413,7 +413,7 @@ fn check_events(stage: &Harness) -> Result<(), TestCaseError> {
                 prop_assert!(due == Some(*queued) && waits.is_none() && queued <= at);
                 (waits, due) = (Some(*queued), next(&schedule, *queued));
             }
-            Event::Skipped { from, count, reason, .. } if *reason != SkipReason::GivenUp => {
+            Event::Skipped { from, count, reason, .. } if *reason != SkipReason::Abandoned => {
                 prop_assert!(due == Some(*from) && *count < 1_000);
                 for _ in 0..*count {
                     prop_assert!(due.is_some_and(|due| due <= *at), "{event:?} at {at}, due {due:?}");
@@ -431,7 +431,7 @@ fn check_events(stage: &Harness) -> Result<(), TestCaseError> {
     }
     let known = stage.known.as_ref();
     prop_assert_eq!(known.and_then(|known| known.next), due);
-    prop_assert_eq!(known.and_then(|known| known.waits), waits);
+    prop_assert_eq!(known.and_then(|known| known.queued_due), waits);
     prop_assert!(due.is_none_or(|due| due > stage.now));
     Ok(())
 }

@@ -58,7 +58,7 @@ impl Deployment {
             domain: self.process.domain.clone(),
             epoch: self.process.epoch,
             by: instance(7, "c1"),
-            judged: self.process.changed_at(&place),
+            observed_at: self.process.changed_at(&place),
             steps: vec![ReportStep::Actual(start)],
             place,
         }))

@@ -45,11 +45,14 @@ fn event_target_maps_to_its_subject_and_aggregate_only() {
     let refused = |about: &str| target_subject(about, 8).unwrap_err().message;
     for none in ["", "lrp", "process:a", "cluster:a", "clusters"] {
         let expected = format!(
-            "about: {none:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
+            "target: {none:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
         );
         assert_eq!(refused(none), expected);
     }
-    assert_eq!(refused("cell:a b"), "about: \"a b\" is not a valid cell id: use 1 to 128 of A-Z a-z 0-9 _ -");
+    assert_eq!(
+        refused("cell:a b"),
+        "target: \"a b\" is not a valid cell id: use 1 to 128 of A-Z a-z 0-9 _ -"
+    );
 }
 
 #[test]

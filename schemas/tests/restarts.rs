@@ -39,12 +39,12 @@ fn policy(condition: If, delay: Option<u32>, max_attempts: Option<u32>, window: 
 fn outcome_text(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
     let (restart, attempts) = crash::decide(policy, crash);
     let restart = match restart {
-        Restart::AtOnce => "0".to_owned(),
+        Restart::Immediate => "0".to_owned(),
         Restart::At(due) => due.since(crash.at).as_secs().to_string(),
         Restart::Never(NoRestartReason::Succeeded) => "succeeded".to_owned(),
-        Restart::Never(NoRestartReason::NoRestarts) => "no restarts".to_owned(),
-        Restart::Never(NoRestartReason::UsedUp) => "used up".to_owned(),
-        Restart::Never(NoRestartReason::GivenUp) => "given up".to_owned(),
+        Restart::Never(NoRestartReason::RestartDisabled) => "no restarts".to_owned(),
+        Restart::Never(NoRestartReason::AttemptsExhausted) => "used up".to_owned(),
+        Restart::Never(NoRestartReason::CrashLimit) => "given up".to_owned(),
     };
     let attempts = attempts.map(|Attempts { counted, allowed }| format!(", {counted} of {allowed}"));
     format!("{restart}{}", attempts.unwrap_or_default())
@@ -127,7 +127,7 @@ proptest! {
             count = before + 1;
             prop_assert_eq!(attempts.map(|of| of.allowed), policy.max_attempts);
             let due = match restart {
-                Restart::AtOnce => now,
+                Restart::Immediate => now,
                 Restart::At(due) => { prop_assert!(due > now); due }
                 Restart::Never(_) => break,
             };
@@ -218,9 +218,9 @@ impl Harness {
     }
 
     fn report(&mut self, place: &Place, by: Instance, command: actual::Command) -> Vec<Event> {
-        let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
+        let (epoch, observed_at) = (self.process().epoch, self.process().changed_at(place));
         let steps = vec![ReportStep::Actual(command)];
-        let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, judged, steps };
+        let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, observed_at, steps };
         self.apply(&Command::Report(report))
     }
 
@@ -325,7 +325,7 @@ const NEVER: RestartPolicy = RestartPolicy { condition: If::None, ..ON_FAILURE }
 fn on_failure_restarts_failed_instance_but_not_succeeded_one() {
     let (mut scene, first, second) = (Harness::new(2, ON_FAILURE), place(0, "v1"), place(1, "v1"));
     assert_eq!(scene.crash_with(&first, 0), (Restart::Never(NoRestartReason::Succeeded), None));
-    assert_eq!(scene.crash_with(&second, 1), (Restart::AtOnce, None));
+    assert_eq!(scene.crash_with(&second, 1), (Restart::Immediate, None));
     scene.pass(86_400);
     assert_eq!(scene.states(), ["0@v1 CRASHED", "1@v1 RUNNING"]);
     let lrp = scene.lrp(&first);
@@ -355,7 +355,7 @@ fn condition_none_restarts_only_after_lost_cell_or_evacuation() {
     scene.report(&first, by, actual::Command::Unclaim);
     scene.settle();
     assert_eq!(scene.states(), ["0@v1 RUNNING"], "an evacuation is not a crash");
-    assert_eq!(scene.crash_with(&first, 1).0, Restart::Never(NoRestartReason::NoRestarts));
+    assert_eq!(scene.crash_with(&first, 1).0, Restart::Never(NoRestartReason::RestartDisabled));
     scene.pass(3_600);
     assert_eq!(scene.states(), ["0@v1 CRASHED"]);
 }
@@ -382,7 +382,8 @@ fn restart_attempts_count_within_window_and_lost_cell_does_not_count() {
     attempt(&mut scene, 1);
     attempt(&mut scene, 2);
     scene.pass(2);
-    let used_up = (Restart::Never(NoRestartReason::UsedUp), Some(Attempts { counted: 2, allowed: 2 }));
+    let used_up =
+        (Restart::Never(NoRestartReason::AttemptsExhausted), Some(Attempts { counted: 2, allowed: 2 }));
     assert_eq!(scene.crash_with(&first, 1), used_up);
     scene.pass(86_400);
     assert_eq!(scene.states(), ["0@v1 CRASHED"]);
@@ -434,7 +435,7 @@ fn restart_policy_is_ignored_until_rollout_took_over() {
     scene.act(&new);
     assert_eq!(
         scene.crash_with(&new, 1),
-        (Restart::AtOnce, None),
+        (Restart::Immediate, None),
         "condition none does not apply during a \
         rollout"
     );
@@ -442,7 +443,7 @@ fn restart_policy_is_ignored_until_rollout_took_over() {
     scene.settle();
     assert_eq!((scene.states(), scene.status()), (vec!["0@v2 RUNNING".to_owned()], "completed"));
     assert!(scene.process().actual(&first).is_none());
-    assert_eq!(scene.crash_with(&new, 0).0, Restart::Never(NoRestartReason::NoRestarts));
+    assert_eq!(scene.crash_with(&new, 0).0, Restart::Never(NoRestartReason::RestartDisabled));
     scene.pass(3_600);
     // The next rollout replaces the stopped instance.
     scene.deploy("v3", 3);
@@ -480,7 +481,7 @@ fn stop_first_rollout_replaces_stopped_instance_first() {
     let last = place(2, "v1");
     scene.crash_with(&last, 1);
     scene.settle();
-    assert_eq!(scene.crash_with(&last, 1).0, Restart::Never(NoRestartReason::UsedUp));
+    assert_eq!(scene.crash_with(&last, 1).0, Restart::Never(NoRestartReason::AttemptsExhausted));
     scene.deploy("v2", 2);
     assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING", "2@v2 UNCLAIMED"]);
     scene.settle();
@@ -498,7 +499,7 @@ fn remembered_restarts_are_capped() {
         scene.pass(2);
         assert_eq!(
             scene.crash_with(&first, 1),
-            (Restart::AtOnce, Some(Attempts { counted: 1, allowed: most }))
+            (Restart::Immediate, Some(Attempts { counted: 1, allowed: most }))
         );
         scene.settle();
     }

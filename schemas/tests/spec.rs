@@ -431,7 +431,7 @@ fn parse_command(noun: &str, verb: &str, body: impl AsRef<[u8]>) -> Result<Clien
 fn message_parses_into_envelope_and_body() {
     let body = json!({
         "envelope": {
-            "request_id": "r1", "patience_ms": 7, "expect_version": 3, "if_position": 41, "reason": "why",
+            "request_id": "r1", "timeout_ms": 7, "expect_version": 3, "if_position": 41, "reason": "why",
             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         },
         "body": {"process_guid": "web", "instances": 17, "routes": {"r": [{"port": 8080}]}, "annotation": ""},
@@ -439,7 +439,7 @@ fn message_parses_into_envelope_and_body() {
     let (envelope, command) =
         client_command("lrp", "update", &domain("apps"), body.to_string().as_bytes()).unwrap();
     assert_eq!(envelope.request_id.unwrap().as_str(), "r1");
-    assert_eq!((envelope.patience_ms, envelope.expect_version), (Some(7), Some(3)));
+    assert_eq!((envelope.timeout_ms, envelope.expect_version), (Some(7), Some(3)));
     assert_eq!(envelope.if_position.unwrap().0, 41);
     let ClientCommand::LrpUpdate { update, .. } = command else { panic!("{command:?}") };
     assert_eq!((update.instances, update.annotation.as_deref()), (Some(17), Some("")));

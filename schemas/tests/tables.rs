@@ -105,7 +105,7 @@ impl ProcessScenario {
             place: web(index),
             epoch,
             by: by.clone(),
-            judged: self.now,
+            observed_at: self.now,
             steps: vec![step],
         }))
     }
@@ -496,7 +496,7 @@ fn evaluation_status_reflects_outcome_of_work() {
     story.try_apply(&command).unwrap();
     story.try_apply(&Command::Remove).unwrap();
     let ended = story.process.as_ref().unwrap().evaluations.iter().map(|one| one.status);
-    let canceled = Status::Canceled { why: CancelReason::NothingLeft };
+    let canceled = Status::Canceled { reason: CancelReason::NothingLeft };
     assert_eq!(ended.collect::<Vec<_>>(), [Status::Complete, canceled, Status::Complete]);
 }
 
@@ -651,7 +651,7 @@ fn program_runs_only_in_running_instance() {
     refused(&mut story, "is CLAIMED");
     story.report_at_0(&c1, start());
     let before = story.process.clone();
-    let entered = actual::Event::Entered { place: web(0), by: c1.clone(), exec: Box::new(exec.clone()) };
+    let entered = actual::Event::ExecStarted { place: web(0), by: c1.clone(), exec: Box::new(exec.clone()) };
     assert_eq!(story.try_apply(&enter(0)), Ok(vec![Event::Actual(entered)]));
     let changed =
         |process: Option<Process>| process.map(|process| process.slots_at(0).cloned().collect::<Vec<_>>());
@@ -729,7 +729,7 @@ fn orphaned_instances_of_process_can_be_removed() {
     let evaluated = Event::Evaluation(evaluation::Event::Created {
         number: 0,
         trigger: Trigger::Remove,
-        begin: InitialStatus::Complete { stopped: 2 },
+        initial_status: InitialStatus::Complete { stopped: 2 },
         previous: None,
     });
     assert_eq!(story.try_apply(&Command::Remove), Ok(vec![removed, stops, evaluated]));
@@ -864,7 +864,7 @@ fn callback_outcome_is_recorded_and_decides_retry() {
     story.try_apply(&story.called(503)).unwrap();
     assert_eq!(story.task.as_ref().unwrap().since, since, "the time of the state does not change");
     let tried = |attempt, status| {
-        Event::Task(task::Event::CallbackTried { attempt, called: task::CallbackResult::Answered(status) })
+        Event::Task(task::Event::CallbackTried { attempt, outcome: task::CallbackResult::Answered(status) })
     };
     let events = story.try_apply(&story.called(404)).unwrap();
     assert_eq!(events, [tried(2, 404), Event::Task(task::Event::Demoted {})]);
@@ -1012,8 +1012,9 @@ fn lost_cell_ends_stopping_instance() {
 #[test]
 fn last_crashed_container_is_kept_until_record_is_recreated() {
     let (own, next) = (instance(1, "c1"), instance(2, "c2"));
-    let crashed_in =
-        |story: &ProcessScenario| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crashed_in.clone();
+    let crashed_in = |story: &ProcessScenario| {
+        story.process.as_ref().unwrap().actual(&web(0)).unwrap().crashed_instance.clone()
+    };
     let mut story = ProcessScenario::desired(1);
     story.report_at_0(&own, start());
     assert_eq!(crashed_in(&story), None);
@@ -1038,7 +1039,7 @@ fn report_on_changed_record_is_stale() {
         place: web(0),
         epoch: story.process.as_ref().unwrap().epoch,
         by: own.clone(),
-        judged: story.process.as_ref().unwrap().changed_at(&web(0)),
+        observed_at: story.process.as_ref().unwrap().changed_at(&web(0)),
         steps: vec![step],
     };
     let mut story = ProcessScenario::with("CLAIMED", &own);
@@ -1058,7 +1059,7 @@ fn report_on_changed_record_is_stale() {
     let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
     let outcome = outcome(story.process.as_ref(), vec![unplaced]);
     story.try_apply(&Command::Fail(outcome)).unwrap();
-    assert_eq!(report(&story, ReportStep::Actual(start())).judged, claim.judged);
+    assert_eq!(report(&story, ReportStep::Actual(start())).observed_at, claim.observed_at);
     let again = report(&story, ReportStep::Actual(start()));
     story.report_at_0(&other, actual::Command::Claim { placement: None });
     assert_eq!(stale(story.try_apply(&Command::Report(again))), Code::StaleRecord);
@@ -1082,7 +1083,7 @@ fn returning_containers_of_removed_process_are_accepted() {
         place: web(index),
         epoch: process.epoch,
         by: instance(u128::from(index) + 1, "c1"),
-        judged: process.changed_at(&web(index)),
+        observed_at: process.changed_at(&web(index)),
         steps: vec![ReportStep::Actual(start())],
     };
     for index in 0..3 {
@@ -1107,7 +1108,7 @@ fn report_with_other_epoch_domain_or_cell_is_refused() {
         place: web(0),
         epoch: story.process.as_ref().unwrap().epoch,
         by: own.clone(),
-        judged: story.now,
+        observed_at: story.now,
         steps: vec![ReportStep::Actual(start())],
     };
     let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };
@@ -1185,16 +1186,16 @@ fn evacuation_continues_after_rep_restart_and_starts_again_when_requested_again(
     let (requested, withdrawn) = (Event::EvacuationRequested {}, Event::EvacuationWithdrawn {});
     let story = [
         (appeared(1), Evacuation::None),
-        (requested.clone(), Evacuation::Wanted),
-        (Event::Evacuating {}, Evacuation::Began(Timestamp(2))),
-        (appeared(2), Evacuation::Began(Timestamp(2))),
-        (Event::Evacuating {}, Evacuation::Began(Timestamp(2))),
+        (requested.clone(), Evacuation::Requested),
+        (Event::Evacuating {}, Evacuation::Started(Timestamp(2))),
+        (appeared(2), Evacuation::Started(Timestamp(2))),
+        (Event::Evacuating {}, Evacuation::Started(Timestamp(2))),
         // The rep does not notice the withdrawal or cannot report it, so it never reports that it accepts
         // work again.
         (withdrawn, Evacuation::None),
-        (requested, Evacuation::Wanted),
-        (appeared(3), Evacuation::Wanted),
-        (Event::Evacuating {}, Evacuation::Began(Timestamp(8))),
+        (requested, Evacuation::Requested),
+        (appeared(3), Evacuation::Requested),
+        (Event::Evacuating {}, Evacuation::Started(Timestamp(8))),
     ];
     let mut cell = None;
     for ((event, after), at) in story.into_iter().zip(0..) {

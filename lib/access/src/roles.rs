@@ -189,7 +189,7 @@ fn bbs_publishes() -> Vec<String> {
         RepVerb::Health,
         RepVerb::Files,
         RepVerb::Exec,
-        RepVerb::Talk,
+        RepVerb::ExecIo,
         RepVerb::AcceptLog,
     ];
     let answered = [

@@ -93,7 +93,7 @@ fn every_order_command_and_query_has_one_sender() {
     let of_client =
         ClientVerb::ALL.map(|verb| BusSubject::Client(domain.clone(), name.clone(), verb).to_string());
     let beside =
-        [BusSubject::Seal(domain.clone(), name.clone()), BusSubject::Talk(domain.clone(), name.clone())];
+        [BusSubject::Seal(domain.clone(), name.clone()), BusSubject::ExecIo(domain.clone(), name.clone())];
     for command in of_client.into_iter().chain(beside.map(|subject| subject.to_string())) {
         let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &command)).collect();
         assert_eq!(givers, [Role::Client(domain.clone(), name.clone())], "{command}");

@@ -23,14 +23,14 @@ pub(crate) struct CachedArchive {
     /// Name of the file with the archive's bytes.
     data: String,
     pub(crate) bytes: u64,
-    pub(crate) changed: Validators,
+    pub(crate) validators: Validators,
     /// Algorithm and value of the checksum that the archive was verified with. `None` if it was not verified.
     pub(crate) checksum: Option<(ChecksumAlgorithm, String)>,
 }
 
 impl From<DownloadedArchive> for CachedArchive {
     fn from(whole: DownloadedArchive) -> Self {
-        Self { data: String::new(), bytes: whole.bytes, changed: whole.changed, checksum: None }
+        Self { data: String::new(), bytes: whole.bytes, validators: whole.changed, checksum: None }
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn key(domain: &Domain, cache_key: &str) -> String {
 impl Cache {
     /// Opens a cache folder and loads its records. Files that do not belong to a complete archive are
     /// deleted.
-    pub(crate) fn open(folder: PathBuf, most_bytes: u64) -> io::Result<Self> {
+    pub(crate) fn open(folder: PathBuf, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
         let mut found: Vec<(SystemTime, String, CachedArchive)> = vec![];
         let mut files = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Cache {
             }
         }
         files.values().try_for_each(fs::remove_file)?;
-        let cache = Self { folder, max_bytes: most_bytes, index: Mutex::new(all) };
+        let cache = Self { folder, max_bytes, index: Mutex::new(all) };
         cache.evict();
         Ok(cache)
     }

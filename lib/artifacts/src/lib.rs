@@ -190,7 +190,7 @@ impl Store {
             known = None;
         }
         let new = self.new_file();
-        let changed = known.as_ref().map(|(kept, _)| &kept.changed);
+        let changed = known.as_ref().map(|(kept, _)| &kept.validators);
         match (fetch(&self.web, wanted, changed, &new.path, self.settings.artifact_bytes).await?, known) {
             (Outcome::Unchanged, Some((kept, file))) => {
                 self.cache.touch(key);

@@ -133,7 +133,7 @@ impl Compare {
                 let stood = self.other.messages.remove(later).map_or(other.position, |one| one.position);
                 self.judged.messages.pop_front();
                 let what = format!("the other log has this message at position {stood}");
-                Finding::at(Kind::OutOfPlace, judged.position, what)
+                Finding::at(Kind::Moved, judged.position, what)
             }
         })
     }

@@ -12,11 +12,11 @@ pub struct Finding {
     /// First affected position.
     pub position: Position,
     /// Last affected position. Equal to `position` if the exact position is known.
-    pub until: Position,
+    pub last_position: Position,
     /// Affected aggregate, such as `lrp:web`. Empty if the finding concerns the log itself.
-    pub about: String,
+    pub target: String,
     /// Description of the problem, for human readers.
-    pub what: String,
+    pub detail: String,
 }
 
 /// Category of a finding.
@@ -30,11 +30,11 @@ pub enum Kind {
     /// A message was added.
     Inserted,
     /// A message is at another position than before.
-    OutOfPlace,
+    Moved,
     /// Messages between two checkpoints changed. The hash chain cannot identify them.
-    Differs,
+    RangeDiffers,
     /// A message is not an entry, so every reader skips it.
-    NoEntry,
+    InvalidEntry,
     /// A later version of the program wrote the entry, and this one cannot read it.
     Unreadable,
     /// No state machine would have made this decision.
@@ -44,7 +44,7 @@ pub enum Kind {
     /// A cause or correlation does not lead to a valid decision.
     Cause,
     /// The log shows that a guarantee was violated.
-    Promise,
+    InvariantViolated,
     /// The signature of a checkpoint does not match its key.
     Signature,
     /// A checkpoint is signed with another key than the expected one.
@@ -63,14 +63,14 @@ impl Kind {
             Self::Altered => "altered",
             Self::Missing => "missing",
             Self::Inserted => "inserted",
-            Self::OutOfPlace => "out_of_place",
-            Self::Differs => "differs",
-            Self::NoEntry => "no_entry",
+            Self::Moved => "moved",
+            Self::RangeDiffers => "range_differs",
+            Self::InvalidEntry => "invalid_entry",
             Self::Unreadable => "unreadable",
             Self::Illegal => "illegal",
             Self::Version => "version",
             Self::Cause => "cause",
-            Self::Promise => "promise",
+            Self::InvariantViolated => "invariant_violated",
             Self::Signature => "signature",
             Self::Key => "key",
             Self::Cluster => "cluster",
@@ -92,22 +92,26 @@ impl Finding {
     }
 
     /// Creates a finding about a range of positions, including both ends.
-    pub(crate) fn within(kind: Kind, (from, until): (Position, Position), what: impl Into<String>) -> Self {
-        Self { kind, position: from, until, about: String::new(), what: what.into() }
+    pub(crate) fn within(
+        kind: Kind,
+        (from, last_position): (Position, Position),
+        what: impl Into<String>,
+    ) -> Self {
+        Self { kind, position: from, last_position, target: String::new(), detail: what.into() }
     }
 
     /// Sets the affected aggregate.
     pub(crate) fn about(self, about: impl fmt::Display) -> Self {
-        Self { about: about.to_string(), ..self }
+        Self { target: about.to_string(), ..self }
     }
 
     /// Returns the affected position or range as text: `41` or `41-60`.
     #[must_use]
     pub fn place(&self) -> String {
-        if self.position == self.until {
+        if self.position == self.last_position {
             self.position.to_string()
         } else {
-            format!("{}-{}", self.position, self.until)
+            format!("{}-{}", self.position, self.last_position)
         }
     }
 }

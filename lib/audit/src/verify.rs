@@ -189,7 +189,7 @@ impl Verifier {
                      added or moved",
                     next.time
                 );
-                findings.push(Finding::within(Kind::Differs, range, what));
+                findings.push(Finding::within(Kind::RangeDiffers, range, what));
             } else {
                 self.held += usize::from(self.range_chain.is_some());
             }
@@ -274,17 +274,20 @@ mod tests {
         assert_eq!(verify_log(&log[4..], &text), [], "a part is compared from its first checkpoint on");
         let mut altered = log.clone();
         altered[4].bytes = b"x".into();
-        assert_eq!(verify_log(&altered, &text), [(Kind::Differs, "4-6".into())]);
+        assert_eq!(verify_log(&altered, &text), [(Kind::RangeDiffers, "4-6".into())]);
         altered[0].subject = "t".into();
         assert_eq!(
             verify_log(&altered, &text),
-            [(Kind::Differs, "1-3".into()), (Kind::Differs, "4-6".into())]
+            [(Kind::RangeDiffers, "1-3".into()), (Kind::RangeDiffers, "4-6".into())]
         );
         let mut late = log.clone();
         late[9].bytes = b"x".into();
         assert_eq!(verify_log(&late, &text), [], "no checkpoint covers the end yet");
         let dropped = [&log[..4], &log[5..]].concat();
-        assert_eq!(verify_log(&dropped, &text), [(Kind::Missing, "5".into()), (Kind::Differs, "4-6".into())]);
+        assert_eq!(
+            verify_log(&dropped, &text),
+            [(Kind::Missing, "5".into()), (Kind::RangeDiffers, "4-6".into())]
+        );
         let more = [&log[..5], &log[6..]].concat();
         assert_eq!(verify_log(&more, &text), [(Kind::Missing, "6".into())]);
         assert_eq!(verify_log(&log[..7], &text), [(Kind::Missing, "8-9".into())]);

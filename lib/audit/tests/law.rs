@@ -33,7 +33,7 @@ impl Log {
         let entry = Entry { id, format: FORMAT, decisions: vec![decision] };
         let found = self.law.judge(&self.world, position, &entry);
         self.world.fold(position, &entry);
-        found.into_iter().map(|finding| (finding.kind, finding.what)).collect()
+        found.into_iter().map(|finding| (finding.kind, finding.detail)).collect()
     }
 
     fn add_legal(&mut self, decision: Decision) {

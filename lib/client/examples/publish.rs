@@ -64,7 +64,7 @@ async fn print(mut events: Events) -> Result<(), client::Error> {
                     print_line(&format!("{} {} {}", recorded.position, decision.at, events.join(" ")));
                 }
             }
-            ReadEntry::Unknown { why, .. } => print_line(&format!("{} {why}", recorded.position)),
+            ReadEntry::Unknown { reason, .. } => print_line(&format!("{} {reason}", recorded.position)),
         }
     }
 }

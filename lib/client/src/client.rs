@@ -236,7 +236,7 @@ impl Client {
             self.options.clone();
         Envelope {
             request_id: Some(request_id.unwrap_or_else(|| self.line.request_id())),
-            patience_ms: None,
+            timeout_ms: None,
             expect_version,
             if_position,
             reason,

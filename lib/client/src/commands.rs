@@ -295,8 +295,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn switch_preemption(&self, on: bool) -> Result<Ack, Error> {
-        let request = Request { envelope: self.envelope(), body: SwitchPreemption { on } };
+    pub async fn switch_preemption(&self, enabled: bool) -> Result<Ack, Error> {
+        let request = Request { envelope: self.envelope(), body: SwitchPreemption { enabled } };
         self.request_command(&subjects::operator(&self.name, OperatorVerb::ClusterPreemption), &request).await
     }
 
@@ -377,8 +377,8 @@ impl Client {
             return Err(Error::Unreachable(why));
         };
         let with_patience = |left: Duration| {
-            let patience_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(DURATION_MS));
-            let envelope = Envelope { patience_ms, ..request.envelope.clone() };
+            let timeout_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(DURATION_MS));
+            let envelope = Envelope { timeout_ms, ..request.envelope.clone() };
             codec::encode(Form::Json, &Request { envelope, body: &request.body })
         };
         let done: Ack = self.line.request_with(subject, with_patience, self.patience).await?;

@@ -73,7 +73,7 @@ impl Client {
     }
 
     async fn entries_after(&self, after: Position, limit: usize) -> Result<EventsPage, Error> {
-        self.read_events(&ReadEvents { after, limit: Some(limit), wait_ms: None, about: None }).await
+        self.read_events(&ReadEvents { after, limit: Some(limit), wait_ms: None, target: None }).await
     }
 }
 

@@ -68,8 +68,8 @@ impl Client {
     ) -> Result<(Vec<RecordedEntry>, Position), Error> {
         let (mut entries, mut after) = (vec![], after);
         loop {
-            let about = about.map(str::to_owned);
-            let read = ReadEvents { after, limit: Some(POLL_ENTRIES), wait_ms: None, about };
+            let target = about.map(str::to_owned);
+            let read = ReadEvents { after, limit: Some(POLL_ENTRIES), wait_ms: None, target };
             let page = self.read_events(&read).await?;
             let asked = |entry: &RecordedEntry| entry.position > after && entry.position <= until;
             entries.extend(page.entries.into_iter().filter(asked));
@@ -154,7 +154,7 @@ impl Events {
             after: self.read,
             limit: Some(POLL_ENTRIES),
             wait_ms: Some(u64::try_from(POLL_WAIT.as_millis()).unwrap_or(u64::MAX)),
-            about: self.about.clone(),
+            target: self.about.clone(),
         };
         let question = Bytes::from(codec::encode(Form::Json, &read));
         let (mut silent, mut pause, mut warned) = (None, RETRY_DELAY.0, false);

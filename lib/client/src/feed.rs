@@ -131,7 +131,7 @@ impl Feed {
         self.cluster = Some(cluster);
         let whole = self.known.1 == u64::MAX;
         let after = if whole { self.known.0 } else { Position(self.known.0.0.saturating_sub(1)) };
-        let read = ReadEvents { after, limit: Some(POLL_ENTRIES), wait_ms: None, about: None };
+        let read = ReadEvents { after, limit: Some(POLL_ENTRIES), wait_ms: None, target: None };
         let page = self.client.read_events(&read).await?;
         page.entries.iter().for_each(|entry| self.take(cluster, entry));
         self.known = self.known.max((page.next, u64::MAX));

@@ -395,7 +395,7 @@ impl Client {
 
     /// Makes all later queries read at or after the current end of the log.
     async fn advance_to_log_end(&self) -> Result<(), Error> {
-        let read = ReadEvents { after: Position(0), limit: Some(1), wait_ms: None, about: None };
+        let read = ReadEvents { after: Position(0), limit: Some(1), wait_ms: None, target: None };
         let page = self.read_events(&read).await?;
         self.line.record_position(page.end);
         Ok(())

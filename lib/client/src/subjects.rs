@@ -20,7 +20,7 @@ pub fn seal(domain: &Domain, name: &ClientName) -> String {
 /// Returns the subject of a client's requests to a program that it runs in a container.
 #[must_use]
 pub fn talk(domain: &Domain, name: &ClientName) -> String {
-    BusSubject::Talk(domain.clone(), name.clone()).to_string()
+    BusSubject::ExecIo(domain.clone(), name.clone()).to_string()
 }
 
 /// Returns the subject of an operator's command.
@@ -45,7 +45,7 @@ mod tests {
         let refresh = ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: None };
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");
         assert_eq!(seal(&domain, &name), "muster.client.shop.ci.secret.seal");
-        assert_eq!(talk(&domain, &name), "muster.client.shop.ci.instance.talk");
+        assert_eq!(talk(&domain, &name), "muster.client.shop.ci.instance.exec-io");
         assert_eq!(operator(&name, OperatorVerb::CellEvacuate), "muster.operator.ci.cell.evacuate");
         assert_eq!(inbox(&domain, &name), "muster.inbox.client.shop.ci");
     }

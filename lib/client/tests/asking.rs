@@ -75,10 +75,10 @@ async fn unanswered_command_is_repeated_with_same_request_id() {
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 4);
     let patience: Vec<u64> =
-        asked.iter().map(|(_, question)| question["envelope"]["patience_ms"].as_u64().unwrap()).collect();
+        asked.iter().map(|(_, question)| question["envelope"]["timeout_ms"].as_u64().unwrap()).collect();
     assert!(patience[0] == 10_000 && patience.is_sorted_by(|earlier, later| earlier > later), "{patience:?}");
     let same = |(subject, mut question): (String, Value)| {
-        question["envelope"]["patience_ms"].take();
+        question["envelope"]["timeout_ms"].take();
         (subject, question)
     };
     let asked: Vec<(String, Value)> = asked.iter().cloned().map(same).collect();
@@ -206,7 +206,7 @@ async fn events_arrive_once_and_in_order_despite_losses() {
     let asked = asked.lock().unwrap();
     let after: Vec<u64> = asked.iter().map(|(_, read)| read["after"].as_u64().unwrap()).collect();
     assert_eq!(after, [3, 5, 5, 5, 5, 7]);
-    assert!(asked.iter().all(|(_, read)| read["about"] == "lrp:web"));
+    assert!(asked.iter().all(|(_, read)| read["target"] == "lrp:web"));
 }
 
 #[tokio::test(start_paused = true)]

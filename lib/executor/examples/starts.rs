@@ -120,6 +120,6 @@ fn recipe(instance_guid: InstanceGuid) -> Result<Recipe, Box<dyn Error>> {
         result_file: String::new(),
         resources: Resources::for_container(16, 16, 0),
         sandbox: None,
-        let_in_at: Position(1),
+        admitted_at: Position(1),
     })
 }

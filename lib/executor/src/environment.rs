@@ -32,7 +32,7 @@ pub(crate) fn program_environment(
     own: &[Variable],
 ) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    let image = spec.plan.as_ref().map(|plan| plan.tree.environment()).unwrap_or_default();
+    let image = spec.plan.as_ref().map(|plan| plan.root_fs.environment()).unwrap_or_default();
     all.insert("PATH".to_owned(), inherited("PATH").unwrap_or_else(|| DEFAULT_PATH.to_owned()));
     all.insert("HOME".to_owned(), work.display().to_string());
     for name in ["LANG", "TZ"] {

@@ -25,7 +25,7 @@ pub(crate) const MAX_CONCURRENT: usize = 16;
 pub(crate) enum Reply {
     /// The program runs. Its streams are attached: either the terminal, or pipes for standard input, output
     /// and error.
-    Began,
+    Started,
     /// The program was not started, for this reason.
     Refused(String),
     /// The program ended.

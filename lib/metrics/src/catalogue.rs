@@ -157,7 +157,7 @@ pub static CONVERGENCE_FINDINGS: Family = counter(
 );
 /// Number of messages in the journal that are not valid entries.
 pub static INVALID_ENTRIES: Family =
-    counter("muster_entries_set_aside", BBS, "Journal messages that are not valid entries");
+    counter("muster_quarantined_entries", BBS, "Journal messages that are not valid entries");
 /// Duration of a full convergence pass.
 pub static CONVERGENCE: Family =
     histogram("muster_convergence", BBS, "Duration of a full convergence pass").in_unit(Unit::Seconds);
@@ -215,11 +215,11 @@ pub static HEARTBEATS_RECEIVED: Family =
     counter("muster_heartbeats_received", BBS, "Heartbeats received from reps");
 /// Number of completion callbacks by outcome.
 pub static CALLBACKS: Family =
-    counter("muster_callbacks", BBS, "Completion callbacks by outcome: delivered, repeated, given_up")
+    counter("muster_callbacks", BBS, "Completion callbacks by outcome: delivered, retried, abandoned")
         .by(&["outcome"]);
 /// Number of entries that were dropped from the feed.
 pub static FEED_DROPPED: Family =
-    counter("muster_feed_left_out", BBS, "Entries dropped from the feed because it was behind");
+    counter("muster_feed_dropped_entries", BBS, "Entries dropped from the feed because it was behind");
 /// Number of trace spans by outcome.
 pub static TRACE_SPANS: Family =
     counter("muster_trace_spans", BBS, "Trace spans by outcome: sent to the collector, or dropped")
@@ -242,7 +242,7 @@ pub static PLACEMENTS: Family = counter(
 pub static WORK: Family = gauge(
     "muster_work",
     AUCTIONEER,
-    "Instances and tasks at the leading auctioneer by state: ready for an auction, handed_out to a rep, \
+    "Instances and tasks at the leading auctioneer by state: ready for an auction, in_flight to a rep, \
      blocked",
 )
 .by(&["state"]);

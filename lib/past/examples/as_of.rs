@@ -242,8 +242,9 @@ impl Log {
             instance_guid: InstanceGuid(self.ids.next(self.now)),
             cell_id: fixtures::cell_id(&format!("c{}", self.position % 100)),
         });
-        let (domain, judged, steps) = (fixtures::domain("apps"), self.now, vec![ReportStep::Actual(said)]);
-        Command::Report(Report { domain, place, epoch, by, judged, steps })
+        let (domain, observed_at, steps) =
+            (fixtures::domain("apps"), self.now, vec![ReportStep::Actual(said)]);
+        Command::Report(Report { domain, place, epoch, by, observed_at, steps })
     }
 
     /// Creates an entry with one decision and folds it.

@@ -133,7 +133,7 @@ impl SnapshotIndex {
     }
 
     /// Reads a snapshot. `None` if there is none, or if it had a defect and was deleted.
-    pub(crate) fn read(&self, position: Position, set_aside: &QuarantinedPositions) -> Option<PastState> {
+    pub(crate) fn read(&self, position: Position, quarantines: &QuarantinedPositions) -> Option<PastState> {
         let bytes = match fs::read(self.path(position)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -146,7 +146,7 @@ impl SnapshotIndex {
                 return None;
             }
         };
-        let read = rung::read(&bytes, self.cluster, set_aside).and_then(|then| match then.position() {
+        let read = rung::read(&bytes, self.cluster, quarantines).and_then(|then| match then.position() {
             found if found == position => Ok(then),
             found => Err(format!("the snapshot is of position {found}")),
         });

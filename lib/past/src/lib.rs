@@ -95,7 +95,7 @@ pub struct Past(Arc<Inner>);
 struct Inner {
     journal: Journal,
     /// Positions that operators quarantined.
-    set_aside: QuarantinedPositions,
+    quarantines: QuarantinedPositions,
     /// Time of the first valid entry.
     first: Timestamp,
     snapshots: SnapshotIndex,
@@ -130,15 +130,15 @@ impl Past {
     }
 
     async fn open_with(cache: &Path, journal: Journal, spacing: u64, stretch: u64) -> Result<Self, Error> {
-        let set_aside = quarantined_positions(&journal).await?;
-        let (cluster, first) = read_founding(&journal, &set_aside).await?;
+        let quarantines = quarantined_positions(&journal).await?;
+        let (cluster, first) = read_founding(&journal, &quarantines).await?;
         let end = journal.end().await?;
         let cache = cache.to_owned();
         let index = AggregateIndex::new(cluster_folder(&cache, cluster), cluster, stretch);
         let ladder = run_blocking(move || SnapshotIndex::open(&cache, cluster, end, spacing)).await??;
         Ok(Self(Arc::new(Inner {
             journal,
-            set_aside,
+            quarantines,
             first,
             snapshots: ladder,
             index,
@@ -384,7 +384,7 @@ impl Past {
                 return run_blocking(move || (*kept).clone()).await;
             }
             let Some(position) = rung else {
-                return Ok(PastState::before_first_entry(self.0.set_aside.clone()));
+                return Ok(PastState::before_first_entry(self.0.quarantines.clone()));
             };
             if let Some(then) = self.read_snapshot(position).await? {
                 return Ok(then);
@@ -397,7 +397,7 @@ impl Past {
     /// log was restored from a backup.
     async fn read_snapshot(&self, position: Position) -> Result<Option<PastState>, Error> {
         let inner = Arc::clone(&self.0);
-        let read = run_blocking(move || inner.snapshots.read(position, &inner.set_aside)).await?;
+        let read = run_blocking(move || inner.snapshots.read(position, &inner.quarantines)).await?;
         let Some(then) = read else { return Ok(None) };
         let stands = self.page(Position(position.0 - 1), 1).await?;
         if stands.first().is_some_and(|one| one.checksum() == then.sum) {
@@ -504,10 +504,11 @@ async fn quarantined_positions(journal: &Journal) -> Result<QuarantinedPositions
 /// Returns the id of the cluster and the time when it was founded.
 async fn read_founding(
     journal: &Journal,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
 ) -> Result<(ClusterId, Timestamp), Error> {
     let end = Position(journal.end().await?.0.min(MAX_FOUNDING_POSITION));
-    let mut then = PastState { reader: Reader::with_quarantines(set_aside.clone()), ..PastState::default() };
+    let mut then =
+        PastState { reader: Reader::with_quarantines(quarantines.clone()), ..PastState::default() };
     while then.position() < end {
         let page = page(journal, then.position(), room(then.position(), end)).await?;
         for one in &page {

@@ -82,7 +82,7 @@ pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Header, String> {
 pub(crate) fn read(
     bytes: &[u8],
     cluster: ClusterId,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
 ) -> Result<PastState, String> {
     let head = head(bytes, cluster)?;
     let length = usize::try_from(head.reader_length).unwrap_or(usize::MAX);
@@ -92,7 +92,7 @@ pub(crate) fn read(
     if crc64(&[reader]) != head.reader_sum {
         return Err("the state of the log reader is damaged".to_owned());
     }
-    let reader = Reader::from_bytes(reader, head.position, set_aside.clone())?;
+    let reader = Reader::from_bytes(reader, head.position, quarantines.clone())?;
     let world = World::from_bytes(world, Some(cluster)).map_err(|error| error.to_string())?;
     if world.position() != head.position {
         return Err(format!("the World is at position {}", world.position()));

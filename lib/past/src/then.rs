@@ -4,7 +4,7 @@ use journal::StoredEntry;
 use projections::cluster_log::QuarantinedPositions;
 use projections::reader::{ReadMessage, nothing};
 use projections::{Reader, World};
-use schemas::query::MalformedEntries;
+use schemas::query::QuarantinedEntries;
 use schemas::{Entry, Position, Timestamp};
 
 use crate::Error;
@@ -33,8 +33,8 @@ pub struct PastState {
 
 impl PastState {
     /// Returns the state before the first entry.
-    pub(crate) fn before_first_entry(set_aside: QuarantinedPositions) -> Self {
-        Self { reader: Reader::with_quarantines(set_aside), ..Self::default() }
+    pub(crate) fn before_first_entry(quarantines: QuarantinedPositions) -> Self {
+        Self { reader: Reader::with_quarantines(quarantines), ..Self::default() }
     }
 
     /// Returns the World.
@@ -57,7 +57,7 @@ impl PastState {
 
     /// Returns the malformed entries up to the position.
     #[must_use]
-    pub const fn malformed_entries(&self) -> &MalformedEntries {
+    pub const fn quarantined_entries(&self) -> &QuarantinedEntries {
         self.reader.quarantined()
     }
 

@@ -25,13 +25,13 @@ impl Past {
     /// Returns an error if the journal cannot be read.
     pub async fn verify(&self) -> Result<Verification, Error> {
         let mut verified = Verification::default();
-        let mut then = PastState::before_first_entry(self.0.set_aside.clone());
+        let mut then = PastState::before_first_entry(self.0.quarantines.clone());
         for position in self.0.snapshots.all() {
             then = self.fold_until(then, FoldTarget::Position(position), position, Pace::Unthrottled).await?;
             verified.entries = then.position().0;
             let inner = Arc::clone(&self.0);
             let compared = move || {
-                let rung = inner.snapshots.read(position, &inner.set_aside);
+                let rung = inner.snapshots.read(position, &inner.quarantines);
                 let equal = rung.as_ref() == Some(&then);
                 if rung.is_some() && !equal {
                     inner.snapshots.discard(position, "it differs from a replay of the log");

@@ -16,7 +16,7 @@ use projections::reader::{ReadMessage, nothing};
 use projections::{Reader, World};
 use proptest::prelude::*;
 use schemas::names::{EntryId, IdGenerator};
-use schemas::query::MalformedEntries;
+use schemas::query::QuarantinedEntries;
 use schemas::{Entry, Position, Subject, Timestamp};
 use tokio::runtime::Runtime;
 
@@ -93,7 +93,7 @@ async fn append(journal: &Journal, messages: &[(Subject, Bytes)], seed: u64) {
 
 /// World and malformed entries at each position, and the time at which each entry was decided.
 struct ReplayedLog {
-    at: Vec<(World, MalformedEntries)>,
+    at: Vec<(World, QuarantinedEntries)>,
     decided: Vec<Option<Timestamp>>,
 }
 
@@ -118,7 +118,7 @@ impl ReplayedLog {
         Position(self.at.len() as u64)
     }
 
-    fn at(&self, position: u64) -> &(World, MalformedEntries) {
+    fn at(&self, position: u64) -> &(World, QuarantinedEntries) {
         &self.at[usize::try_from(position).expect("should succeed") - 1]
     }
 
@@ -136,9 +136,9 @@ async fn build_all(past: &Past, end: Position) {
 async fn check(past: &Past, replay: &ReplayedLog, positions: impl Iterator<Item = u64>) {
     for position in positions {
         let then = past.at(Position(position)).await.expect("should succeed");
-        let (world, set_aside) = replay.at(position);
+        let (world, quarantines) = replay.at(position);
         assert_eq!(then.world(), world, "position {position}");
-        assert_eq!(then.malformed_entries(), set_aside, "position {position}");
+        assert_eq!(then.quarantined_entries(), quarantines, "position {position}");
     }
 }
 

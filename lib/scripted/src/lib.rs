@@ -240,7 +240,7 @@ impl Scripted {
                 work: recipe.work.clone(),
                 domain: recipe.domain.clone(),
                 resources: recipe.resources,
-                let_in_at: recipe.let_in_at,
+                admitted_at: recipe.admitted_at,
                 isolation: self.isolation,
                 state: ContainerState::Initializing,
             },

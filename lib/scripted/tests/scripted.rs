@@ -40,7 +40,7 @@ fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
         result_file: String::new(),
         resources: Resources::for_container(16, 16, 0),
         sandbox: None,
-        let_in_at: Position(0),
+        admitted_at: Position(0),
     }
 }
 

@@ -67,7 +67,7 @@ struct StoredRing {
 #[serde(deny_unknown_fields)]
 struct StoredKey {
     id: String,
-    made: u64,
+    created_at: u64,
     bytes: String,
 }
 
@@ -146,9 +146,9 @@ impl Ring {
         })?;
         let mut ring = Self::default();
         // The order of the file is kept, because the last key seals.
-        for StoredKey { id, made, bytes } in stored.key {
+        for StoredKey { id, created_at, bytes } in stored.key {
             let bytes = BASE64.decode(bytes.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
-            let key = bytes.map(|bytes| Key::new(bytes, Timestamp::from_seconds(made)));
+            let key = bytes.map(|bytes| Key::new(bytes, Timestamp::from_seconds(created_at)));
             match key.filter(|key| key.id() == id) {
                 None => return Err(format!("key {id:?} is damaged")),
                 Some(key) if ring.find(key.id()).is_some() => {
@@ -163,7 +163,7 @@ impl Ring {
     fn text(&self) -> String {
         let key = |key: &Key| StoredKey {
             id: key.id().to_owned(),
-            made: key.made().seconds(),
+            created_at: key.made().seconds(),
             bytes: BASE64.encode(key.bytes()),
         };
         let stored = StoredRing { key: self.keys.iter().map(key).collect() };
@@ -221,16 +221,16 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn begin(of: &'a Path) -> Result<Self, FileError> {
-        let mut name = of.file_name().unwrap_or_default().to_owned();
+    fn begin(target: &'a Path) -> Result<Self, FileError> {
+        let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(".new");
-        let path = of.with_file_name(name);
+        let path = target.with_file_name(name);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(file) => Ok(Self { target: of, path, file, pending: true }),
+            Ok(file) => Ok(Self { target, path, file, pending: true }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(FileError::Busy { path: of.to_owned(), draft: path })
+                Err(FileError::Busy { path: target.to_owned(), draft: path })
             }
-            Err(source) => Err(unwritable(of, source)),
+            Err(source) => Err(unwritable(target, source)),
         }
     }
 

@@ -19,7 +19,7 @@ use schemas::names::{
 use schemas::process::{Process, Slot};
 use schemas::query::{
     AsOf, CellRow, ClusterRow, Cursor, DomainRow, DomainUseRow, EvaluationRow, EvaluationSubject, Filter,
-    InstancePresence, InstanceRow, LogRow, LrpRow, MalformedEntries, Page, Services, Show, ShowAnswer,
+    InstancePresence, InstanceRow, LogRow, LrpRow, Page, QuarantinedEntries, Services, Show, ShowAnswer,
     StatusRow, TaskRow,
 };
 use schemas::sight::ReadScope;
@@ -47,7 +47,7 @@ pub struct Observed {
     /// Durability guarantee of acknowledged entries, as far as the BBS can determine it.
     pub durability: String,
     /// Journal messages that are not valid entries.
-    pub malformed_entries: MalformedEntries,
+    pub quarantined_entries: QuarantinedEntries,
     /// BBSs and auctioneers whose heartbeats arrive.
     pub services: Services,
     /// Number of ended containers to show for each index, unless the process sets its own limit.
@@ -65,12 +65,12 @@ impl Observed {
     /// Returns the observations for a query about a past time. Heartbeats are known only for the present, so
     /// they are left out. Freshness is evaluated at `now`, which is the past time.
     #[must_use]
-    pub fn for_past(&self, now: Timestamp, set_aside: MalformedEntries) -> Self {
+    pub fn for_past(&self, now: Timestamp, quarantined_entries: QuarantinedEntries) -> Self {
         Self {
             bbs: self.bbs.clone(),
             now,
             durability: self.durability.clone(),
-            malformed_entries: set_aside,
+            quarantined_entries,
             services: Services::default(),
             history_limit: self.history_limit,
             refused_transitions: 0,
@@ -545,7 +545,7 @@ pub fn evaluation(
 ) -> Result<ShowAnswer<EvaluationRow>, Refusal> {
     let row =
         evaluations_from(world, None, observed.now).find(|row| row.evaluation.id.to_string() == show.id);
-    let row = row.map(|row| EvaluationRow { turn: turn::of_evaluation(world, &row), ..row });
+    let row = row.map(|row| EvaluationRow { queue_position: turn::of_evaluation(world, &row), ..row });
     one(world, row, format!("evaluation {}", show.id))
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn periodic_row(world: &World, periodic: &Periodic, whole: bool) -> O
         time_zone: desired.schedule.time_zone().to_owned(),
         overlap: desired.overlap,
         next: periodic.next,
-        queued: periodic.waits,
+        queued: periodic.queued_due,
         last: periodic.last.clone(),
         running,
         launched: periodic.launched,

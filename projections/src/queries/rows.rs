@@ -117,9 +117,9 @@ fn evacuating_row(process: &Process, place: &Place, twin: &Evacuating, tag: Modi
         placement_error: None,
         crash_count: 0,
         crash_reason: None,
-        crashed_in: None,
+        crashed_instance: None,
         restart_at: None,
-        declined: None,
+        no_restart_reason: None,
         attempts: None,
         definition_id: place.definition_id.clone(),
         since: twin.since,
@@ -154,9 +154,9 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual, tag: Modificatio
         placement_error,
         crash_count: lrp.crash_count,
         crash_reason: Some(lrp.crash_reason.to_string()).filter(|reason| !reason.is_empty()),
-        crashed_in: lrp.crashed_in.as_deref().cloned(),
+        crashed_instance: lrp.crashed_instance.as_deref().cloned(),
         restart_at: lrp.restart_at(),
-        declined: lrp.no_restart_reason(),
+        no_restart_reason: lrp.no_restart_reason(),
         attempts: lrp.counted.as_ref().map(|counted| counted.attempts),
         definition_id: place.definition_id.clone(),
         since: lrp.since,
@@ -205,12 +205,12 @@ pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Du
         cell_id: id.clone(),
         presence: cell.presence.clone(),
         state: CellState::from_cell(cell, heard),
-        evacuation_wanted: cell.evacuation_wanted,
+        evacuation_requested: cell.evacuation_requested,
         cordoned: cell.cordoned,
         ordinal: world.ordinal(id),
-        gone: cell.gone.clone(),
+        absent_reason: cell.absent_reason.clone(),
         unhealthy: cell.unhealthy.clone(),
-        heard_ms_ago: heard.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
+        heartbeat_ms_ago: heard.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
         instances: count(|work| matches!(work, WorkRef::Lrp(..))),
         tasks: count(|work| matches!(work, WorkRef::Task(_))),
         used: world.used_on(id),
@@ -225,15 +225,16 @@ pub(super) fn evaluations_from<'a>(
     now: Timestamp,
 ) -> impl Iterator<Item = EvaluationRow> + use<'a> {
     let leads = world.cluster().is_some_and(|cluster| cluster.auctioneer.is_some());
-    let row =
-        move |subject: EvaluationSubject, domain: &Domain, evaluation: Evaluation, left: u32| EvaluationRow {
+    let row = move |subject: EvaluationSubject, domain: &Domain, evaluation: Evaluation, remaining: u32| {
+        EvaluationRow {
             subject,
             domain: domain.clone(),
             state: EvaluationState::from_evaluation(&evaluation, now, leads),
             evaluation,
-            left,
-            turn: None,
-        };
+            remaining,
+            queue_position: None,
+        }
+    };
     let (processes, tasks): (Box<dyn Iterator<Item = &'a Process>>, Box<dyn Iterator<Item = &'a Task>>) =
         match start {
             None => (Box::new(world.processes_from(None)), Box::new(world.tasks_from(None))),
@@ -252,7 +253,7 @@ pub(super) fn evaluations_from<'a>(
             let left = match of.duty() {
                 Some(Duty::Place) => process.unclaimed.saturating_sub(process.unplaced),
                 Some(Duty::Unblock) => process.unplaced,
-                Some(Duty::Restart) => u32::try_from(process.waits.len()).unwrap_or(u32::MAX),
+                Some(Duty::Restart) => u32::try_from(process.pending_restarts.len()).unwrap_or(u32::MAX),
                 None => 0,
             };
             row(subject, &process.domain, of, left)
@@ -298,6 +299,6 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
         found_by_convergence: world.found_by_convergence(),
         refused_transitions: observed.refused_transitions,
         durability: observed.durability.clone(),
-        set_aside: observed.malformed_entries.clone(),
+        quarantined_entries: observed.quarantined_entries.clone(),
     })
 }

@@ -10,7 +10,7 @@ use schemas::evaluation::{Evaluation, Evaluations, Status};
 use schemas::limits::STATUS_NAMED;
 use schemas::process::{Process, Slot};
 use schemas::query::{
-    AppendTrouble, CellRow, CellState, ClockOff, ClocksRow, ClusterRow, Finding, FindingCode, Health,
+    AppendProblem, CellRow, CellState, ClockSkew, ClocksRow, ClusterRow, Finding, FindingCode, Health,
     InstanceRow, InstanceState, LogRow, ServiceRow, Services, StatusRow, TaskState,
 };
 use schemas::task::{CallbackVerdict, Task};
@@ -59,13 +59,13 @@ pub(super) fn problems(services: &Services) -> Vec<Finding> {
 fn clock_findings(clocks: &ClocksRow) -> Vec<Finding> {
     let seconds = |millis: u64| format!("{}.{:01} s", millis / 1_000, millis % 1_000 / 100);
     let mut found = vec![];
-    for ClockOff { of, ahead_ms } in &clocks.off {
+    for ClockSkew { clock, ahead_ms } in &clocks.skewed {
         let (by, way) = (seconds(ahead_ms.unsigned_abs()), if *ahead_ms < 0 { "behind" } else { "ahead of" });
         let why = format!(
-            "the clock of {of} is {by} {way} the median of {} clocks: set it by NTP; nothing needs a restart",
+            "the clock of {clock} is {by} {way} the median of {} clocks: set it by NTP; nothing needs a restart",
             clocks.compared
         );
-        found.push(Finding::new(FindingCode::ClockOff, why));
+        found.push(Finding::new(FindingCode::ClockSkew, why));
     }
     if clocks.log_ahead_ms > 0 {
         let why = format!(
@@ -83,11 +83,11 @@ fn clock_findings(clocks: &ClocksRow) -> Vec<Finding> {
 fn append_finding(services: &Services) -> Option<Finding> {
     let mut bbss = services.rows.iter().filter(|row| row.role == Role::Bbs);
     let counts = match bbss.clone().find(|row| row.leads) {
-        Some(leader) => leader.append_trouble.as_ref(),
-        None => bbss.find_map(|row| row.append_trouble.as_ref()),
+        Some(leader) => leader.append_problem.as_ref(),
+        None => bbss.find_map(|row| row.append_problem.as_ref()),
     };
-    let AppendTrouble { since, fails, reason } = counts?;
-    Some(if *fails {
+    let AppendProblem { since, failing, reason } = counts?;
+    Some(if *failing {
         let why = format!("the log has accepted no entries since {since}: {reason}; commands are refused");
         Finding::new(FindingCode::AppendsFail, why)
     } else {
@@ -133,11 +133,11 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
         health: Health::Healthy,
         findings: cluster.problems.clone(),
         cluster,
-        instances_wanted: 0,
+        instances_desired: 0,
         instances_unplaced: 0,
         tasks_unplaced: 0,
         evaluations_blocked: 0,
-        callbacks_repeated: 0,
+        callbacks_retried: 0,
         worst: vec![],
         starting: vec![],
         cells: vec![],
@@ -145,7 +145,7 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     };
     let (mut claimed, mut waiting) = (vec![], 0);
     for process in world.processes_from(None) {
-        row.instances_wanted += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
+        row.instances_desired += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
         row.evaluations_blocked += blocked(&process.evaluations);
         for slot in process.slots.iter() {
             add_slot(process, slot, &mut row, &mut claimed);
@@ -160,7 +160,7 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     for task in world.tasks_from(None) {
         row.evaluations_blocked += blocked(&task.evaluations);
         row.tasks_unplaced += u64::from(is_unplaced(task));
-        row.callbacks_repeated += u64::from(is_callback_retried(task));
+        row.callbacks_retried += u64::from(is_callback_retried(task));
     }
     let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
     row.cells = cells.filter(|row| row.state != CellState::Present).collect();
@@ -219,8 +219,8 @@ fn is_callback_retried(task: &Task) -> bool {
 
 fn cell_findings(row: &StatusRow) -> Vec<Finding> {
     let mut found = vec![];
-    for CellRow { cell_id, state, gone, unhealthy, .. } in &row.cells {
-        let finding = match (state, gone.as_deref()) {
+    for CellRow { cell_id, state, absent_reason, unhealthy, .. } in &row.cells {
+        let finding = match (state, absent_reason.as_deref()) {
             (CellState::Present, _) => continue,
             // The rep left after its evacuation, as intended.
             (CellState::Absent, Some(EVACUATED)) => continue,
@@ -253,7 +253,7 @@ fn work_findings(row: &StatusRow) -> Vec<Finding> {
     let waiting = cluster.tasks.get(&TaskState::Pending).copied().unwrap_or_default();
     let takes_work = cluster.cells.get(&CellState::Present).copied().unwrap_or_default() > 0;
     let mut found = vec![];
-    if !takes_work && row.instances_wanted + waiting > 0 {
+    if !takes_work && row.instances_desired + waiting > 0 {
         found.push(Finding::new(FindingCode::NoCell, "no cell accepts work: start one: muster rep"));
     }
     let numbers = [
@@ -266,14 +266,14 @@ fn work_findings(row: &StatusRow) -> Vec<Finding> {
         ),
         (FindingCode::TasksUnplaced, row.tasks_unplaced, "task", "not placed: no cell can take it"),
         (
-            FindingCode::CallbacksRepeated,
-            row.callbacks_repeated,
+            FindingCode::CallbacksRetried,
+            row.callbacks_retried,
             "completed task",
             "waiting for a callback retry",
         ),
         (
-            FindingCode::MalformedEntries,
-            cluster.set_aside.count,
+            FindingCode::QuarantinedEntries,
+            cluster.quarantined_entries.count,
             "message",
             "of the journal quarantined: not a valid entry",
         ),

@@ -52,14 +52,14 @@ struct Changes {
 
 /// Journal message that is not a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MalformedMessage {
+pub struct QuarantinedMessage {
     pub position: Position,
     pub subject: String,
     /// Reason why the message is not a valid entry.
     pub why: String,
 }
 
-impl MalformedMessage {
+impl QuarantinedMessage {
     /// Returns a value for each column.
     #[must_use]
     pub fn values(&self) -> Vec<Value> {
@@ -75,7 +75,7 @@ pub struct Batch {
     /// Events of the entries.
     pub events: Vec<EventRow>,
     /// Messages of the batch that are not valid entries.
-    pub malformed: Vec<MalformedMessage>,
+    pub quarantined: Vec<QuarantinedMessage>,
     /// Moment of the last entry.
     pub end: Moment,
     /// Checksum of the entry at `end`.
@@ -106,9 +106,9 @@ impl Batch {
     }
 
     /// Adds a message that is not a valid entry.
-    pub fn add_malformed(&mut self, aside: MalformedMessage) {
+    pub fn add_quarantined(&mut self, aside: QuarantinedMessage) {
         self.count(&aside.values());
-        self.malformed.push(aside);
+        self.quarantined.push(aside);
     }
 
     /// Skips an entry that the database already has.
@@ -179,7 +179,7 @@ impl Batch {
     /// Returns `true` if there is nothing to write but the position.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.events.is_empty() && self.malformed.is_empty()
+        self.changes.is_empty() && self.events.is_empty() && self.quarantined.is_empty()
     }
 }
 
@@ -257,12 +257,12 @@ mod tests {
         assert_eq!(batch.rows(), 3);
         let before = batch.bytes();
         assert!((1_000..1_500).contains(&before), "{before}");
-        batch.add_malformed(MalformedMessage {
+        batch.add_quarantined(QuarantinedMessage {
             position: Position(4),
             subject: "s".into(),
             why: "y".repeat(2_000),
         });
-        assert_eq!((batch.rows(), batch.malformed.len()), (4, 1));
+        assert_eq!((batch.rows(), batch.quarantined.len()), (4, 1));
         assert!((2_000..2_500).contains(&(batch.bytes() - before)), "{}", batch.bytes());
     }
 }

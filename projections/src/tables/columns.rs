@@ -294,14 +294,14 @@ const ACTUAL_LRPS: [Column<InstanceRow>; 21] = [
     Column::new("crash_reason", Text, "Reason of the last crash.", |row| {
         optional(row.crash_reason.as_ref(), text)
     }),
-    Column::new("crashed_in", Text, "Container of the last crash.", |row| {
-        optional(row.crashed_in.as_ref(), |by| text(by.instance_guid))
+    Column::new("crashed_instance", Text, "Container of the last crash.", |row| {
+        optional(row.crashed_instance.as_ref(), |by| text(by.instance_guid))
     }),
     Column::new("restart_at", Time, "Time of its restart, while it is CRASHED.", |row| {
         optional(row.restart_at, Value::Time)
     }),
-    Column::new("declined", Text, "Reason why it is not restarted, while it is CRASHED.", |row| {
-        optional(row.declined.as_ref(), word)
+    Column::new("no_restart_reason", Text, "Reason why it is not restarted, while it is CRASHED.", |row| {
+        optional(row.no_restart_reason.as_ref(), word)
     }),
     Column::new("since", Time, "Start time of its state.", |row| Value::Time(row.since)),
     Column::new(
@@ -329,14 +329,14 @@ const ENDED_INSTANCES: [Column<EndedInstanceRow>; 15] = [
         optional(row.duration_ms, number)
     }),
     Column::new(
-        "how",
+        "end_kind",
         Text,
         "Kind of end: crashed, stopped, crashed_stopping, cell_lost, evacuated, evacuation_expired or \
          displaced.",
-        |row| word(&row.how),
+        |row| word(&row.end_kind),
     ),
-    Column::new("stop", Text, "Reason of the stop request, if there was one.", |row| {
-        optional(row.stop.as_ref(), word)
+    Column::new("stop_reason", Text, "Reason of the stop request, if there was one.", |row| {
+        optional(row.stop_reason.as_ref(), word)
     }),
     Column::new("reason", Text, "Reason of the crash, if it crashed.", |row| {
         optional(row.reason.as_ref(), text)
@@ -477,8 +477,8 @@ fn status(status: &Status) -> (&'static str, Option<&str>) {
         Status::Blocked { reason } => ("blocked", Some(reason)),
         Status::Complete => ("complete", None),
         Status::Failed { reason } => ("failed", Some(reason)),
-        Status::Canceled { why: CancelReason::NothingLeft } => ("canceled", Some("nothing_left")),
-        Status::Canceled { why: CancelReason::Superseded } => ("canceled", Some("superseded")),
+        Status::Canceled { reason: CancelReason::NothingLeft } => ("canceled", Some("nothing_left")),
+        Status::Canceled { reason: CancelReason::Superseded } => ("canceled", Some("superseded")),
     }
 }
 
@@ -644,8 +644,8 @@ const CELLS: [Column<CellRow>; 15] = [
         number(row.presence.total.containers)
     }),
     Column::new("ports", Integer, "Maximum number of host ports.", |row| number(row.presence.total.ports)),
-    Column::new("evacuation_wanted", Boolean, "True if an operator requested its evacuation.", |row| {
-        Value::Boolean(row.evacuation_wanted)
+    Column::new("evacuation_requested", Boolean, "True if an operator requested its evacuation.", |row| {
+        Value::Boolean(row.evacuation_requested)
     }),
     Column::new("cordoned", Boolean, "True if an operator cordoned it: it gets no new work.", |row| {
         Value::Boolean(row.cordoned)
@@ -653,7 +653,9 @@ const CELLS: [Column<CellRow>; 15] = [
     Column::new("ordinal", Integer, "Ordinal: the index of global processes on it.", |row| {
         optional(row.ordinal, number)
     }),
-    Column::new("gone", Text, "Reason why it is ABSENT.", |row| optional(row.gone.as_ref(), text)),
+    Column::new("absent_reason", Text, "Reason why it is ABSENT.", |row| {
+        optional(row.absent_reason.as_ref(), text)
+    }),
     Column::new("since", Time, "Start time of its state.", |row| Value::Time(row.since)),
 ];
 

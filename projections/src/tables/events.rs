@@ -45,7 +45,7 @@ const fn columns<'a>() -> [Column<EventSource<'a>>; 15] {
             |told| text(told.event.type_name()),
         ),
         Column::new(
-            "about",
+            "target",
             Text,
             "Aggregate of the event: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster.",
             |told| text(&told.decision.aggregate),

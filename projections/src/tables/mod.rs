@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use schemas::{Entry, Position, Timestamp};
 
-pub use self::batch::{Batch, Interval, MalformedMessage, Moment};
+pub use self::batch::{Batch, Interval, Moment, QuarantinedMessage};
 pub use self::columns::{ColumnSpec, Table};
 pub use self::dialect::Dialect;
 pub use self::events::EventRow;

@@ -210,8 +210,8 @@ fn add_evaluation_rows(
             domain: domain.clone(),
             state: EvaluationState::from_evaluation(&evaluation, Timestamp(0), false),
             evaluation,
-            left: 0,
-            turn: None,
+            remaining: 0,
+            queue_position: None,
         })
     }));
 }

@@ -24,10 +24,10 @@ pub const INTERVAL_COLUMNS: [ColumnSpec; 4] = [
 ];
 
 /// Columns of the table of messages that are not valid entries.
-pub const MALFORMED_COLUMNS: [ColumnSpec; 3] = [
+pub const QUARANTINED_COLUMNS: [ColumnSpec; 3] = [
     ColumnSpec { name: "position", kind: Kind::Integer, comment: "Position of the message in the journal." },
     ColumnSpec { name: "subject", kind: Kind::Text, comment: "Subject of the message." },
-    ColumnSpec { name: "why", kind: Kind::Text, comment: "Reason why it is not a valid entry." },
+    ColumnSpec { name: "reason", kind: Kind::Text, comment: "Reason why it is not a valid entry." },
 ];
 
 /// Columns of the table that describes the generations.
@@ -57,7 +57,7 @@ pub const PROJECTION_COLUMNS: [ColumnSpec; 9] = [
         comment: "Checksum of the entry at that position, which distinguishes histories of a log.",
     },
     ColumnSpec {
-        name: "asked",
+        name: "retry_requests",
         kind: Kind::Integer,
         comment: "Number of requests that the projector retry the entry that it cannot process.",
     },
@@ -88,8 +88,8 @@ pub fn events_table(generation: i64) -> String {
 
 /// Returns the name of the table of messages that are not valid entries.
 #[must_use]
-pub fn malformed_table(generation: i64) -> String {
-    format!("set_aside_g{generation}")
+pub fn quarantined_table(generation: i64) -> String {
+    format!("quarantined_entries_g{generation}")
 }
 
 /// Returns the columns of a history table.
@@ -155,7 +155,7 @@ pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
         made.push(format!("CREATE UNIQUE INDEX {name}_open ON {name} ({key}) WHERE to_position IS NULL"));
     }
     made.push(create_table(dialect, &events_table(generation), &events::column_specs(), 2));
-    made.push(create_table(dialect, &malformed_table(generation), &MALFORMED_COLUMNS, 1));
+    made.push(create_table(dialect, &quarantined_table(generation), &QUARANTINED_COLUMNS, 1));
     made
 }
 
@@ -172,7 +172,7 @@ pub fn index(dialect: Dialect, generation: i64) -> Vec<String> {
     }
     let name = events_table(generation);
     made.push(format!("CREATE UNIQUE INDEX {name}_by_position ON {name} (position, nth)"));
-    made.push(format!("CREATE INDEX {name}_by_about ON {name} (about, position)"));
+    made.push(format!("CREATE INDEX {name}_by_target ON {name} (target, position)"));
     made.push(format!("CREATE INDEX {name}_by_correlation ON {name} (correlation, position)"));
     made.push(format!("CREATE INDEX {name}_by_time ON {name} (at)"));
     if dialect == Dialect::Postgres {
@@ -184,7 +184,7 @@ pub fn index(dialect: Dialect, generation: i64) -> Vec<String> {
 /// Returns the names of a generation's tables.
 fn tables(generation: i64) -> Vec<String> {
     let histories = Table::ALL.into_iter().map(|table| history(table, generation));
-    histories.chain([events_table(generation), malformed_table(generation)]).collect()
+    histories.chain([events_table(generation), quarantined_table(generation)]).collect()
 }
 
 /// Returns the statements that show a generation to readers under the public names, in place of another
@@ -209,7 +209,7 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
         view(&format!("{name}_history"), &format!("SELECT * FROM {from}"));
         view(name, &open(&from, &names(&table.columns())));
     }
-    view("set_aside", &format!("SELECT * FROM {}", malformed_table(generation)));
+    view("quarantined_entries", &format!("SELECT * FROM {}", quarantined_table(generation)));
     views::all(dialect).iter().for_each(|one| view(one.name, &one.query));
     shown.extend(
         Table::ALL.into_iter().filter_map(|table| dialect.as_of_function(table, &names(&table.columns()))),
@@ -256,9 +256,9 @@ pub fn select_tables(dialect: Dialect, generation: i64) -> String {
         Dialect::Sqlite => ("name", "sqlite_schema WHERE type = 'table'"),
         Dialect::Postgres => ("tablename", "pg_tables WHERE schemaname = current_schema()"),
     };
-    let (events, set_aside) = (events_table(generation), malformed_table(generation));
+    let (events, quarantined) = (events_table(generation), quarantined_table(generation));
     format!(
-        "SELECT {name} FROM {from} AND ({name} IN ('{events}', '{set_aside}') OR {name} LIKE \
+        "SELECT {name} FROM {from} AND ({name} IN ('{events}', '{quarantined}') OR {name} LIKE \
          '%!_history!_g{generation}' ESCAPE '!')"
     )
 }
@@ -286,7 +286,7 @@ pub fn create_temp_views(dialect: Dialect, place: &str, position: schemas::Posit
         shown.push(temporary(&format!("{name}_history"), &past));
         shown.push(temporary(name, &open(&format!("{own}.{name}_history"), &columns)));
     }
-    for name in ["events", "set_aside"] {
+    for name in ["events", "quarantined_entries"] {
         shown.push(temporary(name, &format!("SELECT * FROM {place}.{name} WHERE position <= {position}")));
     }
     shown.extend(views::all(dialect).iter().map(|one| temporary(one.name, &one.query)));
@@ -396,7 +396,7 @@ pub fn documentation() -> Vec<(String, Option<&'static str>, String)> {
         say(&format!("{}_history", table.name()), &history_comment(table), &history_columns(table));
     }
     say("events", EVENTS_COMMENT, &events::column_specs());
-    say("set_aside", MALFORMED_COMMENT, &MALFORMED_COLUMNS);
+    say("quarantined_entries", QUARANTINED_COMMENT, &QUARANTINED_COLUMNS);
     for view in views::all(Dialect::Sqlite) {
         said.push((view.name.to_owned(), None, view.comment.to_owned()));
         let columns = view.columns.iter();
@@ -408,7 +408,7 @@ pub fn documentation() -> Vec<(String, Option<&'static str>, String)> {
 }
 
 const EVENTS_COMMENT: &str = "Events of the log.";
-const MALFORMED_COMMENT: &str = "Messages of the journal that are not valid entries.";
+const QUARANTINED_COMMENT: &str = "Messages of the journal that are not valid entries.";
 
 fn history_comment(table: Table) -> String {
     format!("{} With the positions between which each row is valid.", table.comment())
@@ -435,9 +435,9 @@ pub fn document(dialect: Dialect, generation: i64) -> Vec<String> {
         written.extend(comments("TABLE", &events_table(generation), EVENTS_COMMENT, &events::column_specs()));
         written.extend(comments(
             "TABLE",
-            &malformed_table(generation),
-            MALFORMED_COMMENT,
-            &MALFORMED_COLUMNS,
+            &quarantined_table(generation),
+            QUARANTINED_COMMENT,
+            &QUARANTINED_COLUMNS,
         ));
     }
     written

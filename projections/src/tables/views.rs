@@ -89,17 +89,17 @@ fn starts(dialect: Dialect) -> View {
                     PARTITION BY process_guid, definition_id, \"index\" ORDER BY from_position
                 ) AS attempt
             FROM step
-        ), asked AS (
+        ), requested AS (
             SELECT *, max(CASE WHEN state = 'UNCLAIMED' THEN since END) OVER (
                     PARTITION BY process_guid, definition_id, \"index\", attempt
-                ) AS asked_at
+                ) AS requested_at
             FROM numbered
         )
-        SELECT process_guid, definition_id, \"index\", domain, instance_guid, cell_id, asked_at,
+        SELECT process_guid, definition_id, \"index\", domain, instance_guid, cell_id, requested_at,
             from_time AS running_at, {} AS seconds, from_position AS position
-        FROM asked
+        FROM requested
         WHERE state = 'RUNNING' AND NOT (follows = 1 AND old_state = 'RUNNING' AND old_guid = instance_guid)",
-        dialect.seconds("asked_at", "from_time")
+        dialect.seconds("requested_at", "from_time")
     );
     View {
         name: "starts",
@@ -112,7 +112,7 @@ fn starts(dialect: Dialect) -> View {
             ("instance_guid", "Container of the instance."),
             ("cell_id", "Cell of the container."),
             (
-                "asked_at",
+                "requested_at",
                 "Time at which its index became UNCLAIMED for this start; null if it was found RUNNING \
                  without a request.",
             ),
@@ -232,7 +232,7 @@ fn restarts_by_day(dialect: Dialect) -> View {
     let query = format!(
         "
         SELECT {} AS day, process_guid, domain, count(*) AS crashes, count(DISTINCT \"index\") AS indices
-        FROM ended_instances WHERE how = 'crashed' GROUP BY 1, 2, 3",
+        FROM ended_instances WHERE end_kind = 'crashed' GROUP BY 1, 2, 3",
         dialect.day("ended_at")
     );
     View {
@@ -255,7 +255,7 @@ fn crashing_lrps(dialect: Dialect) -> View {
         SELECT process_guid, domain, count(*) AS crashes, max(ended_at) AS last_crash,
             (
                 SELECT last.reason FROM ended_instances last
-                WHERE last.process_guid = ended.process_guid AND last.how = 'crashed'
+                WHERE last.process_guid = ended.process_guid AND last.end_kind = 'crashed'
                 ORDER BY last.ended_at DESC LIMIT 1
             ) AS last_reason,
             (
@@ -263,7 +263,7 @@ fn crashing_lrps(dialect: Dialect) -> View {
                 WHERE now.process_guid = ended.process_guid AND now.state = 'CRASHED'
             ) AS crashed_now
         FROM ended_instances ended
-        WHERE how = 'crashed' AND {} <= 3600
+        WHERE end_kind = 'crashed' AND {} <= 3600
         GROUP BY process_guid, domain",
         dialect.seconds("ended_at", LAST_EVENT_TIME)
     );
@@ -371,12 +371,13 @@ fn task_outcomes_by_hour(dialect: Dialect) -> View {
 }
 
 fn changes(dialect: Dialect) -> View {
-    let what = dialect.list("type", "nth");
+    let event_types = dialect.list("type", "nth");
     let query = format!(
         "
-        SELECT position, min(at) AS at, actor, about, domain, {what} AS what, reason, request_id, decision
+        SELECT position, min(at) AS at, actor, target, domain, {event_types} AS event_types, reason, request_id,
+            decision
         FROM events WHERE cause IS NULL AND (actor LIKE 'client:%' OR actor LIKE 'operator:%')
-        GROUP BY position, decision, actor, about, domain, reason, request_id"
+        GROUP BY position, decision, actor, target, domain, reason, request_id"
     );
     View {
         name: "changes",
@@ -385,9 +386,9 @@ fn changes(dialect: Dialect) -> View {
             ("position", "Position in the log."),
             ("at", "Time of the decision."),
             ("actor", "Client or operator that sent the command."),
-            ("about", "Changed aggregate."),
+            ("target", "Changed aggregate."),
             ("domain", "Domain of the aggregate."),
-            ("what", "Events of the command itself, without their consequences."),
+            ("event_types", "Types of the events of the command itself, without their consequences."),
             ("reason", "Reason, set by the requester."),
             ("request_id", "Request id, set by the requester."),
             ("decision", "Decision; muster trace shows its consequences."),

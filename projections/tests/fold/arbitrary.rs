@@ -139,14 +139,14 @@ fn rollout_event() -> impl Strategy<Value = rollout::Event> {
             policy: Box::new(UpdatePolicy { monitor_ms: u64::from(total % 9), ..UpdatePolicy::default_update() }),
             reason: "x".into(),
         }),
-        2 => indices.prop_map(|indices| E::Begun { indices: indices.into_iter().collect() }),
+        2 => indices.prop_map(|indices| E::IndicesStarted { indices: indices.into_iter().collect() }),
         1 => index().prop_map(|index| E::FellBack { index }),
         1 => index().prop_map(|index| E::TookOver { index }),
-        1 => (index(), time()).prop_map(|(index, rests_until)| E::Replaced { index, rests_until }),
+        1 => (index(), time()).prop_map(|(index, delay_until)| E::Replaced { index, delay_until }),
         1 => index().prop_map(|index| E::Failed { index, reason: "x".into() }),
         1 => (index(), time())
             .prop_map(|(index, retry_at)| E::Stalled { index, retry_at, reason: "x".into() }),
-        1 => Just(E::Paused { cause: PauseReason::Asked, reason: "x".into() }),
+        1 => Just(E::Paused { cause: PauseReason::Requested, reason: "x".into() }),
         1 => Just(E::Resumed {}),
         1 => Just(E::Completed {}),
     ]
@@ -169,7 +169,7 @@ fn task_event() -> impl Strategy<Value = Event> {
             explanation: None
         }),
         Just(E::Resolving {}),
-        Just(E::CallbackTried { attempt: 1, called: task::CallbackResult::Answered(404) }),
+        Just(E::CallbackTried { attempt: 1, outcome: task::CallbackResult::Answered(404) }),
         Just(E::Demoted {}),
         Just(E::Deleted {}),
     ]
@@ -227,14 +227,14 @@ fn parameterised_event() -> impl Strategy<Value = Event> {
         1 => (0..3_u8).prop_map(move |number| parameterised::Event::Updated { desired: desired(number) }),
         3 => (0..5_u64, prop::option::of(0..3_u8), any::<bool>()).prop_map(move |(number, of, forgets)| {
             let dispatch = Box::new(Dispatch { key: of.map(key), ..Dispatch::default() });
-            parameterised::Event::Dispatched { number, dispatch, forgets: forgets.then(|| key(0)) }
+            parameterised::Event::Dispatched { number, dispatch, evicted_key: forgets.then(|| key(0)) }
         }),
         1 => (0..5_u64).prop_map(|number| parameterised::Event::Repeated { number }),
         2 => (0..5_u64, 0..3_u8).prop_map(|(number, task)| {
             parameterised::Event::Launched { number, task_guid: task_guid(task) }
         }),
         1 => prop::collection::vec(0..5_u64, 0..3).prop_map(|numbers| {
-            parameterised::Event::Withdrawn { numbers, reason: WithdrawReason::Asked }
+            parameterised::Event::Withdrawn { numbers, reason: WithdrawReason::Requested }
         }),
         2 => Just(parameterised::Event::Removed {}),
     ];
@@ -252,8 +252,8 @@ fn periodic_guid(number: u8) -> PeriodicGuid {
 fn other_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)].prop_map(|trigger| {
-            let (begin, previous) = (evaluation::InitialStatus::Pending, None);
-            Event::Evaluation(evaluation::Event::Created { number: 0, trigger, begin, previous })
+            let (initial_status, previous) = (evaluation::InitialStatus::Pending, None);
+            Event::Evaluation(evaluation::Event::Created { number: 0, trigger, initial_status, previous })
         }),
         (0..40_u128).prop_map(|number| {
             let (evaluation, reason) = (EvaluationId(Uuid::from_u128(number)), "full".to_owned());
@@ -287,7 +287,7 @@ fn other_event() -> impl Strategy<Value = Event> {
             format: 1
         })),
         Just(Event::Cluster(cluster::Event::FormatRaised { format: 2 })),
-        any::<bool>().prop_map(|on| Event::Cluster(cluster::Event::PreemptionSwitched { on })),
+        any::<bool>().prop_map(|enabled| Event::Cluster(cluster::Event::PreemptionSwitched { enabled })),
         ((0..3_u8).prop_map(cell_id), 0..4_u32).prop_map(|(cell_id, ordinal)| Event::Cluster(
             cluster::Event::OrdinalAssigned { cell_id, ordinal }
         )),

@@ -57,7 +57,7 @@ fn crashed(index: u32, number: u128) -> Event {
         reason,
         exit_status: i32::try_from(number % 7).ok(),
         crash_count: 1,
-        restart: schemas::crash::Restart::AtOnce,
+        restart: schemas::crash::Restart::Immediate,
         attempts: None,
     })
 }
@@ -99,7 +99,7 @@ fn newest_ends_per_index_are_shown_and_limit_changes_apply_at_once() {
     }
     let row = &shown(&log.world, 1)[0];
     assert_eq!(
-        (row.how, row.exit_status, row.reason.as_deref()),
+        (row.end_kind, row.exit_status, row.reason.as_deref()),
         (EndKind::Crashed, Some(1), Some("exited with status 1"))
     );
     assert_eq!((row.duration_ms, row.position), (Some(0), log.world.position()));
@@ -203,7 +203,7 @@ fn each_kind_of_end_is_recorded_with_its_reason() {
         let rows = shown(&log.world, 20);
         let row =
             rows.iter().find(|row| row.instance_guid == container(number).instance_guid).expect("a row");
-        assert_eq!((row.how, row.stop), (how, stop), "{number}");
+        assert_eq!((row.end_kind, row.stop_reason), (how, stop), "{number}");
         assert_eq!(row.started_at, Some(ran_from), "{number}: later changes do not affect the start time");
         assert!(row.ended_at > ran_from);
     }

@@ -7,7 +7,7 @@ use projections::{Figures, Observed, World};
 use proptest::prelude::*;
 use schemas::actual::State;
 use schemas::names::ServiceId;
-use schemas::query::{CellState, MalformedEntries, Services};
+use schemas::query::{CellState, QuarantinedEntries, Services};
 use schemas::{Timestamp, rollout};
 
 use crate::log::{START_MILLIS, groups, write};
@@ -17,7 +17,7 @@ fn observed(world: &World) -> Observed {
         bbs: ServiceId::new("b1").expect("a valid name"),
         now: Timestamp::from_millis(START_MILLIS + 60_000),
         durability: String::new(),
-        malformed_entries: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,

@@ -407,8 +407,8 @@ fn process_command(world: &World, number: u8, ask: &ProcessAction, now: Timestam
             let judged = known.zip(record).and_then(|(known, record)| known.evaluation_for(record));
             let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
             let unplaced = vec![Unplaced { place, attempt, error }];
-            let used_up = *index == 3;
-            Command::Fail(process::Outcome { evaluation, unplaced, used_up, explanation: None })
+            let attempts_exhausted = *index == 3;
+            Command::Fail(process::Outcome { evaluation, unplaced, attempts_exhausted, explanation: None })
         }
     }
 }
@@ -463,7 +463,7 @@ fn report(
         place,
         epoch: known.map_or(Epoch(now), |known| known.epoch),
         by: by.unwrap_or_else(|| instance(process, index, container)),
-        judged: now,
+        observed_at: now,
         steps: steps.iter().map(step).collect(),
     })
 }
@@ -506,7 +506,7 @@ fn task_command(world: &World, number: u8, ask: &TaskAction) -> task::Command {
             let judged = world.task(&task_guid(number)).and_then(task::Task::open_evaluation);
             let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
             let error = "insufficient resources".to_owned();
-            Command::Fail(task::Unplaced { evaluation, error, used_up: false, explanation: None })
+            Command::Fail(task::Unplaced { evaluation, error, attempts_exhausted: false, explanation: None })
         }
     }
 }

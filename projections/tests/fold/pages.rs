@@ -10,7 +10,7 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::message::Record;
 use schemas::names::ServiceId;
 use schemas::process::Process;
-use schemas::query::{Cursor, Filter, InstancePresence, MalformedEntries, Page, Records, Show};
+use schemas::query::{Cursor, Filter, InstancePresence, Page, QuarantinedEntries, Records, Show};
 use schemas::{Code, Position, Refusal, Timestamp};
 
 use crate::log::{Entries, cell_id, domain, groups, guid, task_guid, write};
@@ -23,7 +23,7 @@ pub(crate) fn observed() -> Observed {
         history_limit: 5,
         refused_transitions: 0,
         log: None,
-        malformed_entries: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
         services: schemas::query::Services::default(),
         heard: std::collections::BTreeMap::new(),
     }

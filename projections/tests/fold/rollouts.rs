@@ -57,9 +57,17 @@ fn random_logs_contain_every_rollout_event() {
         seen.extend(events.map(Event::type_name).filter(|name| name.starts_with("rollout.")));
         rolling += log.world.processes_from(None).filter(|process| is_rolling(process)).count();
     }
-    for name in
-        ["started", "begun", "took_over", "replaced", "failed", "stalled", "paused", "resumed", "completed"]
-    {
+    for name in [
+        "started",
+        "indices_started",
+        "took_over",
+        "replaced",
+        "failed",
+        "stalled",
+        "paused",
+        "resumed",
+        "completed",
+    ] {
         assert!(seen.contains(format!("rollout.{name}.v1").as_str()), "no {name}: {seen:?}");
     }
     assert!(rolling > 50, "only {rolling} logs end in the middle of a rollout");
@@ -121,7 +129,7 @@ fn missing_room_is_due_and_stalled_index_lets_next_start() {
     // Bit 7 allows zero running instances. Bit 5 continues with the next index after a failure.
     let mut log = rolling(0b1010_0000);
     log.group(&[Action::Process(0, ProcessAction::Unplaced { index: 0, error: 0 })]);
-    let begun = state(&log).steps[&0].begun_at;
+    let begun = state(&log).steps[&0].started_at;
     assert_eq!(log.world.next_due(), Some(Timestamp(begun.0) + rollout::ROOM_TIMEOUT));
     log.advance_until_due();
     log.group(&[Action::Converge]);

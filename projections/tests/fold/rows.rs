@@ -17,7 +17,7 @@ use schemas::message::Program;
 use schemas::names::{DispatchKey, ParameterisedGuid, PeriodicGuid, ServiceId, TaskGuid};
 use schemas::parameterised::{self, Dispatch};
 use schemas::query::{
-    AppendTrouble, ClocksRow, Filter, Finding, FindingCode, Health, LogRow, MalformedEntries, Page,
+    AppendProblem, ClocksRow, Filter, Finding, FindingCode, Health, LogRow, Page, QuarantinedEntries,
     ServiceRow, Services, Show, ShowAnswer, StatusRow,
 };
 use schemas::{Position, Timestamp, periodic, spec};
@@ -176,8 +176,8 @@ fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
         program: Program { version: "0.1.0".into(), host: "h".into(), pid: 7 },
         position: Position(50),
         lag,
-        beat_ms_ago: 12,
-        append_trouble: None,
+        heartbeat_ms_ago: 12,
+        append_problem: None,
     }
 }
 
@@ -199,7 +199,7 @@ fn observed(world: &World, services: Services) -> Observed {
         history_limit: 5,
         refused_transitions: 0,
         log: None,
-        malformed_entries: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
         services,
         heard: heard.chain([silent]).collect::<BTreeMap<_, _>>(),
     }
@@ -346,12 +346,13 @@ fn every_list_continues_after_cursor() {
 #[test]
 fn append_trouble_is_reported_for_leader_or_without_leader() {
     let world = story([]).world;
-    let trouble =
-        |fails| Some(AppendTrouble { since: Timestamp::from_millis(0), fails, reason: "disk full".into() });
-    let of = |leads: bool, own: Option<AppendTrouble>, other: Option<AppendTrouble>| {
+    let trouble = |failing| {
+        Some(AppendProblem { since: Timestamp::from_millis(0), failing, reason: "disk full".into() })
+    };
+    let of = |leads: bool, own: Option<AppendProblem>, other: Option<AppendProblem>| {
         let auctioneer = service("a", Role::Auctioneer, true, 0);
-        let leader = ServiceRow { append_trouble: own, ..service("b1", Role::Bbs, leads, 0) };
-        let standby = ServiceRow { append_trouble: other, ..service("b2", Role::Bbs, false, 0) };
+        let leader = ServiceRow { append_problem: own, ..service("b1", Role::Bbs, leads, 0) };
+        let standby = ServiceRow { append_problem: other, ..service("b2", Role::Bbs, false, 0) };
         let rows = vec![standby, leader, auctioneer];
         let row = status(&world, Services { rows, complete: true, ..Services::default() });
         row.findings.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
@@ -462,7 +463,7 @@ fn status_names_worst_of_each_kind_within_limit() {
     let oldest: Vec<String> =
         (0..STATUS_NAMED).map(|at| format!("process-2/{}", usize::from(many) - 1 - at)).collect();
     assert_eq!(row.starting, oldest);
-    assert_eq!((row.instances_wanted, row.instances_unplaced, row.cells.len()), (30, 10, STATUS_NAMED));
+    assert_eq!((row.instances_desired, row.instances_unplaced, row.cells.len()), (30, 10, STATUS_NAMED));
     let cells = row.findings.iter().filter(|finding| finding.message.contains("is being evacuated")).count();
     assert_eq!(cells, usize::from(many), "every cell has a finding, even beyond the limit");
 }

@@ -244,7 +244,7 @@ fn evacuating_slot_shows_replacement() {
 
     let running = Some(LrpState::Running { by: next.clone(), stopping: false });
     let (by, reason) = (next.clone(), "boom".to_owned());
-    let (exit_status, crash_count, restart, attempts) = (None, 4, Restart::AtOnce, None);
+    let (exit_status, crash_count, restart, attempts) = (None, 4, Restart::Immediate, None);
     let steps = [
         (Lrp::Created { places: new.clone().into() }, Some(LrpState::Unclaimed { placement_error: false })),
         (

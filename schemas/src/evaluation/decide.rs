@@ -80,14 +80,14 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn create(&mut self, trigger: Trigger, begin: InitialStatus, previous: Option<EvaluationId>) {
+    fn create(&mut self, trigger: Trigger, initial_status: InitialStatus, previous: Option<EvaluationId>) {
         let number = self.created;
         self.created += 1;
-        self.events.push(Event::Created { number, trigger, begin, previous });
+        self.events.push(Event::Created { number, trigger, initial_status, previous });
     }
 
-    fn cancel(&mut self, one: &Evaluation, why: CancelReason) {
-        self.events.push(Event::Canceled { evaluation: one.id, why });
+    fn cancel(&mut self, one: &Evaluation, reason: CancelReason) {
+        self.events.push(Event::Canceled { evaluation: one.id, reason });
     }
 
     /// Updates the evaluation of delayed restarts. Returns it if its delay is over and it continues as the
@@ -178,7 +178,7 @@ impl Draft<'_> {
             let blocked = blocked.filter(|_| queued > 0).map(|blocked| blocked.id);
             Event::Completed { evaluation, placed, queued, rejected, blocked }
         } else {
-            Event::Canceled { evaluation, why: CancelReason::NothingLeft }
+            Event::Canceled { evaluation, reason: CancelReason::NothingLeft }
         });
     }
 
@@ -201,7 +201,7 @@ impl Draft<'_> {
                     None if placed > 0 => {
                         Event::Completed { evaluation, placed, queued: 0, rejected: 0, blocked: None }
                     }
-                    None => Event::Canceled { evaluation, why: CancelReason::NothingLeft },
+                    None => Event::Canceled { evaluation, reason: CancelReason::NothingLeft },
                 });
             }
             (Some(one), _) => {
@@ -255,8 +255,8 @@ pub fn decide_unanswered(
         MAX_DELIVERIES.. => {
             let reason = format!("delivered {MAX_DELIVERIES} times and never answered");
             let until = now + follow_up_delay(one.follow_ups);
-            let (trigger, begin) = (Trigger::FollowUp, InitialStatus::Delayed { until });
-            let follow_up = Event::Created { number: 0, trigger, begin, previous: Some(evaluation) };
+            let (trigger, initial_status) = (Trigger::FollowUp, InitialStatus::Delayed { until });
+            let follow_up = Event::Created { number: 0, trigger, initial_status, previous: Some(evaluation) };
             Ok(vec![Event::Failed { evaluation, reason }, follow_up])
         }
     }
@@ -311,5 +311,5 @@ pub fn decide_retry(
 }
 
 fn cancel_superseded(other: &Evaluation) -> Event {
-    Event::Canceled { evaluation: other.id, why: CancelReason::Superseded }
+    Event::Canceled { evaluation: other.id, reason: CancelReason::Superseded }
 }

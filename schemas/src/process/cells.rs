@@ -85,7 +85,7 @@ impl Draft<'_> {
         let indices: Vec<u32> = changes.iter().map(|change| change.index).collect();
         let cells = changes.into_iter().filter_map(|change| Some((change.index, change.cell?))).collect();
         let indices_left: Indices = left.iter().map(|(index, _)| *index).collect();
-        self.record_desired(desired::Event::CellsChanged { cells, left: indices_left });
+        self.record_desired(desired::Event::CellsChanged { cells, removed: indices_left });
         left.iter().for_each(|(index, cell)| self.end_departed(*index, cell));
         self.settle_each(&indices, trigger);
     }
@@ -181,5 +181,5 @@ fn fits(definition: &Definition, id: &CellId, cell: &Cell) -> bool {
 
 /// Returns `true` if a global process may run on the cell, provided that the cell fits.
 const fn is_available(cell: &Cell) -> bool {
-    cell.present && !cell.evacuating && !cell.evacuation_wanted
+    cell.present && !cell.evacuating && !cell.evacuation_requested
 }

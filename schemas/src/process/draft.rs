@@ -156,7 +156,7 @@ impl<'a> Draft<'a> {
     /// Returns `true` if a slot is known not to be desired. If the process remembers no decision about the
     /// number of instances, nothing is known.
     pub(super) fn is_known_undesired(&self, place: &Place) -> bool {
-        self.process.is_some_and(|process| process.asked.is_some()) && !self.is_desired(place)
+        self.process.is_some_and(|process| process.scaled_by.is_some()) && !self.is_desired(place)
     }
 
     fn require_desired(&self) -> Result<&'a Process, Refusal> {
@@ -210,7 +210,7 @@ impl<'a> Draft<'a> {
     pub(super) fn remove(&mut self) -> Result<(), Refusal> {
         let known = self.process.filter(|process| !process.is_gone());
         let process = known.ok_or_else(|| Refusal::not_found("the process"))?;
-        if process.desired.is_some() || process.asked.is_none() {
+        if process.desired.is_some() || process.scaled_by.is_none() {
             self.record_desired(desired::Event::Removed {});
         }
         self.end(self.undesired_slots(), StopReason::Removed);
@@ -236,7 +236,7 @@ impl<'a> Draft<'a> {
         let why = match &actual.state {
             State::Running { by, stopping: false, .. } => {
                 let (place, by, exec) = (place.clone(), by.clone(), Box::new(exec.clone()));
-                self.record(actual::Event::Entered { place, by, exec });
+                self.record(actual::Event::ExecStarted { place, by, exec });
                 return Ok(());
             }
             State::Running { stopping: true, .. } => "is being stopped",
@@ -451,7 +451,7 @@ impl<'a> Draft<'a> {
 
     /// Returns the earliest time at which a CRASHED instance restarts.
     fn first_restart(&self) -> Option<Timestamp> {
-        let waits = self.process.into_iter().flat_map(|process| &process.waits);
+        let waits = self.process.into_iter().flat_map(|process| &process.pending_restarts);
         let known = waits.filter(|(_, place)| self.decided(place).is_none()).map(|(at, _)| *at).next();
         let decided = self.over.values().flatten();
         let decided = decided.filter_map(|(_, decided)| decided.as_ref()?.delayed_until());
@@ -569,7 +569,7 @@ fn join(last: &mut actual::Event, next: &actual::Event) -> bool {
             E::Created { .. }
             | E::Claimed { .. }
             | E::Started { .. }
-            | E::Entered { .. }
+            | E::ExecStarted { .. }
             | E::Crashed { .. }
             | E::PlacementFailed { .. }
             | E::Unclaimed { .. }

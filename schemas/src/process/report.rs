@@ -119,7 +119,7 @@ impl Draft<'_> {
     /// changes nothing is always accepted.
     fn check_unchanged(&self, report: &Report) -> Result<(), Refusal> {
         let changed_at = self.process.map_or(Timestamp(0), |process| process.changed_at(&report.place));
-        if self.events.is_empty() || changed_at <= report.judged {
+        if self.events.is_empty() || changed_at <= report.observed_at {
             return Ok(());
         }
         let why =
@@ -236,7 +236,7 @@ impl Draft<'_> {
             attempts,
         });
         self.record_instance_failure(place, reason);
-        if restart == Restart::AtOnce && self.is_desired(place) {
+        if restart == Restart::Immediate && self.is_desired(place) {
             self.restart(place, UnclaimReason::Crash, Trigger::Crash);
         }
     }
@@ -270,7 +270,7 @@ impl Draft<'_> {
             self.did.eligibility =
                 outcome.explanation.as_ref().and_then(|explanation| explanation.eligibility.clone());
         }
-        self.did.attempts_exhausted = outcome.used_up && self.did.queued > 0;
+        self.did.attempts_exhausted = outcome.attempts_exhausted && self.did.queued > 0;
         Ok(())
     }
 

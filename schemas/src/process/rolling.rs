@@ -85,7 +85,7 @@ impl Draft<'_> {
         match (steer, rollout.phase) {
             (RolloutControl::Pause, Phase::Paused) | (RolloutControl::Resume, Phase::Rolling) => {}
             (RolloutControl::Pause, Phase::Rolling | Phase::Completed) => {
-                let (cause, reason) = (PauseReason::Asked, "paused by a client".to_owned());
+                let (cause, reason) = (PauseReason::Requested, "paused by a client".to_owned());
                 self.record_rollout(rollout::Event::Paused { cause, reason });
             }
             (RolloutControl::Resume, Phase::Paused | Phase::Completed) => {
@@ -256,7 +256,7 @@ impl Draft<'_> {
         }
         self.fold_rollout(&event);
         let moved: Vec<u32> = match &event {
-            rollout::Event::Begun { indices } => indices.iter().collect(),
+            rollout::Event::IndicesStarted { indices } => indices.iter().collect(),
             rollout::Event::FellBack { index }
             | rollout::Event::TookOver { index }
             | rollout::Event::Stalled { index, .. } => vec![*index],

@@ -255,7 +255,7 @@ mod tests {
             since: Timestamp(0),
             crash_count,
             crash_reason: "".into(),
-            crashed_in: None,
+            crashed_instance: None,
             stop: None,
             counted: None,
         });

@@ -21,7 +21,7 @@ pub struct ReadEvents {
     pub wait_ms: Option<u64>,
     /// Target whose decisions are returned: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`,
     /// `cell:ID`, `domain:NAME` or `cluster`.
-    pub about: Option<String>,
+    pub target: Option<String>,
 }
 
 /// A journal entry with its position.
@@ -44,7 +44,7 @@ pub enum ReadEntry {
     /// Bytes that the BBS could not decode.
     Unknown {
         /// Reason for the failure.
-        why: String,
+        reason: String,
         /// The bytes as text.
         raw: String,
     },
@@ -54,9 +54,9 @@ impl ReadEntry {
     /// Creates a [`ReadEntry::Unknown`] from bytes that could not be decoded. Keeps at most
     /// [`limits::EXPLANATION_BYTES`] of them.
     #[must_use]
-    pub fn unknown(why: String, bytes: &[u8]) -> Self {
+    pub fn unknown(reason: String, bytes: &[u8]) -> Self {
         let raw = limits::truncate(&String::from_utf8_lossy(bytes), limits::EXPLANATION_BYTES);
-        Self::Unknown { why, raw }
+        Self::Unknown { reason, raw }
     }
 }
 
@@ -109,7 +109,7 @@ pub struct Logs {
 /// # Errors
 /// `InvalidRequest` if `about` is not a valid target.
 pub fn target_subject(about: &str, shards: u16) -> Result<Subject, Refusal> {
-    let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
+    let bad = |problem: String| Refusal::invalid(vec![BadField { field: "target".into(), problem }]);
     let none = || {
         let shown = limits::truncate(about, 80);
         bad(format!(

@@ -31,7 +31,7 @@ pub struct Files {
     /// Container that the work directory belongs to.
     pub instance_guid: InstanceGuid,
     /// Content of the file or folder.
-    pub found: FileContent,
+    pub content: FileContent,
 }
 
 /// Content of a file or folder.

@@ -30,11 +30,11 @@ pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, DomainUseRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, MalformedEntry, ModificationTag, QueuePosition, RolloutRow, TaskRow, TaskState,
+    ModificationTag, QuarantinedEntries, QuarantinedEntry, QueuePosition, RolloutRow, TaskRow, TaskState,
 };
 pub use self::status::{
-    AppendTrouble, ClockOff, ClocksRow, Finding, FindingCode, Health, LogRow, ServiceRow, Services, Severity,
-    StatusRow,
+    AppendProblem, ClockSkew, ClocksRow, Finding, FindingCode, Health, LogRow, ServiceRow, Services,
+    Severity, StatusRow,
 };
 use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};

@@ -414,11 +414,11 @@ pub struct InstanceRow {
     /// Reason for the last crash.
     pub crash_reason: Option<String>,
     /// Container that crashed last. Its log is kept for a while.
-    pub crashed_in: Option<Instance>,
+    pub crashed_instance: Option<Instance>,
     /// Restart time of a CRASHED instance. `None` if it is not CRASHED or will not be restarted.
     pub restart_at: Option<Timestamp>,
     /// Reason why a CRASHED instance is not restarted. `None` if it is not CRASHED or will be restarted.
-    pub declined: Option<NoRestartReason>,
+    pub no_restart_reason: Option<NoRestartReason>,
     /// Restarts that the policy allowed and counted at the last crash. `None` if the number is not limited.
     pub attempts: Option<Attempts>,
     /// Definition that the instance runs.
@@ -494,9 +494,9 @@ pub struct EndedInstanceRow {
     /// Duration of the RUNNING state in milliseconds.
     pub duration_ms: Option<u64>,
     /// Kind of end: crashed, stopped, evacuated or another.
-    pub how: EndKind,
+    pub end_kind: EndKind,
     /// Reason why the instance was asked to stop. `None` if it was not.
-    pub stop: Option<actual::StopReason>,
+    pub stop_reason: Option<actual::StopReason>,
     /// Reason for the crash. `None` if it did not crash.
     pub reason: Option<String>,
     /// Exit status of the action. Set only if the exit caused the crash.
@@ -582,18 +582,18 @@ pub struct CellRow {
     /// State of the cell.
     pub state: CellState,
     /// `true` if an operator has requested evacuation.
-    pub evacuation_wanted: bool,
+    pub evacuation_requested: bool,
     /// `true` if an operator has cordoned the cell, so that it gets no new work.
     pub cordoned: bool,
     /// Index of the instances of global processes on this cell.
     pub ordinal: Option<u32>,
     /// Reason why the cell is ABSENT. `None` in other states.
-    pub gone: Option<String>,
+    pub absent_reason: Option<String>,
     /// Reason why the self-test fails. `None` if it passes.
     pub unhealthy: Option<String>,
     /// Age in milliseconds of the last heartbeat that the answering BBS received. `None` if it has received
     /// none.
-    pub heard_ms_ago: Option<u64>,
+    pub heartbeat_ms_ago: Option<u64>,
     /// Number of CLAIMED and RUNNING instance records that name the cell.
     pub instances: u32,
     /// Number of tasks that run on the cell.
@@ -616,10 +616,10 @@ pub struct EvaluationRow {
     /// The evaluation.
     pub evaluation: Evaluation,
     /// Number of placements that are still open.
-    pub left: u32,
+    pub remaining: u32,
     /// Position in the auction order. Set only if this evaluation is shown alone and some of its work waits
     /// for a cell.
-    pub turn: Option<QueuePosition>,
+    pub queue_position: Option<QueuePosition>,
 }
 
 /// A position among all work that waits for a cell, in auction order.
@@ -729,25 +729,26 @@ pub struct ClusterRow {
     pub durability: String,
     /// Quarantined entries of the journal.
     #[serde(default)]
-    pub set_aside: MalformedEntries,
+    pub quarantined_entries: QuarantinedEntries,
 }
 
-/// Malformed entries of the journal. They are quarantined: every program skips them, and queries show them.
+/// Quarantined entries of the journal: messages that are not valid entries. Every program skips them, and
+/// queries show them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MalformedEntries {
-    /// Total number of malformed entries.
+pub struct QuarantinedEntries {
+    /// Total number of quarantined entries.
     pub count: u64,
-    /// Latest malformed entries, the newest last.
-    pub last: Vec<MalformedEntry>,
+    /// Latest quarantined entries, the newest last.
+    pub last: Vec<QuarantinedEntry>,
 }
 
 /// A message of the journal that is not a valid entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MalformedEntry {
+pub struct QuarantinedEntry {
     /// Position of the message.
     pub position: Position,
     /// Subject of the message.
     pub subject: String,
     /// Reason why it is not a valid entry.
-    pub why: String,
+    pub reason: String,
 }

@@ -30,19 +30,19 @@ pub struct ServiceRow {
     /// Number of entries between that position and the newest known position at that time.
     pub lag: u64,
     /// Age of the last heartbeat in milliseconds.
-    pub beat_ms_ago: u64,
+    pub heartbeat_ms_ago: u64,
     /// Append trouble of a BBS. `None` if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub append_trouble: Option<AppendTrouble>,
+    pub append_problem: Option<AppendProblem>,
 }
 
 /// A problem of a BBS with appending to the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AppendTrouble {
+pub struct AppendProblem {
     /// Time when the problem began.
     pub since: Timestamp,
     /// `true` if appends fail, so that commands are refused. `false` if appends are slow.
-    pub fails: bool,
+    pub failing: bool,
     /// Reason, in the server's words if it reported one.
     pub reason: String,
 }
@@ -93,7 +93,7 @@ pub struct ClocksRow {
     /// Milliseconds by which the clock of the answering BBS is ahead of the median. Negative if it is behind.
     pub ahead_ms: i64,
     /// Clocks that differ from the median by more than 5 s, at most 10 of them.
-    pub off: Vec<ClockOff>,
+    pub skewed: Vec<ClockSkew>,
     /// Milliseconds by which the latest decision in the log is ahead of the clocks. 0 if it is not ahead by
     /// more than 5 s.
     pub log_ahead_ms: u64,
@@ -101,9 +101,9 @@ pub struct ClocksRow {
 
 /// A clock that differs from the median.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ClockOff {
+pub struct ClockSkew {
     /// Owner of the clock: `BBS b1`, `cell c1`, `the NATS server`.
-    pub of: String,
+    pub clock: String,
     /// Milliseconds by which the clock is ahead. Negative if it is behind.
     pub ahead_ms: i64,
 }
@@ -177,7 +177,7 @@ pub enum FindingCode {
     /// BBSs and auctioneers of different versions run.
     VersionsDiffer,
     /// A clock differs from the median of all clocks by more than 5 s.
-    ClockOff,
+    ClockSkew,
     /// The log holds decisions with times in the future.
     LogAhead,
     /// Instances or tasks wait, and no cell accepts work.
@@ -201,9 +201,9 @@ pub enum FindingCode {
     /// Monitors of starting instances fail.
     MonitorsFail,
     /// Completion callbacks failed and are retried.
-    CallbacksRepeated,
+    CallbacksRetried,
     /// The journal holds messages that are not valid entries.
-    MalformedEntries,
+    QuarantinedEntries,
 }
 
 impl FindingCode {
@@ -222,7 +222,7 @@ impl FindingCode {
             | Self::ReplicasBehind
             | Self::LogNearlyFull
             | Self::ServiceBehind
-            | Self::ClockOff
+            | Self::ClockSkew
             | Self::LogAhead
             | Self::CellSilent
             | Self::CellLost
@@ -232,8 +232,8 @@ impl FindingCode {
             | Self::InstancesWaiting
             | Self::TasksUnplaced
             | Self::MonitorsFail
-            | Self::CallbacksRepeated => Severity::Degraded,
-            Self::VersionsDiffer | Self::CellEvacuating | Self::MalformedEntries => Severity::Note,
+            | Self::CallbacksRetried => Severity::Degraded,
+            Self::VersionsDiffer | Self::CellEvacuating | Self::QuarantinedEntries => Severity::Note,
         }
     }
 }
@@ -267,7 +267,7 @@ pub struct StatusRow {
     /// The cluster.
     pub cluster: ClusterRow,
     /// Number of desired instances.
-    pub instances_wanted: u64,
+    pub instances_desired: u64,
     /// Number of instances that no cell accepts.
     pub instances_unplaced: u64,
     /// Number of tasks that no cell accepts.
@@ -275,7 +275,7 @@ pub struct StatusRow {
     /// Number of evaluations that wait for room.
     pub evaluations_blocked: u64,
     /// Number of completed tasks whose callbacks are retried.
-    pub callbacks_repeated: u64,
+    pub callbacks_retried: u64,
     /// The worst instances: crashed and unplaced ones.
     pub worst: Vec<InstanceRow>,
     /// Starting instances as `PROCESS/INDEX`, the oldest first. Clients may query their monitors.

@@ -203,7 +203,7 @@ pub(super) fn take_request<T>(
 fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     let mut fields = field.object()?;
     let request_id = fields.optional("request_id", Field::name);
-    let patience_ms = fields.optional("patience_ms", |field| field.number(0..=limits::DURATION_MS));
+    let timeout_ms = fields.optional("timeout_ms", |field| field.number(0..=limits::DURATION_MS));
     let expect_version = fields.optional("expect_version", |field| field.number(0..=u64::MAX));
     let if_position = fields.optional("if_position", |field| field.number(0..=u64::MAX).map(Position));
     let reason = fields.optional("reason", |field| field.text(limits::REASON_BYTES));
@@ -211,7 +211,7 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     fields.finish(&[]);
     Some(Envelope {
         request_id: request_id?,
-        patience_ms: patience_ms?,
+        timeout_ms: timeout_ms?,
         expect_version: expect_version?,
         if_position: if_position?,
         reason: reason?,

@@ -102,26 +102,26 @@ pub(super) fn take_isolation(field: Field<'_>) -> Option<BTreeSet<IsolationLayer
             _ => field.bad(format!("must be {FULL}, {DEGRADED} or a list of isolation layers")),
         };
     }
-    let mut walls = BTreeSet::new();
+    let mut layers = BTreeSet::new();
     field.list_of(IsolationLayer::ALL.len(), |field| {
         let (path, problems) = (field.path.clone(), field.problems);
-        let wall = take_layer(field)?;
-        if !walls.insert(wall) {
+        let layer = take_layer(field)?;
+        if !layers.insert(layer) {
             problems.add(path, "is given twice");
         }
         Some(())
     })?;
-    if walls.is_empty() {
+    if layers.is_empty() {
         problems.add(path, "must contain at least one isolation layer");
     }
-    Some(walls)
+    Some(layers)
 }
 
 fn take_layer(field: Field<'_>) -> Option<IsolationLayer> {
     let (path, problems) = (field.path.clone(), field.problems);
     let word = field.text(limits::PATH_BYTES)?;
-    let wall = IsolationLayer::ALL.into_iter().find(|wall| wall.as_str() == word);
-    if wall.is_none() {
+    let layer = IsolationLayer::ALL.into_iter().find(|layer| layer.as_str() == word);
+    if layer.is_none() {
         let words = IsolationLayer::ALL.map(IsolationLayer::as_str);
         let known = words.join(", ");
         problems.add(
@@ -132,7 +132,7 @@ fn take_layer(field: Field<'_>) -> Option<IsolationLayer> {
             },
         );
     }
-    wall
+    layer
 }
 
 /// Adds the constraints that follow from a sandbox. Work that has its own file system or network, or uses
@@ -150,7 +150,7 @@ pub(super) fn with_derived_constraints<'a>(
             || sandbox.cached_dependencies.iter().any(absolute)
     });
     if named || has_result_by_root || actions.into_iter().any(Action::needs_own_file_system) {
-        constraint.walls.insert(IsolationLayer::Files);
+        constraint.isolation.insert(IsolationLayer::Files);
     }
     let Some(sandbox) = sandbox else { return constraint };
     if constraint.stack.is_none() {
@@ -161,15 +161,15 @@ pub(super) fn with_derived_constraints<'a>(
 }
 
 /// Converts isolation layers to JSON that [`take_isolation`] can parse.
-pub(super) fn isolation_to_json(walls: &BTreeSet<IsolationLayer>) -> Value {
-    if walls.is_empty() {
+pub(super) fn isolation_to_json(layers: &BTreeSet<IsolationLayer>) -> Value {
+    if layers.is_empty() {
         Value::Null
-    } else if *walls == BTreeSet::from(IsolationLayer::ALL) {
+    } else if *layers == BTreeSet::from(IsolationLayer::ALL) {
         FULL.into()
-    } else if *walls == BTreeSet::from(DEGRADED_LAYERS) {
+    } else if *layers == BTreeSet::from(DEGRADED_LAYERS) {
         DEGRADED.into()
     } else {
-        json!(walls)
+        json!(layers)
     }
 }
 

@@ -58,7 +58,7 @@ pub enum Cluster {
     #[serde(rename = "preemption_switched.v1")]
     PreemptionSwitchedV1 {
         /// `true` if less urgent work may be stopped to make room for waiting work.
-        on: bool,
+        enabled: bool,
     },
     /// An operator changed the number of shards.
     #[serde(rename = "resharded.v1")]
@@ -67,8 +67,8 @@ pub enum Cluster {
         shards: u16,
     },
     /// An operator quarantined the entry at a position.
-    #[serde(rename = "position_set_aside.v1")]
-    PositionSetAsideV1 {
+    #[serde(rename = "entry_quarantined.v1")]
+    EntryQuarantinedV1 {
         /// Position of the entry.
         position: Position,
         /// Reason given by the operator.
@@ -97,9 +97,9 @@ impl Mirror<cluster::Event> for Cluster {
             }
             Self::OrdinalFreedV1 { cell_id, ordinal } => cluster::Event::OrdinalFreed { cell_id, ordinal },
             Self::FormatRaisedV1 { format } => cluster::Event::FormatRaised { format },
-            Self::PreemptionSwitchedV1 { on } => cluster::Event::PreemptionSwitched { on },
+            Self::PreemptionSwitchedV1 { enabled } => cluster::Event::PreemptionSwitched { enabled },
             Self::ReshardedV1 { shards } => cluster::Event::Resharded { shards },
-            Self::PositionSetAsideV1 { position, reason } => {
+            Self::EntryQuarantinedV1 { position, reason } => {
                 cluster::Event::EntryQuarantined { position, reason }
             }
         }
@@ -114,9 +114,9 @@ impl Mirror<Cluster> for cluster::Event {
             Self::OrdinalAssigned { cell_id, ordinal } => Cluster::OrdinalAssignedV1 { cell_id, ordinal },
             Self::OrdinalFreed { cell_id, ordinal } => Cluster::OrdinalFreedV1 { cell_id, ordinal },
             Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
-            Self::PreemptionSwitched { on } => Cluster::PreemptionSwitchedV1 { on },
+            Self::PreemptionSwitched { enabled } => Cluster::PreemptionSwitchedV1 { enabled },
             Self::Resharded { shards } => Cluster::ReshardedV1 { shards },
-            Self::EntryQuarantined { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
+            Self::EntryQuarantined { position, reason } => Cluster::EntryQuarantinedV1 { position, reason },
         }
     }
 }
@@ -131,7 +131,7 @@ impl Cluster {
             cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
             cluster::Event::PreemptionSwitched { .. } => "cluster.preemption_switched.v1",
             cluster::Event::Resharded { .. } => "cluster.resharded.v1",
-            cluster::Event::EntryQuarantined { .. } => "cluster.position_set_aside.v1",
+            cluster::Event::EntryQuarantined { .. } => "cluster.entry_quarantined.v1",
         }
     }
 }

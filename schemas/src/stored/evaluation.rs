@@ -21,7 +21,7 @@ pub enum Evaluation {
         /// Trigger of the evaluation.
         trigger: Trigger,
         /// Initial status.
-        begin: InitialStatus,
+        initial_status: InitialStatus,
         /// Evaluation whose work this one continues.
         previous: Option<EvaluationId>,
     },
@@ -34,8 +34,8 @@ pub enum Evaluation {
         trigger: Trigger,
     },
     /// The earliest restart that an evaluation waits for has changed.
-    #[serde(rename = "waits.v1")]
-    WaitsV1 {
+    #[serde(rename = "delay_changed.v1")]
+    DelayChangedV1 {
         /// Id of the evaluation.
         evaluation: EvaluationId,
         /// Time of the earliest restart.
@@ -95,7 +95,7 @@ pub enum Evaluation {
         /// Id of the evaluation.
         evaluation: EvaluationId,
         /// Reason for the cancellation.
-        why: CancelReason,
+        reason: CancelReason,
     },
     /// A client requested an immediate retry of an evaluation.
     #[serde(rename = "retried.v1")]
@@ -193,11 +193,14 @@ impl Mirror<evaluation::Event> for Evaluation {
     fn mirror(self) -> evaluation::Event {
         use evaluation::Event;
         match self {
-            Self::CreatedV1 { number, trigger, begin, previous } => {
-                Event::Created { number, trigger: trigger.mirror(), begin: begin.mirror(), previous }
-            }
+            Self::CreatedV1 { number, trigger, initial_status, previous } => Event::Created {
+                number,
+                trigger: trigger.mirror(),
+                initial_status: initial_status.mirror(),
+                previous,
+            },
             Self::JoinedV1 { evaluation, trigger } => Event::Joined { evaluation, trigger: trigger.mirror() },
-            Self::WaitsV1 { evaluation, until } => Event::DelayChanged { evaluation, until },
+            Self::DelayChangedV1 { evaluation, until } => Event::DelayChanged { evaluation, until },
             Self::DueV1 { evaluation } => Event::Due { evaluation },
             Self::RedeliveredV1 { evaluation, delivery, until } => {
                 Event::Redelivered { evaluation, delivery, until }
@@ -209,7 +212,9 @@ impl Mirror<evaluation::Event> for Evaluation {
                 Event::Completed { evaluation, placed, queued, rejected, blocked }
             }
             Self::FailedV1 { evaluation, reason } => Event::Failed { evaluation, reason },
-            Self::CanceledV1 { evaluation, why } => Event::Canceled { evaluation, why: why.mirror() },
+            Self::CanceledV1 { evaluation, reason: why } => {
+                Event::Canceled { evaluation, reason: why.mirror() }
+            }
             Self::RetriedV1 { evaluation, blocked } => Event::Retried { evaluation, blocked },
         }
     }
@@ -218,13 +223,16 @@ impl Mirror<evaluation::Event> for Evaluation {
 impl Mirror<Evaluation> for evaluation::Event {
     fn mirror(self) -> Evaluation {
         match self {
-            Self::Created { number, trigger, begin, previous } => {
-                Evaluation::CreatedV1 { number, trigger: trigger.mirror(), begin: begin.mirror(), previous }
-            }
+            Self::Created { number, trigger, initial_status, previous } => Evaluation::CreatedV1 {
+                number,
+                trigger: trigger.mirror(),
+                initial_status: initial_status.mirror(),
+                previous,
+            },
             Self::Joined { evaluation, trigger } => {
                 Evaluation::JoinedV1 { evaluation, trigger: trigger.mirror() }
             }
-            Self::DelayChanged { evaluation, until } => Evaluation::WaitsV1 { evaluation, until },
+            Self::DelayChanged { evaluation, until } => Evaluation::DelayChangedV1 { evaluation, until },
             Self::Due { evaluation } => Evaluation::DueV1 { evaluation },
             Self::Redelivered { evaluation, delivery, until } => {
                 Evaluation::RedeliveredV1 { evaluation, delivery, until }
@@ -236,7 +244,9 @@ impl Mirror<Evaluation> for evaluation::Event {
                 Evaluation::CompletedV1 { evaluation, placed, queued, rejected, blocked }
             }
             Self::Failed { evaluation, reason } => Evaluation::FailedV1 { evaluation, reason },
-            Self::Canceled { evaluation, why } => Evaluation::CanceledV1 { evaluation, why: why.mirror() },
+            Self::Canceled { evaluation, reason: why } => {
+                Evaluation::CanceledV1 { evaluation, reason: why.mirror() }
+            }
             Self::Retried { evaluation, blocked } => Evaluation::RetriedV1 { evaluation, blocked },
         }
     }
@@ -247,7 +257,7 @@ impl Evaluation {
         match event {
             evaluation::Event::Created { .. } => "evaluation.created.v1",
             evaluation::Event::Joined { .. } => "evaluation.joined.v1",
-            evaluation::Event::DelayChanged { .. } => "evaluation.waits.v1",
+            evaluation::Event::DelayChanged { .. } => "evaluation.delay_changed.v1",
             evaluation::Event::Due { .. } => "evaluation.due.v1",
             evaluation::Event::Redelivered { .. } => "evaluation.redelivered.v1",
             evaluation::Event::Blocked { .. } => "evaluation.blocked.v1",

@@ -241,11 +241,11 @@ impl Event {
         "actual.unclaimed.v1",
         "actual.stop_requested.v1",
         "actual.removed.v1",
-        "actual.entered.v1",
+        "actual.exec_started.v1",
         "evacuating.set.v1",
         "evacuating.removed.v1",
         "rollout.started.v1",
-        "rollout.begun.v1",
+        "rollout.indices_started.v1",
         "rollout.fell_back.v1",
         "rollout.took_over.v1",
         "rollout.replaced.v1",
@@ -256,7 +256,7 @@ impl Event {
         "rollout.completed.v1",
         "evaluation.created.v1",
         "evaluation.joined.v1",
-        "evaluation.waits.v1",
+        "evaluation.delay_changed.v1",
         "evaluation.due.v1",
         "evaluation.redelivered.v1",
         "evaluation.blocked.v1",
@@ -308,7 +308,7 @@ impl Event {
         "cluster.format_raised.v1",
         "cluster.preemption_switched.v1",
         "cluster.resharded.v1",
-        "cluster.position_set_aside.v1",
+        "cluster.entry_quarantined.v1",
     ];
 }
 

@@ -37,7 +37,7 @@ pub enum Parameterised {
         /// Payload, parameters and further values of the dispatch.
         dispatch: Box<Dispatch>,
         /// Old key that is forgotten to make room for the key of this dispatch.
-        forgets: Option<DispatchKey>,
+        evicted_key: Option<DispatchKey>,
     },
     /// A client repeated a dispatch with the same key. No task is created.
     #[serde(rename = "repeated.v1")]
@@ -133,11 +133,11 @@ mirror!(enum Overflow = definition::Overflow { Queued, Refused });
 #[serde(rename_all = "snake_case")]
 pub enum WithdrawReason {
     /// A client withdrew the dispatch while it waited.
-    Asked,
+    Requested,
     /// The parameterised task was removed while the dispatch waited.
     Removed,
 }
-mirror!(enum WithdrawReason = parameterised::WithdrawReason { Asked, Removed });
+mirror!(enum WithdrawReason = parameterised::WithdrawReason { Requested, Removed });
 
 impl Mirror<parameterised::Event> for Parameterised {
     fn mirror(self) -> parameterised::Event {
@@ -145,8 +145,8 @@ impl Mirror<parameterised::Event> for Parameterised {
         match self {
             Self::DesiredV1 { desired } => Event::Desired { desired: desired.mirror() },
             Self::UpdatedV1 { desired } => Event::Updated { desired: desired.mirror() },
-            Self::DispatchedV1 { number, dispatch, forgets } => {
-                Event::Dispatched { number, dispatch: dispatch.mirror(), forgets }
+            Self::DispatchedV1 { number, dispatch, evicted_key } => {
+                Event::Dispatched { number, dispatch: dispatch.mirror(), evicted_key }
             }
             Self::RepeatedV1 { number } => Event::Repeated { number },
             Self::LaunchedV1 { number, task_guid } => Event::Launched { number, task_guid },
@@ -161,8 +161,8 @@ impl Mirror<Parameterised> for parameterised::Event {
         match self {
             Self::Desired { desired } => Parameterised::DesiredV1 { desired: desired.mirror() },
             Self::Updated { desired } => Parameterised::UpdatedV1 { desired: desired.mirror() },
-            Self::Dispatched { number, dispatch, forgets } => {
-                Parameterised::DispatchedV1 { number, dispatch: dispatch.mirror(), forgets }
+            Self::Dispatched { number, dispatch, evicted_key } => {
+                Parameterised::DispatchedV1 { number, dispatch: dispatch.mirror(), evicted_key }
             }
             Self::Repeated { number } => Parameterised::RepeatedV1 { number },
             Self::Launched { number, task_guid } => Parameterised::LaunchedV1 { number, task_guid },

@@ -52,29 +52,29 @@ pub struct Explanation {
     /// Number of cells that the auctioneer knew.
     pub cells: u32,
     /// Number of rejected cells by reason.
-    pub passed_over: BTreeMap<String, u32>,
+    pub rejected: BTreeMap<String, u32>,
     /// Best candidates, the winner first.
     pub best: Vec<Candidate>,
     /// Cell classes that were tried for work that could not be placed. `None` if the work was placed.
     pub eligibility: Option<Box<Eligibility>>,
 }
-mirror!(struct Explanation = placement::Explanation { cells, passed_over, best, eligibility });
+mirror!(struct Explanation = placement::Explanation { cells, rejected, best, eligibility });
 
 /// Cell classes that an auction tried for work that it could not place.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Eligibility {
     /// Journal position up to which the auctioneer had read.
-    pub judged: Position,
+    pub observed_position: Position,
     /// Classes whose cells may run the work once they have room.
     pub eligible: Vec<CellClass>,
     /// Classes whose cells can never run the work.
     pub ineligible: Vec<CellClass>,
     /// Number of classes beyond those listed.
-    pub others: u32,
+    pub unlisted: u32,
     /// Constraints that cells of one class may meet differently.
     pub escaped: Vec<String>,
 }
-mirror!(struct Eligibility = placement::Eligibility { judged, eligible, ineligible, others, escaped });
+mirror!(struct Eligibility = placement::Eligibility { observed_position, eligible, ineligible, unlisted, escaped });
 
 /// A cell that could run the work, with its scores.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -108,11 +108,11 @@ pub struct Constraint {
     pub placement_tags: BTreeSet<PlacementTag>,
     /// Isolation layers that containers of the cell must have.
     #[serde(default)]
-    pub walls: BTreeSet<IsolationLayer>,
+    pub isolation: BTreeSet<IsolationLayer>,
     /// Further placement rules. `None` if there are none.
     pub rules: Option<Box<Rules>>,
 }
-mirror!(struct Constraint = resources::Constraint { stack, placement_tags, walls, rules });
+mirror!(struct Constraint = resources::Constraint { stack, placement_tags, isolation, rules });
 
 /// Settings of a container's environment that differ from the defaults.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

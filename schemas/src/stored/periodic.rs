@@ -148,9 +148,9 @@ pub enum LaunchReason {
     /// The launch had waited for an earlier task to end.
     Queued,
     /// A client requested the launch.
-    Asked,
+    Requested,
 }
-mirror!(enum LaunchReason = periodic::LaunchReason { Due, CatchUp, Queued, Asked });
+mirror!(enum LaunchReason = periodic::LaunchReason { Due, CatchUp, Queued, Requested });
 
 /// The reason why a launch was skipped.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -159,13 +159,13 @@ pub enum SkipReason {
     /// A later launch was due, too.
     Missed,
     /// An earlier task was still running.
-    StillRuns,
+    StillRunning,
     /// Another launch was already waiting.
-    OneWaits,
+    AlreadyQueued,
     /// The launch was waiting and was given up.
-    GivenUp,
+    Abandoned,
 }
-mirror!(enum SkipReason = periodic::SkipReason { Missed, StillRuns, OneWaits, GivenUp });
+mirror!(enum SkipReason = periodic::SkipReason { Missed, StillRunning, AlreadyQueued, Abandoned });
 
 impl Mirror<periodic::Event> for Periodic {
     fn mirror(self) -> periodic::Event {

@@ -62,7 +62,7 @@ pub enum Desired {
         /// Cells that were added or changed.
         cells: Vec<GlobalCell>,
         /// Ordinals of the cells that were removed.
-        left: Indices,
+        removed: Indices,
     },
     /// The process is no longer desired.
     #[serde(rename = "removed.v1")]
@@ -193,8 +193,8 @@ impl Mirror<desired::Event> for Desired {
             Self::ActivatedV1 { definition_id } => desired::Event::Activated { definition_id },
             Self::HealthyChangedV1 { definition_id } => desired::Event::HealthyChanged { definition_id },
             Self::PrunedV1 { definition_ids } => desired::Event::Pruned { definition_ids },
-            Self::CellsChangedV1 { cells, left } => {
-                desired::Event::CellsChanged { cells: cells.mirror(), left }
+            Self::CellsChangedV1 { cells, removed } => {
+                desired::Event::CellsChanged { cells: cells.mirror(), removed }
             }
             Self::RemovedV1 {} => desired::Event::Removed {},
         }
@@ -212,7 +212,9 @@ impl Mirror<Desired> for desired::Event {
             Self::Activated { definition_id } => Desired::ActivatedV1 { definition_id },
             Self::HealthyChanged { definition_id } => Desired::HealthyChangedV1 { definition_id },
             Self::Pruned { definition_ids } => Desired::PrunedV1 { definition_ids },
-            Self::CellsChanged { cells, left } => Desired::CellsChangedV1 { cells: cells.mirror(), left },
+            Self::CellsChanged { cells, removed } => {
+                Desired::CellsChangedV1 { cells: cells.mirror(), removed }
+            }
             Self::Removed {} => Desired::RemovedV1 {},
         }
     }
@@ -337,8 +339,8 @@ pub enum Actual {
         cause: EndReason,
     },
     /// A client ran a program in the container of a running instance.
-    #[serde(rename = "entered.v1")]
-    EnteredV1 {
+    #[serde(rename = "exec_started.v1")]
+    ExecStartedV1 {
         /// Index of the instance.
         index: u32,
         /// Definition of the instance.
@@ -355,13 +357,13 @@ pub enum Actual {
 #[serde(rename_all = "snake_case")]
 pub enum Restart {
     /// A restart in the same decision.
-    AtOnce,
+    Immediate,
     /// A restart at this time.
     At(Timestamp),
     /// No automatic restart.
     Never(NoRestartReason),
 }
-mirror!(enum Restart = crash::Restart { AtOnce, At(due), Never(why) });
+mirror!(enum Restart = crash::Restart { Immediate, At(due), Never(why) });
 
 /// The reason why a crashed instance is not restarted.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -370,13 +372,13 @@ pub enum NoRestartReason {
     /// The action exited with status 0, and the policy's condition is on-failure.
     Succeeded,
     /// The policy's condition is none.
-    NoRestarts,
+    RestartDisabled,
     /// The policy's restarts are used up.
-    UsedUp,
+    AttemptsExhausted,
     /// The instance crashed too often for the crash policy.
-    GivenUp,
+    CrashLimit,
 }
-mirror!(enum NoRestartReason = crash::NoRestartReason { Succeeded, NoRestarts, UsedUp, GivenUp });
+mirror!(enum NoRestartReason = crash::NoRestartReason { Succeeded, RestartDisabled, AttemptsExhausted, CrashLimit });
 
 /// The number of restarts that a policy counts and allows.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -461,7 +463,7 @@ impl Mirror<actual::Event> for Actual {
             Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
                 let by = Instance { instance_guid, cell_id };
                 let reason = format!("exited with status {status}");
-                let (exit_status, restart, attempts) = (i32::try_from(status).ok(), Restart::AtOnce, None);
+                let (exit_status, restart, attempts) = (i32::try_from(status).ok(), Restart::Immediate, None);
                 Self::CrashedV1 {
                     index,
                     definition_id,
@@ -501,8 +503,8 @@ impl Mirror<actual::Event> for Actual {
             Self::RemovedV1 { indices, definition_id, cause } => {
                 Event::Removed { places: Places { indices, definition_id }, cause: cause.mirror() }
             }
-            Self::EnteredV1 { index, definition_id, by, exec } => {
-                Event::Entered { place: Place { index, definition_id }, by: by.mirror(), exec }
+            Self::ExecStartedV1 { index, definition_id, by, exec } => {
+                Event::ExecStarted { place: Place { index, definition_id }, by: by.mirror(), exec }
             }
         }
     }
@@ -521,8 +523,8 @@ impl Mirror<Actual> for actual::Event {
             Self::Started { place: Place { index, definition_id }, by, net, isolation } => {
                 Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror(), isolation }
             }
-            Self::Entered { place: Place { index, definition_id }, by, exec } => {
-                Actual::EnteredV1 { index, definition_id, by: by.mirror(), exec }
+            Self::ExecStarted { place: Place { index, definition_id }, by, exec } => {
+                Actual::ExecStartedV1 { index, definition_id, by: by.mirror(), exec }
             }
             Self::Crashed {
                 place: Place { index, definition_id },
@@ -660,7 +662,7 @@ impl Actual {
             actual::Event::Unclaimed { .. } => "actual.unclaimed.v1",
             actual::Event::StopRequested { .. } => "actual.stop_requested.v1",
             actual::Event::Removed { .. } => "actual.removed.v1",
-            actual::Event::Entered { .. } => "actual.entered.v1",
+            actual::Event::ExecStarted { .. } => "actual.exec_started.v1",
         }
     }
 }

@@ -129,13 +129,13 @@ mirror!(enum Kind = rollout::Kind { Update, Rollback });
 #[serde(rename_all = "snake_case")]
 pub enum PauseReason {
     /// A client requested the pause.
-    Asked,
+    Requested,
     /// The number of replaced indices reached the policy's `pause_after`.
     Canary,
     /// More indices failed than the policy allows.
     Failures,
 }
-mirror!(enum PauseReason = rollout::PauseReason { Asked, Canary, Failures });
+mirror!(enum PauseReason = rollout::PauseReason { Requested, Canary, Failures });
 
 /// An event of rollouts. Each event except `started` refers to the current rollout.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -158,8 +158,8 @@ pub enum Rollout {
         reason: String,
     },
     /// The replacement of indices started.
-    #[serde(rename = "begun.v1")]
-    BegunV1 {
+    #[serde(rename = "indices_started.v1")]
+    IndicesStartedV1 {
         /// The indices.
         indices: Indices,
     },
@@ -181,7 +181,7 @@ pub enum Rollout {
         /// The index.
         index: u32,
         /// End of the delay before the next index may start.
-        rests_until: Timestamp,
+        delay_until: Timestamp,
     },
     /// The new instance of an index failed. Recorded at most once for each index.
     #[serde(rename = "failed.v1")]
@@ -225,10 +225,10 @@ impl Mirror<rollout::Event> for Rollout {
                 let (kind, policy) = (kind.mirror(), policy.mirror());
                 Event::Started { kind, target, rollback_to, total, policy, reason }
             }
-            Self::BegunV1 { indices } => Event::Begun { indices },
+            Self::IndicesStartedV1 { indices } => Event::IndicesStarted { indices },
             Self::FellBackV1 { index } => Event::FellBack { index },
             Self::TookOverV1 { index } => Event::TookOver { index },
-            Self::ReplacedV1 { index, rests_until } => Event::Replaced { index, rests_until },
+            Self::ReplacedV1 { index, delay_until } => Event::Replaced { index, delay_until },
             Self::FailedV1 { index, reason } => Event::Failed { index, reason },
             Self::StalledV1 { index, retry_at, reason } => Event::Stalled { index, retry_at, reason },
             Self::PausedV1 { cause, reason } => Event::Paused { cause: cause.mirror(), reason },
@@ -245,10 +245,10 @@ impl Mirror<Rollout> for rollout::Event {
                 let (kind, policy) = (kind.mirror(), policy.mirror());
                 Rollout::StartedV1 { kind, target, rollback_to, total, policy, reason }
             }
-            Self::Begun { indices } => Rollout::BegunV1 { indices },
+            Self::IndicesStarted { indices } => Rollout::IndicesStartedV1 { indices },
             Self::FellBack { index } => Rollout::FellBackV1 { index },
             Self::TookOver { index } => Rollout::TookOverV1 { index },
-            Self::Replaced { index, rests_until } => Rollout::ReplacedV1 { index, rests_until },
+            Self::Replaced { index, delay_until } => Rollout::ReplacedV1 { index, delay_until },
             Self::Failed { index, reason } => Rollout::FailedV1 { index, reason },
             Self::Stalled { index, retry_at, reason } => Rollout::StalledV1 { index, retry_at, reason },
             Self::Paused { cause, reason } => Rollout::PausedV1 { cause: cause.mirror(), reason },
@@ -262,7 +262,7 @@ impl Rollout {
     pub(super) const fn type_name(event: &rollout::Event) -> &'static str {
         match event {
             rollout::Event::Started { .. } => "rollout.started.v1",
-            rollout::Event::Begun { .. } => "rollout.begun.v1",
+            rollout::Event::IndicesStarted { .. } => "rollout.indices_started.v1",
             rollout::Event::FellBack { .. } => "rollout.fell_back.v1",
             rollout::Event::TookOver { .. } => "rollout.took_over.v1",
             rollout::Event::Replaced { .. } => "rollout.replaced.v1",

@@ -57,7 +57,7 @@ pub enum Task {
         /// Number of the attempt within the epoch, from 1.
         attempt: u32,
         /// Outcome of the attempt.
-        called: CallbackOutcome,
+        outcome: CallbackOutcome,
     },
     /// The task was not resolved in time and is COMPLETED again.
     #[serde(rename = "demoted.v1")]
@@ -176,8 +176,8 @@ impl Mirror<task::Event> for Task {
                 explanation: explanation.mirror(),
             },
             Self::ResolvingV1 {} => Event::Resolving {},
-            Self::CallbackTriedV1 { attempt, called } => {
-                Event::CallbackTried { attempt, called: called.mirror() }
+            Self::CallbackTriedV1 { attempt, outcome: called } => {
+                Event::CallbackTried { attempt, outcome: called.mirror() }
             }
             Self::DemotedV1 {} => Event::Demoted {},
             Self::DeletedV1 {} => Event::Deleted {},
@@ -201,8 +201,8 @@ impl Mirror<Task> for task::Event {
                 explanation: explanation.mirror(),
             },
             Self::Resolving {} => Task::ResolvingV1 {},
-            Self::CallbackTried { attempt, called } => {
-                Task::CallbackTriedV1 { attempt, called: called.mirror() }
+            Self::CallbackTried { attempt, outcome: called } => {
+                Task::CallbackTriedV1 { attempt, outcome: called.mirror() }
             }
             Self::Demoted {} => Task::DemotedV1 {},
             Self::Deleted {} => Task::DeletedV1 {},

@@ -107,7 +107,7 @@ fn record_unstarted_end(task: Option<&Task>, command: &Command, outcome: &Outcom
 
 const fn exhausts_attempts(command: &Command) -> bool {
     match command {
-        Command::Fail(failed) => failed.used_up,
+        Command::Fail(failed) => failed.attempts_exhausted,
         Command::Desire(_)
         | Command::Launch(_)
         | Command::Cancel

@@ -148,8 +148,8 @@ impl Harness {
         by: Instance,
         steps: Vec<ReportStep>,
     ) -> Result<Vec<Event>, Refusal> {
-        let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
-        let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, judged, steps };
+        let (epoch, observed_at) = (self.process().epoch, self.process().changed_at(place));
+        let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, observed_at, steps };
         self.try_apply(&Command::Report(report))
     }
 
@@ -319,7 +319,7 @@ impl Harness {
                     rollout::Event::Stalled { index, .. } => format!("{index} stalls"),
                     rollout::Event::FellBack { index } => format!("{index} falls back"),
                     rollout::Event::Failed { index, .. } => format!("{index} fails"),
-                    rollout::Event::Begun { .. }
+                    rollout::Event::IndicesStarted { .. }
                     | rollout::Event::TookOver { .. }
                     | rollout::Event::Replaced { .. }
                     | rollout::Event::Resumed {} => continue,
@@ -484,7 +484,7 @@ impl Harness {
             let target = self.process().actual(&Place::new(**index, rollout.target.clone()));
             target.is_some_and(|lrp| !lrp.is_running())
         });
-        let begins = |event: &Event| matches!(event, Event::Rollout(rollout::Event::Begun { .. }));
+        let begins = |event: &Event| matches!(event, Event::Rollout(rollout::Event::IndicesStarted { .. }));
         if events.iter().any(begins)
             && desired.healthy_definition_id.is_some()
             && before.desired.as_ref().is_some_and(|old| old.healthy_definition_id.is_some())

@@ -261,7 +261,7 @@ impl Board {
         let cells = cells.filter(|(cell, _)| only.is_none_or(|only| cell.id == *only));
         let judge = || eligibility(cells, constraint, self.position);
         let known = self.eligibility.entry(view).or_insert_with(judge);
-        Eligibility { judged: self.position, ..known.clone() }
+        Eligibility { observed_position: self.position, ..known.clone() }
     }
 
     /// Returns the number of cells.
@@ -385,7 +385,7 @@ impl Board {
         let named = rules.into_iter().flat_map(Rules::attributes);
         let mut named: BTreeSet<AttributeName> =
             named.filter(|name| !matches!(name.as_str(), ZONE | STACK)).cloned().collect();
-        if !constraint.walls.is_empty() {
+        if !constraint.isolation.is_empty() {
             named.insert(AttributeName::isolation());
         }
         // Work that only one cell may run needs no index.
@@ -458,7 +458,7 @@ mod tests {
         };
         let constraint = |number: usize| Constraint {
             stack: Some(stack.clone()),
-            walls: BTreeSet::new(),
+            isolation: BTreeSet::new(),
             placement_tags: [PlacementTag::new(&number.to_string()).expect("a name")].into(),
             rules: None,
         };

@@ -19,7 +19,7 @@ const MAX_CLASSES: usize = 24;
 pub(crate) fn eligibility<'a>(
     cells: impl Iterator<Item = (&'a BoardCell, CellClass)>,
     constraint: &Constraint,
-    judged: Position,
+    observed_position: Position,
 ) -> Eligibility {
     let mut may: BTreeMap<CellClass, bool> = BTreeMap::new();
     for (cell, class) in cells {
@@ -32,10 +32,10 @@ pub(crate) fn eligibility<'a>(
     let rules = constraint.rules.as_ref().map_or(&[][..], |rules| &rules.constraints);
     let escaped = rules.iter().filter(|rule| Rule::escapes(rule)).take(MAX_EXPLAINED_RULES).map(rule_text);
     Eligibility {
-        judged,
+        observed_position,
         eligible,
         ineligible,
-        others: u32::try_from(others).unwrap_or(u32::MAX),
+        unlisted: u32::try_from(others).unwrap_or(u32::MAX),
         escaped: escaped.collect(),
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn explain(
         passed_over.chain(cells_excluded_by_rule(view, crowded)).filter(|(_, cells)| *cells > 0);
     Explanation {
         cells: view.cells,
-        passed_over: passed_over.collect(),
+        rejected: passed_over.collect(),
         best: best.iter().map(|score| candidate(board, view, score)).collect(),
         eligibility: None,
     }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(rules.len(), MAX_EXPLAINED_RULES + 1);
         let explanation = Explanation {
             cells: u32::MAX,
-            passed_over: reasons.map(|reason| (reason.to_owned(), u32::MAX)).chain(rules).collect(),
+            rejected: reasons.map(|reason| (reason.to_owned(), u32::MAX)).chain(rules).collect(),
             best: vec![candidate; limits::EXPLAINED_CANDIDATES],
             eligibility: None,
         };
@@ -263,10 +263,13 @@ mod tests {
         let tried = |constraint: &Constraint| eligibility(kinds.clone(), constraint, Position(u64::MAX));
         let (none, all) = (tried(&constraint(constraints)), tried(&constraint(vec![])));
         assert_eq!(
-            (none.eligible.len(), none.ineligible.len(), none.others, none.escaped.len()),
+            (none.eligible.len(), none.ineligible.len(), none.unlisted, none.escaped.len()),
             (0, 24, 76, 4)
         );
-        assert_eq!((all.eligible.len(), all.ineligible.len(), all.others, all.escaped.len()), (24, 0, 76, 0));
+        assert_eq!(
+            (all.eligible.len(), all.ineligible.len(), all.unlisted, all.escaped.len()),
+            (24, 0, 76, 0)
+        );
         let most = Eligibility { eligible: all.eligible, ..none };
         let explanation = Explanation { best: vec![], eligibility: Some(Box::new(most)), ..explanation };
         assert!(size(&explanation) <= limits::EXPLANATION_BYTES, "{}", size(&explanation));

@@ -88,7 +88,7 @@ pub struct Step {
     /// Number of replacement turns that had started before this step. 0 if there was none.
     pub turn: u32,
     pub process_guid: ProcessGuid,
-    pub does: StepAction,
+    pub action: StepAction,
 }
 
 /// Action of a step.
@@ -117,7 +117,7 @@ pub enum StepAction {
     FallsBack {
         index: u32,
         /// Reason why the new instance found no room.
-        no_room: Option<PlacementFailure>,
+        placement_failure: Option<PlacementFailure>,
     },
     /// The rollout pauses until an operator resumes it.
     Pauses {
@@ -140,7 +140,7 @@ pub struct UnplacedInstance {
     pub process_guid: ProcessGuid,
     pub place: Place,
     #[serde(flatten)]
-    pub no_room: PlacementFailure,
+    pub placement_failure: PlacementFailure,
 }
 
 impl ClusterCopy {
@@ -243,7 +243,7 @@ impl ClusterCopy {
         left.map(|((guid, place), no_room)| UnplacedInstance {
             process_guid: guid.clone(),
             place: place.clone(),
-            no_room: no_room.clone(),
+            placement_failure: no_room.clone(),
         })
         .collect()
     }
@@ -332,7 +332,7 @@ impl ClusterCopy {
     /// Updates the copy for an event, before the process folds the event.
     fn note(&mut self, guid: &ProcessGuid, event: &Event) {
         match event {
-            Event::Rollout(rollout::Event::Begun { .. }) => {
+            Event::Rollout(rollout::Event::IndicesStarted { .. }) => {
                 // Rollouts that begin without a step in between belong to the same turn.
                 if self.turn == 0 || self.turn_at < self.steps.len() {
                     self.turn += 1;
@@ -342,8 +342,8 @@ impl ClusterCopy {
             Event::Rollout(rollout::Event::FellBack { index }) => {
                 let lacking =
                     self.lacking.iter().find(|((of, place), _)| of == guid && place.index == *index);
-                let no_room = lacking.map(|(_, no_room)| no_room.clone());
-                self.step(guid, StepAction::FallsBack { index: *index, no_room });
+                let placement_failure = lacking.map(|(_, no_room)| no_room.clone());
+                self.step(guid, StepAction::FallsBack { index: *index, placement_failure });
             }
             Event::Rollout(rollout::Event::Paused { cause, reason }) => {
                 if *cause == PauseReason::Canary {
@@ -375,8 +375,8 @@ impl ClusterCopy {
         }
     }
 
-    fn step(&mut self, guid: &ProcessGuid, does: StepAction) {
-        self.steps.push(Step { turn: self.turn, process_guid: guid.clone(), does });
+    fn step(&mut self, guid: &ProcessGuid, action: StepAction) {
+        self.steps.push(Step { turn: self.turn, process_guid: guid.clone(), action });
     }
 
     fn holder(&self, guid: &ProcessGuid, place: &Place) -> Option<&Instance> {
@@ -548,7 +548,7 @@ impl ClusterCopy {
             place: place.clone(),
             epoch: process.epoch,
             by: by.clone(),
-            judged: self.now.next(),
+            observed_at: self.now.next(),
             steps: steps.into_iter().map(ReportStep::Actual).collect(),
         };
         self.apply_existing(guid, &Command::Report(report))
@@ -559,7 +559,7 @@ impl ClusterCopy {
         let judged = process.and_then(|process| process.evaluation_for(process.actual(&unplaced.place)?));
         let Some(evaluation) = judged.map(|one| one.id) else { return Ok(false) };
         let unplaced = vec![unplaced];
-        let outcome = Outcome { evaluation, unplaced, used_up: false, explanation: None };
+        let outcome = Outcome { evaluation, unplaced, attempts_exhausted: false, explanation: None };
         self.apply_existing(guid, &Command::Fail(outcome))
     }
 

@@ -283,17 +283,17 @@ fn eligibility(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Option<Box
     let most = 24;
     let others = eligible.len().saturating_sub(most) + ineligible.len().saturating_sub(most);
     Some(Box::new(Eligibility {
-        judged: Position(0),
+        observed_position: Position(0),
         eligible: eligible.into_iter().take(most).collect(),
         ineligible: ineligible.into_iter().take(most).collect(),
-        others: u32::try_from(others).unwrap(),
+        unlisted: u32::try_from(others).unwrap(),
         escaped,
     }))
 }
 
 fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblings) -> Explanation {
-    let mut passed_over: BTreeMap<String, u32> = BTreeMap::new();
-    let mut add = |reason: &str| *passed_over.entry(reason.to_owned()).or_default() += 1;
+    let mut rejected: BTreeMap<String, u32> = BTreeMap::new();
+    let mut add = |reason: &str| *rejected.entry(reason.to_owned()).or_default() += 1;
     for cell in cells {
         match (mismatch(cell, item), cell.standing) {
             (Some(why), _) => add(&why.word()),
@@ -323,7 +323,7 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
     });
     Explanation {
         cells: u32::try_from(cells.len()).unwrap(),
-        passed_over,
+        rejected,
         best: best.collect(),
         eligibility: eligibility(cells, item, scores),
     }
@@ -468,8 +468,9 @@ fn constraint() -> impl Strategy<Value = Constraint> {
         1 => Just(BTreeSet::from(IsolationLayer::ALL)),
         1 => Just(BTreeSet::from([IsolationLayer::Files])),
     ];
-    (proptest::option::of(stack()), tags(), walls, any_rules())
-        .prop_map(|(stack, placement_tags, walls, rules)| Constraint { stack, placement_tags, walls, rules })
+    (proptest::option::of(stack()), tags(), walls, any_rules()).prop_map(
+        |(stack, placement_tags, isolation, rules)| Constraint { stack, placement_tags, isolation, rules },
+    )
 }
 
 fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> WorkDefinition {

@@ -92,7 +92,7 @@ fn ask(copy: &mut ClusterCopy, command: &Command) -> bool {
 fn steps(copy: &ClusterCopy) -> Vec<String> {
     let told = copy.steps().iter().map(|step| {
         let turn = step.turn;
-        match &step.does {
+        match &step.action {
             StepAction::Starts { place, cell_id, .. } => {
                 format!("{turn} +{}@{} {cell_id}", place.index, place.definition_id)
             }
@@ -254,9 +254,9 @@ fn replacement_needs_extra_room_until_old_instance_stops() {
     assert!(!copy.is_settled(&guid()));
     let [left] = &copy.unplaced_instances()[..] else { panic!("{:?}", copy.unplaced_instances()) };
     assert_eq!(left.place.index, 0);
-    assert_eq!(left.no_room.error, "insufficient resources: memory");
+    assert_eq!(left.placement_failure.error, "insufficient resources: memory");
     let cells: Vec<String> =
-        left.no_room.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
+        left.placement_failure.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
     assert_eq!(cells, ["c1 memory", "c2 memory"]);
 }
 
@@ -362,7 +362,7 @@ fn cell_that_rejects_work_names_reason() {
     desire(&mut copy, lrp);
     copy.run().unwrap();
     let left = copy.unplaced_instances();
-    let why = left[0].no_room.cells.values().map(|why| why.join(" ")).collect::<Vec<_>>();
+    let why = left[0].placement_failure.cells.values().map(|why| why.join(" ")).collect::<Vec<_>>();
     assert_eq!(why, ["cordoned", "evacuating", "silent", "unhealthy", "stack", "memory"]);
     assert_eq!(copy.spread(&guid()).len(), 1, "only cells that accept work count");
 }
@@ -384,9 +384,9 @@ fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
         placement_error: None,
         crash_count: 0,
         crash_reason: None,
-        crashed_in: None,
+        crashed_instance: None,
         restart_at: None,
-        declined: None,
+        no_restart_reason: None,
         attempts: None,
         definition_id: DefinitionId::new(definition).unwrap(),
         since: NOW,
@@ -469,12 +469,12 @@ fn cell_row(number: u32, memory_mb: u64) -> CellRow {
         cell_id: id,
         presence: Presence { folder, incarnation, zone, stack, placement_tags, attributes, total },
         state: CellState::Present,
-        evacuation_wanted: false,
+        evacuation_requested: false,
         cordoned: false,
         ordinal: Some(number),
-        gone: None,
+        absent_reason: None,
         unhealthy: None,
-        heard_ms_ago: Some(1),
+        heartbeat_ms_ago: Some(1),
         instances: 0,
         tasks: 0,
         used: Resources::default(),
@@ -503,7 +503,10 @@ fn global_process_runs_on_each_open_cell() {
     let full = copy_of(&[cell_row(0, 1_000), cell_row(1, 10)]);
     assert!(!full.is_settled(&guid()));
     let [left] = &full.unplaced_instances()[..] else { panic!("{:?}", full.unplaced_instances()) };
-    assert_eq!((left.place.index, left.no_room.error.as_str()), (1, "insufficient resources: memory"));
+    assert_eq!(
+        (left.place.index, left.placement_failure.error.as_str()),
+        (1, "insufficient resources: memory")
+    );
 }
 
 #[test]
@@ -549,7 +552,7 @@ fn crowded_cell_names_constraint() {
     copy.run().unwrap();
     let [left] = &copy.unplaced_instances()[..] else { panic!("{:?}", copy.unplaced_instances()) };
     let cells: Vec<String> =
-        left.no_room.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
+        left.placement_failure.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
     assert_eq!(cells, ["c1 constraint distinct_cell", "c2 memory"]);
 }
 
@@ -565,20 +568,24 @@ fn nearest_cell_lacks_least() {
     let of = |cells: &[BoardCell], siblings: &[(&str, u32)], constraint| {
         let siblings = siblings.iter().map(|(id, count)| (CellId::new(id).unwrap(), *count)).collect();
         let near = nearest(&Board::new(cells.iter().cloned()), &item(constraint), Some(&siblings));
-        near.map(|near| (near.cell_id.as_str().to_owned(), near.keeps))
+        near.map(|near| (near.cell_id.as_str().to_owned(), near.obstacle))
     };
     let any = Constraint::default;
     let is = |cell: &str, keeps| Some((cell.to_owned(), keeps));
     let short = |memory_mb| Resources { memory_mb, ..Resources::default() };
     assert_eq!(of(&[], &[], any()), None);
     assert_eq!(of(&[with(1, 99), with(2, 100)], &[], any()), is("c2", None));
-    let taken = Some(Obstacle::Taken(short(10)));
+    let taken = Some(Obstacle::InsufficientFree(short(10)));
     assert_eq!(of(&[with(1, 50), with(2, 90), closed(3, 100)], &[], any()), is("c2", taken));
-    let crowded = Some(Obstacle::Crowded("constraint distinct_cell".into()));
+    let crowded = Some(Obstacle::InstanceLimit("constraint distinct_cell".into()));
     assert_eq!(of(&[with(1, 500), closed(2, 500)], &[("c1", 1)], distinct_cell()), is("c1", crowded));
-    let cordoned = |memory_mb| Some(Obstacle::Closed { why: "cordoned", taken: short(memory_mb) });
+    let cordoned =
+        |memory_mb| Some(Obstacle::Unavailable { reason: "cordoned", insufficient_free: short(memory_mb) });
     assert_eq!(of(&[closed(1, 50), closed(2, 60), cell(3, 99)], &[], any()), is("c2", cordoned(40)));
-    assert_eq!(of(&[cell(1, 50), cell(2, 60)], &[], any()), is("c2", Some(Obstacle::Small(short(40)))));
+    assert_eq!(
+        of(&[cell(1, 50), cell(2, 60)], &[], any()),
+        is("c2", Some(Obstacle::InsufficientTotal(short(40))))
+    );
     let windows = Constraint { stack: Some(Stack::new("windows").unwrap()), ..any() };
     let incompatible = Some(Obstacle::Incompatible("stack".into()));
     assert_eq!(of(&[cell(1, 500)], &[], windows), is("c1", incompatible));
@@ -594,11 +601,11 @@ fn task(name: &str, memory_mb: u64, priority: u8, placement: Placement) -> Desir
 fn task_outcomes(copy: &mut ClusterCopy) -> Vec<String> {
     let told = |(guid, fate): (TaskGuid, TaskOutcome)| match fate {
         TaskOutcome::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
-        TaskOutcome::Waits { deadline_ms, no_room } => {
-            format!("{guid} waits {deadline_ms}: {:?}", no_room.cells)
+        TaskOutcome::Waits { deadline_ms, placement_failure } => {
+            format!("{guid} waits {deadline_ms}: {:?}", placement_failure.cells)
         }
         TaskOutcome::Preempts { cell_id, .. } => format!("{guid} preempts on {cell_id}"),
-        TaskOutcome::Fails { no_room } => format!("{guid} fails: {}", no_room.error),
+        TaskOutcome::Fails { placement_failure: no_room } => format!("{guid} fails: {}", no_room.error),
     };
     copy.place_tasks().unwrap().into_iter().map(told).collect()
 }

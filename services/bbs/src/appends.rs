@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use schemas::Timestamp;
 use schemas::limits::{APPEND_REASON_BYTES, truncate};
-use schemas::query::{AppendTrouble, LogRow};
+use schemas::query::{AppendProblem, LogRow};
 
 /// Time after which unanswered appends are reported as a failure. Electing another leader of the stream takes
 /// 5 to 16 s.
@@ -206,8 +206,8 @@ impl Appends {
 
     /// Returns the trouble that the status shows; `None` if appends are healthy. `oldest` is the age of the
     /// oldest entry in flight.
-    pub(crate) fn trouble(&self, oldest: Option<Duration>, now: Timestamp) -> Option<AppendTrouble> {
-        let trouble = |since, fails, reason: String| AppendTrouble { since, fails, reason };
+    pub(crate) fn trouble(&self, oldest: Option<Duration>, now: Timestamp) -> Option<AppendProblem> {
+        let trouble = |since, fails, reason: String| AppendProblem { since, failing: fails, reason };
         if let Some(failing) = self.failing.as_ref().filter(|failing| failing.reported) {
             return Some(trouble(failing.shown, true, failing.reason.clone()));
         }
@@ -250,7 +250,7 @@ mod tests {
     /// Returns whether a failure that started at time 0 is reported now, and what the status shows.
     fn shown(appends: &mut Appends, millis: u64) -> (bool, Option<bool>) {
         let reported = appends.report(at(millis)).is_some();
-        (reported, appends.trouble(None, at(millis)).map(|trouble| trouble.fails))
+        (reported, appends.trouble(None, at(millis)).map(|trouble| trouble.failing))
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         appends.record_failed_check("no stream", true, at(0), at(0));
         assert_eq!(appends.trouble(None, at(0)), None);
         appends.record_failed_check("no stream", true, at(5_000), at(5_000));
-        assert!(appends.trouble(None, at(5_000)).is_some_and(|trouble| trouble.fails));
+        assert!(appends.trouble(None, at(5_000)).is_some_and(|trouble| trouble.failing));
         appends.record_check(None);
         assert_eq!(appends.trouble(None, at(6_000)), None);
         appends.record_failed_check("no answer", false, at(10_000), at(10_000));
@@ -307,7 +307,7 @@ mod tests {
         }
         assert_eq!(appends.trouble(None, at(8_000)), None);
         appends.record_stored(SLOW_APPEND, at(8_000));
-        assert!(appends.trouble(None, at(8_000)).is_some_and(|trouble| !trouble.fails));
+        assert!(appends.trouble(None, at(8_000)).is_some_and(|trouble| !trouble.failing));
         assert_eq!(appends.trouble(None, at(68_000)), None, "the slow appends are too old");
         assert!(appends.trouble(Some(LONG_APPEND), at(68_000)).is_some(), "one append is in flight");
     }

@@ -12,7 +12,7 @@ use schemas::Timestamp;
 use schemas::cluster::Role;
 use schemas::limits::CLOCKS_SHOWN;
 use schemas::names::{CellId, ServiceId};
-use schemas::query::{ClockOff, ClocksRow};
+use schemas::query::{ClockSkew, ClocksRow};
 
 /// Maximum difference from the median at which a clock counts as correct.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(5);
@@ -79,7 +79,7 @@ pub(crate) struct Clocks {
     /// Nanoseconds by which the median of all clocks is ahead of the clock of this BBS.
     median: i64,
     /// Clocks that differ from the median by more than [`TOLERANCE`].
-    off: Vec<ClockOff>,
+    off: Vec<ClockSkew>,
     computed_at: Option<Timestamp>,
 }
 
@@ -127,8 +127,8 @@ impl Clocks {
         true
     }
 
-    fn clock_off(&self, of: String, ahead: i64) -> ClockOff {
-        ClockOff { of, ahead_ms: ahead.saturating_sub(self.median) / 1_000_000 }
+    fn clock_off(&self, clock: String, ahead: i64) -> ClockSkew {
+        ClockSkew { clock, ahead_ms: ahead.saturating_sub(self.median) / 1_000_000 }
     }
 
     /// Returns the time for decisions when the clock of this BBS shows `shown`. The result is `shown` if it
@@ -164,7 +164,7 @@ impl Clocks {
         ClocksRow {
             compared: u32::try_from(self.readings.len()).unwrap_or(u32::MAX).saturating_add(1),
             ahead_ms: self.ahead_ms(),
-            off: own.into_iter().chain(self.off.iter().cloned()).take(CLOCKS_SHOWN).collect(),
+            skewed: own.into_iter().chain(self.off.iter().cloned()).take(CLOCKS_SHOWN).collect(),
             log_ahead_ms: u64::try_from(log_ahead.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         assert!(clocks.should_yield(at(0)));
         assert_eq!(clocks.ahead_ms(), HOUR * 1_000);
         let row = clocks.row(&ServiceId::new("b1").unwrap(), Duration::ZERO);
-        assert_eq!(row.off, [ClockOff { of: "BBS b1".into(), ahead_ms: 3_600_000 }]);
+        assert_eq!(row.skewed, [ClockSkew { clock: "BBS b1".into(), ahead_ms: 3_600_000 }]);
         clocks.adjust(-HOUR * 1_000_000_000);
         clocks.update(at(0));
         assert_eq!((clocks.corrected(at(0)), clocks.should_yield(at(0))), (at(0), false));

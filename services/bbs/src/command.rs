@@ -23,9 +23,9 @@ pub(crate) struct QueuedCommand {
     pub(crate) requester: Requester,
     /// Actor that the decision records.
     pub(crate) actor: Actor,
-    /// Request id, patience, expected version, reason and trace.
+    /// Request id, timeout, expected version, reason and trace.
     pub(crate) envelope: Envelope,
-    /// Time at which this BBS received the command, on the steady clock. The patience of the command is
+    /// Time at which this BBS received the command, on the steady clock. The timeout of the command is
     /// measured from this time.
     pub(crate) received: Timestamp,
     /// Hash of the command's content, which identifies a repeated request; `None` if the request has no id.

@@ -8,7 +8,7 @@ use schemas::action::Secret;
 use schemas::container::Epoch;
 use schemas::message::{Ack, Dismiss, LeaderHeartbeat, RepOrder, ReportsReply, StartExec, Stop};
 use schemas::names::{CellId, ClusterId, Domain, EntryId, TaskGuid};
-use schemas::query::{MalformedEntry, RecordsAnswer};
+use schemas::query::{QuarantinedEntry, RecordsAnswer};
 use schemas::subject::{Position, Subject};
 use schemas::{Entry, Refusal};
 
@@ -85,7 +85,7 @@ pub enum Effect {
     /// fail is subscribed too: it refuses commands with the reason.
     Subscribed(bool),
     /// The message at a position is quarantined.
-    Quarantined(MalformedEntry),
+    Quarantined(QuarantinedEntry),
     /// Log a warning for operators.
     Warn(String),
     /// Stop: the journal holds an entry that this program does not understand. Nothing is lost. After an

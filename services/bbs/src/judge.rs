@@ -41,7 +41,7 @@ pub(crate) struct Batch<'a> {
     times: Times<'a>,
     /// Time of decisions on the subject of the batch.
     now: Timestamp,
-    /// Steady time, which never goes back. It is used to check the patience of commands: the time that a
+    /// Steady time, which never goes back. It is used to check the timeout of commands: the time that a
     /// command may wait in the BBS.
     steady: Timestamp,
     at: Timestamp,
@@ -80,7 +80,7 @@ pub(crate) struct Judged {
 /// Judges the commands that `next` returns, until the entry is full or no commands are left.
 ///
 /// `end` is the end of `subject`. `flying` is the growth of domains through entries in flight. `steady` is
-/// the steady time, with which the patience of commands is checked.
+/// the steady time, with which the timeout of commands is checked.
 pub(crate) fn judge<'a>(
     world: &'a World,
     ids: &'a mut IdGenerator,
@@ -147,7 +147,7 @@ impl Batch<'_> {
     fn judge_command(&mut self, queued: &QueuedCommand) -> Verdict {
         self.check_domain(queued)?;
         self.check_term(queued)?;
-        // A request that was already carried out gets the same answer, even after its patience has ended.
+        // A request that was already carried out gets the same answer, even after its timeout.
         if let Some(version) = self.remembered_version(queued)? {
             return Ok(version);
         }
@@ -156,7 +156,7 @@ impl Batch<'_> {
         if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
             return Ok(version);
         }
-        self.check_patience(queued)?;
+        self.check_timeout(queued)?;
         self.check_version(queued)?;
         self.check_unchanged(queued)?;
         self.check_epoch(queued)?;
@@ -201,17 +201,16 @@ impl Batch<'_> {
         Ok(version)
     }
 
-    /// Refuses a command that has waited longer than its patience.
-    fn check_patience(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
-        let Some(patience) = queued.envelope.patience_ms.map(Duration::from_millis) else { return Ok(()) };
+    /// Refuses a command that has waited longer than its timeout.
+    fn check_timeout(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
+        let Some(timeout) = queued.envelope.timeout_ms.map(Duration::from_millis) else { return Ok(()) };
         let waited = self.steady.since(queued.received);
-        if waited < patience {
+        if waited < timeout {
             return Ok(());
         }
-        let (waited, patience) = (waited.as_secs_f64(), patience.as_secs_f64());
-        let why = format!(
-            "the command waited {waited:.1} s in the BBS, longer than its patience of {patience:.1} s"
-        );
+        let (waited, timeout) = (waited.as_secs_f64(), timeout.as_secs_f64());
+        let why =
+            format!("the command waited {waited:.1} s in the BBS, longer than its timeout of {timeout:.1} s");
         Err(Refusal::new(Code::DeadlinePassed, why))
     }
 

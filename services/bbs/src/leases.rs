@@ -53,7 +53,7 @@ impl Leases {
         let was_lost = before.is_some_and(|held| held.delivery == lease.delivery && held.term < term);
         if !was_lost {
             let ends_at = now + LEASE_DURATION;
-            let (of, delivery) = (lease.of.clone(), lease.delivery);
+            let (of, delivery) = (lease.target.clone(), lease.delivery);
             self.held.insert(lease.evaluation, HeldLease { of, delivery, term, ends_at });
             self.due.insert((ends_at, lease.evaluation));
         }
@@ -77,7 +77,7 @@ impl Leases {
         while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
             self.due.pop_first();
             let held = self.held.remove(&id);
-            ended.extend(held.map(|held| Lease { evaluation: id, delivery: held.delivery, of: held.of }));
+            ended.extend(held.map(|held| Lease { evaluation: id, delivery: held.delivery, target: held.of }));
         }
         ended
     }
@@ -92,8 +92,8 @@ mod tests {
     use super::*;
 
     fn lease(delivery: u32) -> Lease {
-        let of = LeaseTarget::Task(TaskGuid::new("t").unwrap(), Epoch::default());
-        Lease { evaluation: EvaluationId(Uuid::from_u128(1)), delivery, of }
+        let target = LeaseTarget::Task(TaskGuid::new("t").unwrap(), Epoch::default());
+        Lease { evaluation: EvaluationId(Uuid::from_u128(1)), delivery, target }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use schemas::cluster::Role;
 use schemas::limits::{APPEND_REASON_BYTES, PROGRAM_BYTES, SERVICES_SHOWN, truncate};
 use schemas::message::{ALIVE_INTERVAL, LeadershipStatus, Program, ServiceStatus};
 use schemas::names::ServiceId;
-use schemas::query::{AppendTrouble, ClocksRow, ServiceRow, Services};
+use schemas::query::{AppendProblem, ClocksRow, ServiceRow, Services};
 use schemas::{Position, Timestamp};
 
 /// Time without a sign of life after which a service counts as gone. After this time three signs of life are
@@ -35,7 +35,7 @@ pub(crate) struct LiveServices {
 struct Service {
     program: Program,
     standing: LeadershipStatus,
-    append_trouble: Option<AppendTrouble>,
+    append_trouble: Option<AppendProblem>,
     lag: u64,
     first: Timestamp,
     last: Timestamp,
@@ -49,7 +49,7 @@ pub(crate) struct OwnService<'a> {
     /// Position, term and leadership.
     pub(crate) standing: LeadershipStatus,
     /// Trouble with appends; `None` if they are healthy.
-    pub(crate) append_trouble: Option<&'a AppendTrouble>,
+    pub(crate) append_trouble: Option<&'a AppendProblem>,
 }
 
 impl LiveServices {
@@ -65,7 +65,7 @@ impl LiveServices {
         leader: Option<&ServiceId>,
         now: Timestamp,
     ) -> bool {
-        let ServiceStatus { id, role, program, standing, clock: _, may_lead: _, append_trouble } = alive;
+        let ServiceStatus { id, role, program, leadership, clock: _, may_lead: _, append_problem } = alive;
         if id == *me {
             let since =
                 self.listens.filter(|(_, last)| now.since(*last) < ALIVE_TIMEOUT).map(|(since, _)| since);
@@ -73,15 +73,15 @@ impl LiveServices {
             return false;
         }
         self.others.retain(|_, heard| now.since(heard.last) < ALIVE_TIMEOUT);
-        let lag = self.newest(here).0.saturating_sub(standing.position.0);
+        let lag = self.newest(here).0.saturating_sub(leadership.position.0);
         let program = Program {
             host: truncate(&program.host, PROGRAM_BYTES),
             version: truncate(&program.version, PROGRAM_BYTES),
             ..program
         };
-        let append_trouble = append_trouble.map(|trouble| {
+        let append_trouble = append_problem.map(|trouble| {
             let reason = truncate(&trouble.reason, APPEND_REASON_BYTES);
-            AppendTrouble { reason, ..trouble }
+            AppendProblem { reason, ..trouble }
         });
         let key = (role, id);
         let known = self.others.get(&key).map(|known| known.first);
@@ -89,7 +89,8 @@ impl LiveServices {
             return false;
         }
         let first = known.unwrap_or(now);
-        self.others.insert(key, Service { program, standing, append_trouble, lag, first, last: now });
+        self.others
+            .insert(key, Service { program, standing: leadership, append_trouble, lag, first, last: now });
         true
     }
 
@@ -127,12 +128,12 @@ impl LiveServices {
         let mut rows: Vec<ServiceRow> = alive
             .map(|((role, id), heard)| {
                 let row = row(*role, id, &heard.program, heard.standing, (heard.lag, millis(heard.last)));
-                ServiceRow { append_trouble: heard.append_trouble.clone(), ..row }
+                ServiceRow { append_problem: heard.append_trouble.clone(), ..row }
             })
             .collect();
         let lag = self.newest(me.standing.position).0.saturating_sub(me.standing.position.0);
         let own = row(Role::Bbs, me.id, me.program, me.standing, (lag, 0));
-        rows.push(ServiceRow { append_trouble: me.append_trouble.cloned(), ..own });
+        rows.push(ServiceRow { append_problem: me.append_trouble.cloned(), ..own });
         for row in &mut rows {
             row.leads &= leader(row.role).is_none_or(|leader| *leader == row.id);
         }
@@ -147,11 +148,11 @@ fn row(
     id: &ServiceId,
     program: &Program,
     standing: LeadershipStatus,
-    (lag, beat_ms_ago): (u64, u64),
+    (lag, heartbeat_ms_ago): (u64, u64),
 ) -> ServiceRow {
     let LeadershipStatus { position, term, leads } = standing;
     let (id, program) = (id.clone(), program.clone());
-    ServiceRow { id, role, leads, term, program, position, lag, beat_ms_ago, append_trouble: None }
+    ServiceRow { id, role, leads, term, program, position, lag, heartbeat_ms_ago, append_problem: None }
 }
 
 #[cfg(test)]
@@ -172,10 +173,10 @@ mod tests {
             id: id(name),
             role,
             program,
-            standing: LeadershipStatus { position: Position(position), term: 3, leads },
+            leadership: LeadershipStatus { position: Position(position), term: 3, leads },
             clock: at(0),
             may_lead: true,
-            append_trouble: None,
+            append_problem: None,
         }
     }
 
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(scene.names(1_000), ["me", "b2", "a1"]);
         let rows = scene.shown(1_500).rows;
         assert_eq!(rows.iter().map(|row| row.lag).collect::<Vec<_>>(), [0, 40, 10]);
-        assert_eq!(rows.iter().map(|row| row.beat_ms_ago).collect::<Vec<_>>(), [0, 500, 1_500]);
+        assert_eq!(rows.iter().map(|row| row.heartbeat_ms_ago).collect::<Vec<_>>(), [0, 500, 1_500]);
         assert_eq!(scene.names(5_999), ["me", "b2", "a1"]);
         assert_eq!(scene.names(6_000), ["me", "b2"]);
         assert_eq!(scene.names(7_000), ["me"]);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use projections::reader::{self, End, ReadMessage};
 use projections::{Change, Reader, World, WorldSnapshot};
 use schemas::Entry;
-use schemas::query::{MalformedEntries, MalformedEntry};
+use schemas::query::{QuarantinedEntries, QuarantinedEntry};
 use schemas::{Position, Subject};
 
 /// The log up to the position that this BBS has folded.
@@ -24,7 +24,7 @@ pub(crate) struct Log {
 pub(crate) enum Content {
     Entry(Arc<Entry>),
     /// A quarantined entry. It is folded as an entry without decisions.
-    Quarantined(MalformedEntry),
+    Quarantined(QuarantinedEntry),
     /// An entry that this program does not understand, with the reason. The BBS must stop.
     NotUnderstood(String),
 }
@@ -71,7 +71,7 @@ impl Log {
     }
 
     /// Returns the quarantined entries.
-    pub(crate) const fn quarantined(&self) -> &MalformedEntries {
+    pub(crate) const fn quarantined(&self) -> &QuarantinedEntries {
         self.reader.quarantined()
     }
 
@@ -90,8 +90,8 @@ impl Log {
         }
         match self.reader.read(position, subject, bytes) {
             Ok(ReadMessage::Entry(entry)) => Content::Entry(Arc::new(entry)),
-            Ok(ReadMessage::Quarantined(why)) => {
-                Content::Quarantined(MalformedEntry { position, subject: subject.to_owned(), why })
+            Ok(ReadMessage::Quarantined(reason)) => {
+                Content::Quarantined(QuarantinedEntry { position, subject: subject.to_owned(), reason })
             }
             Err(why) => Content::NotUnderstood(format!("position {position}: {why}")),
         }

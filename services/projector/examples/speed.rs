@@ -187,7 +187,7 @@ impl Log {
             domain: fixtures::domain("shop"),
             epoch: known.map_or(Epoch(self.now), |known| known.epoch),
             by: held.unwrap_or(fresh),
-            judged: self.now,
+            observed_at: self.now,
             steps: vec![process::ReportStep::Actual(step)],
             place,
         })

@@ -181,20 +181,23 @@ impl Database {
 
     /// Checks that the tables record every position that operators quarantined, up to the position of the
     /// tables. If one is missing, its entry was written to the tables before it was quarantined.
-    pub(crate) async fn check_quarantined(&mut self, set_aside: &QuarantinedPositions) -> Result<(), Error> {
+    pub(crate) async fn check_quarantined(
+        &mut self,
+        quarantines: &QuarantinedPositions,
+    ) -> Result<(), Error> {
         let passed: Vec<Position> =
-            set_aside.range(..=self.standing.end.position).map(|(position, _)| *position).collect();
+            quarantines.range(..=self.standing.end.position).map(|(position, _)| *position).collect();
         if passed.is_empty() {
             return Ok(());
         }
         let names: Vec<String> = passed.iter().map(Position::to_string).collect();
         let asked = format!(
             "SELECT position FROM {} WHERE position IN ({})",
-            sql::malformed_table(self.standing.number),
+            sql::quarantined_table(self.standing.number),
             names.join(", ")
         );
         let noted = self.connection.rows(&asked).await;
-        let noted = noted.map_err(Error::database("can't read the table set_aside"))?;
+        let noted = noted.map_err(Error::database("can't read the table quarantined_entries"))?;
         let noted: BTreeSet<u64> = noted.iter().flatten().filter_map(Value::as_u64).collect();
         match passed.into_iter().find(|position| !noted.contains(&position.0)) {
             Some(position) => Err(Error::QuarantinedLater { position }),
@@ -384,7 +387,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The database cannot be written, or contains no tables of Muster.
 pub async fn request_retry(url: &Url) -> Result<(), Error> {
     let mut connection = Connection::open_for_writing(url).await?;
-    let asked = connection.run("UPDATE projection SET asked = asked + 1 WHERE live").await;
+    let asked = connection.run("UPDATE projection SET retry_requests = retry_requests + 1 WHERE live").await;
     asked.map_err(Error::database("can't request a retry from the projector"))?;
     connection.close().await.map_err(Error::database("can't close the database"))
 }
@@ -412,7 +415,7 @@ pub async fn asked(url: &Url, stop: &CancellationToken) -> Result<bool, Error> {
 async fn retry_requests(url: &Url) -> Result<Vec<Vec<Value>>, Error> {
     let doing = || Error::database(format!("can't read the database {url}"));
     let mut connection = Connection::open_for_reading(url).await?;
-    let count = connection.rows("SELECT asked FROM projection WHERE live").await.map_err(doing())?;
+    let count = connection.rows("SELECT retry_requests FROM projection WHERE live").await.map_err(doing())?;
     connection.close().await.map_err(doing())?;
     Ok(count)
 }
@@ -473,7 +476,7 @@ fn lock_rank(name: &str) -> usize {
     let tables = Table::ALL.into_iter();
     let inner = tables.flat_map(|table| [format!("{}_history", table.name()), table.name().to_owned()]);
     let outer = views::all(Dialect::Postgres).into_iter().map(|view| view.name.to_owned());
-    let all: Vec<String> = inner.chain(["set_aside".to_owned()]).chain(outer).collect();
+    let all: Vec<String> = inner.chain(["quarantined_entries".to_owned()]).chain(outer).collect();
     match all.iter().rev().position(|one| one == name) {
         _ if name == "events" => 0,
         None => 1,

@@ -1,6 +1,6 @@
 //! Writer of rows to a file of `SQLite`.
 
-use projections::tables::{Batch, Interval, MalformedMessage, Table, Value, sql, time};
+use projections::tables::{Batch, Interval, QuarantinedMessage, Table, Value, sql, time};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{AssertSqlSafe, Sqlite};
@@ -24,8 +24,8 @@ pub(crate) async fn write(
     let events: Vec<Vec<Value>> = batch.events.iter().map(|event| event.values.clone()).collect();
     let (name, columns) = (sql::events_table(generation), projections::tables::events::column_specs().len());
     in_chunks(connection, &events, |rows| sql::insert(&name, columns, rows)).await?;
-    let aside: Vec<Vec<Value>> = batch.malformed.iter().map(MalformedMessage::values).collect();
-    let (name, columns) = (sql::malformed_table(generation), sql::MALFORMED_COLUMNS.len());
+    let aside: Vec<Vec<Value>> = batch.quarantined.iter().map(QuarantinedMessage::values).collect();
+    let (name, columns) = (sql::quarantined_table(generation), sql::QUARANTINED_COLUMNS.len());
     in_chunks(connection, &aside, |rows| sql::insert(&name, columns, rows)).await
 }
 

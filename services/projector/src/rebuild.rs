@@ -50,7 +50,7 @@ pub struct RebuildResult {
 /// before the tables, or another process rebuilds the tables.
 pub async fn rebuild(
     journal: &Journal,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
     url: &Url,
     restart: bool,
     stop: &CancellationToken,
@@ -63,10 +63,10 @@ pub async fn rebuild(
         if target(journal, url, stop).await?.is_none() {
             return Ok(None);
         }
-        let done = match open(url, which, set_aside).await {
+        let done = match open(url, which, quarantines).await {
             Ok(database) => {
                 (which, begun) = (Target::Next, true);
-                attempt(journal, set_aside, url, database, stop, &mut said).await
+                attempt(journal, quarantines, url, database, stop, &mut said).await
             }
             Err(error) => Err(error),
         };
@@ -86,12 +86,12 @@ pub async fn rebuild(
 
 /// Opens the tables of a stopped rebuild, or new ones. A stopped rebuild cannot be continued if another
 /// program version started it, or if it contains an entry that operators have quarantined since.
-async fn open(url: &Url, which: Target, set_aside: &QuarantinedPositions) -> Result<Database, Error> {
+async fn open(url: &Url, which: Target, quarantines: &QuarantinedPositions) -> Result<Database, Error> {
     let mut database = match Database::open_target(url, which).await {
         Err(Error::OtherShape) => Database::open_target(url, Target::Restart).await?.0,
         opened => opened?.0,
     };
-    match database.check_quarantined(set_aside).await {
+    match database.check_quarantined(quarantines).await {
         Err(Error::QuarantinedLater { .. }) => database.restart().await,
         checked => checked.map(|()| database),
     }
@@ -99,13 +99,13 @@ async fn open(url: &Url, which: Target, set_aside: &QuarantinedPositions) -> Res
 
 async fn attempt(
     journal: &Journal,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
     url: &Url,
     mut database: Database,
     stop: &CancellationToken,
     said: &mut impl FnMut(Step),
 ) -> Result<Option<RebuildResult>, Error> {
-    let mut following = Pipeline::new(journal, set_aside.clone());
+    let mut following = Pipeline::new(journal, quarantines.clone());
     let mut compared = None;
     loop {
         let Some(target) = target(journal, url, stop).await? else { return Ok(None) };

@@ -7,7 +7,7 @@ use journal::{Follower, Journal, JournalError, StoredEntry};
 use projections::Reader;
 use projections::cluster_log::QuarantinedPositions;
 use projections::reader::{ReadMessage, founded_cluster, nothing};
-use projections::tables::{Batch, Dialect, MalformedMessage, Moment, Tables};
+use projections::tables::{Batch, Dialect, Moment, QuarantinedMessage, Tables};
 use schemas::names::ClusterId;
 use schemas::{Entry, Position, Subject};
 use tokio::sync::mpsc;
@@ -39,8 +39,8 @@ pub struct Projector {
 impl Projector {
     /// Creates a projector that knows the positions that operators quarantined.
     #[must_use]
-    pub fn with_quarantines(set_aside: QuarantinedPositions) -> Self {
-        Self { reader: Reader::with_quarantines(set_aside), ..Self::default() }
+    pub fn with_quarantines(quarantines: QuarantinedPositions) -> Self {
+        Self { reader: Reader::with_quarantines(quarantines), ..Self::default() }
     }
 
     /// Returns the position of the last folded message.
@@ -71,7 +71,7 @@ impl Projector {
         if let Some(why) = why {
             tracing::warn!(%position, subject, why, "entry quarantined");
             let subject = subject.clone();
-            self.batch.add_malformed(MalformedMessage { position: *position, subject, why });
+            self.batch.add_quarantined(QuarantinedMessage { position: *position, subject, why });
         }
         let steps = self.tables.fold(*position, &entry);
         self.batch.take(steps);
@@ -124,13 +124,13 @@ const CHECK_EVERY_REPORTS: u32 = 5;
 /// Returns the reason why the projector cannot continue, see [`Error`].
 pub async fn run(
     journal: &Journal,
-    set_aside: QuarantinedPositions,
+    quarantines: QuarantinedPositions,
     url: &Url,
     stop: &CancellationToken,
     mut said: impl FnMut(Option<Moment>),
 ) -> Result<(), Error> {
-    while let Some(database) = writer::open(url, &set_aside, stop).await? {
-        let mut following = Pipeline::new(journal, set_aside.clone());
+    while let Some(database) = writer::open(url, &quarantines, stop).await? {
+        let mut following = Pipeline::new(journal, quarantines.clone());
         let written = following.write(journal, database, None, stop, &mut |moment| said(Some(moment))).await;
         said(None);
         match written {
@@ -180,8 +180,8 @@ struct Progress {
 }
 
 impl Pipeline {
-    pub(crate) fn new(journal: &Journal, set_aside: QuarantinedPositions) -> Self {
-        Self { projector: Projector::with_quarantines(set_aside), follower: journal.follow(Position(0)) }
+    pub(crate) fn new(journal: &Journal, quarantines: QuarantinedPositions) -> Self {
+        Self { projector: Projector::with_quarantines(quarantines), follower: journal.follow(Position(0)) }
     }
 
     /// Writes the log into tables, up to a position or until `stop` is cancelled. Returns the database, or
@@ -482,17 +482,17 @@ mod tests {
 
     #[test]
     fn batch_is_full_at_row_or_byte_limit() {
-        let aside = |bytes| MalformedMessage {
+        let aside = |bytes| QuarantinedMessage {
             position: Position(1),
             subject: "x".repeat(bytes),
             why: String::new(),
         };
         let mut batch = Batch::default();
         assert!(has_room(&batch));
-        (0..MAX_BATCH_ROWS).for_each(|_| batch.add_malformed(aside(1)));
+        (0..MAX_BATCH_ROWS).for_each(|_| batch.add_quarantined(aside(1)));
         assert!(!has_room(&batch));
         let mut batch = Batch::default();
-        (0..64).for_each(|_| batch.add_malformed(aside(1 << 20)));
+        (0..64).for_each(|_| batch.add_quarantined(aside(1 << 20)));
         assert!(batch.rows() < MAX_BATCH_ROWS && !has_room(&batch));
     }
 }

@@ -1,7 +1,7 @@
 //! Writer of rows to `PostgreSQL`: many by COPY in its binary format, few by a statement.
 
 use projections::tables::{
-    Batch, ColumnSpec, Dialect, Interval, MalformedMessage, Table, Value, events, micros, sql,
+    Batch, ColumnSpec, Dialect, Interval, QuarantinedMessage, Table, Value, events, micros, sql,
 };
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgConnection;
@@ -34,8 +34,8 @@ pub(crate) async fn write(
     }
     let happened = batch.events.iter().map(|event| event.values.clone());
     add(connection, &sql::events_table(generation), &events::column_specs(), happened).await?;
-    let aside = batch.malformed.iter().map(MalformedMessage::values);
-    add(connection, &sql::malformed_table(generation), &sql::MALFORMED_COLUMNS, aside).await
+    let aside = batch.quarantined.iter().map(QuarantinedMessage::values);
+    add(connection, &sql::quarantined_table(generation), &sql::QUARANTINED_COLUMNS, aside).await
 }
 
 /// Ends rows that existed before the batch.

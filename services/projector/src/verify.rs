@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use journal::Journal;
 use projections::cluster_log::QuarantinedPositions;
-use projections::tables::{Batch, ColumnSpec, Interval, Kind, MalformedMessage, Table, Value, events, sql};
+use projections::tables::{Batch, ColumnSpec, Interval, Kind, QuarantinedMessage, Table, Value, events, sql};
 use schemas::Position;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
@@ -39,7 +39,7 @@ pub enum ComparedTable {
     History(Table),
     Events,
     /// Messages that are not valid entries.
-    Malformed,
+    Quarantined,
 }
 
 /// Number and hash of a table's rows.
@@ -66,7 +66,7 @@ pub struct Comparison {
 impl ComparedTable {
     /// Returns every table to compare.
     pub fn all() -> impl Iterator<Item = Self> {
-        Table::ALL.into_iter().map(Self::History).chain([Self::Events, Self::Malformed])
+        Table::ALL.into_iter().map(Self::History).chain([Self::Events, Self::Quarantined])
     }
 
     /// Returns the name of the table for readers.
@@ -75,7 +75,7 @@ impl ComparedTable {
         match self {
             Self::History(table) => format!("{}_history", table.name()),
             Self::Events => "events".to_owned(),
-            Self::Malformed => "set_aside".to_owned(),
+            Self::Quarantined => "quarantined_entries".to_owned(),
         }
     }
 
@@ -85,7 +85,7 @@ impl ComparedTable {
         match self {
             Self::History(table) => sql::history_columns(table),
             Self::Events => events::column_specs(),
-            Self::Malformed => sql::MALFORMED_COLUMNS.to_vec(),
+            Self::Quarantined => sql::QUARANTINED_COLUMNS.to_vec(),
         }
     }
 
@@ -94,7 +94,7 @@ impl ComparedTable {
     fn opening_columns(self) -> usize {
         match self {
             Self::History(table) => table.columns().len() + 2,
-            Self::Events | Self::Malformed => self.columns().len(),
+            Self::Events | Self::Quarantined => self.columns().len(),
         }
     }
 
@@ -103,7 +103,7 @@ impl ComparedTable {
         let (from, at) = match self {
             Self::History(table) => (sql::history(table, moment.generation), "from_position"),
             Self::Events => (sql::events_table(moment.generation), "position"),
-            Self::Malformed => (sql::malformed_table(moment.generation), "position"),
+            Self::Quarantined => (sql::quarantined_table(moment.generation), "position"),
         };
         let columns = self.columns();
         let select = |of: &dyn Fn(&str) -> String| {
@@ -266,7 +266,7 @@ async fn each(
 /// shape.
 pub async fn verify(
     journal: &Journal,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
     url: &Url,
     mut said: impl FnMut(Position, Position),
 ) -> Result<(Generation, Vec<Comparison>), Error> {
@@ -280,7 +280,7 @@ pub async fn verify(
     let moment = TablesAt { generation: standing.number, position: None };
     let found = sums(&mut connection, moment).await?;
     let mut expected = empty_sums();
-    LogRows::new(url, set_aside, None)
+    LogRows::new(url, quarantines, None)
         .fold(journal, &standing, &mut said, &mut |told| {
             expected.entry(told.table).or_default().add(told.hashed);
         })
@@ -291,7 +291,7 @@ pub async fn verify(
     if !parts.is_empty() {
         let mut left = count_rows(&mut connection, moment, &parts).await?;
         let mut lacking: BTreeMap<ComparedTable, Vec<TextRow>> = BTreeMap::new();
-        LogRows::new(url, set_aside, Some(&parts))
+        LogRows::new(url, quarantines, Some(&parts))
             .fold(journal, &standing, &mut said, &mut |told| {
                 let Some(row) = told.row else { return };
                 if !left.get_mut(&told.table).is_some_and(|left| take_one(left, told.hashed.whole)) {
@@ -454,8 +454,13 @@ impl OpenRow {
 }
 
 impl<'a> LogRows<'a> {
-    fn new(url: &'a Url, set_aside: &QuarantinedPositions, shown: Option<&'a Differing>) -> Self {
-        Self { url, projector: Projector::with_quarantines(set_aside.clone()), open: BTreeMap::new(), shown }
+    fn new(url: &'a Url, quarantines: &QuarantinedPositions, shown: Option<&'a Differing>) -> Self {
+        Self {
+            url,
+            projector: Projector::with_quarantines(quarantines.clone()),
+            open: BTreeMap::new(),
+            shown,
+        }
     }
 
     /// Emits every row of the log as of the position of the tables.
@@ -502,8 +507,8 @@ impl<'a> LogRows<'a> {
         for event in &batch.events {
             tell(self.row(ComparedTable::Events, event.values.clone()));
         }
-        for aside in &batch.malformed {
-            tell(self.row(ComparedTable::Malformed, MalformedMessage::values(aside)));
+        for aside in &batch.quarantined {
+            tell(self.row(ComparedTable::Quarantined, QuarantinedMessage::values(aside)));
         }
     }
 
@@ -595,7 +600,7 @@ mod tests {
     #[test]
     fn differing_parts_locate_differing_rows() {
         let rows: Vec<RowHashes> = (0..1_000_u64)
-            .map(|nth| RowHashes::from_row(ComparedTable::Malformed, &[Some(nth.to_string()), None, None]))
+            .map(|nth| RowHashes::from_row(ComparedTable::Quarantined, &[Some(nth.to_string()), None, None]))
             .collect();
         let (mut one, mut other) = (Parts::default(), Parts::default());
         rows.iter().for_each(|row| one.add(*row));

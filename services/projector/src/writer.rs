@@ -103,13 +103,13 @@ async fn attempt(
 /// `PostgreSQL`, the projector waits here while another projector has locked the tables.
 pub(crate) async fn open(
     url: &Url,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
     stop: &CancellationToken,
 ) -> Result<Option<Database>, Error> {
     let mut pauses = retry_delays();
     let mut stands_by = false;
     loop {
-        let (error, pause) = match open_checked(url, set_aside).await {
+        let (error, pause) = match open_checked(url, quarantines).await {
             Ok(opened) => return Ok(Some(opened)),
             Err(error) if error.is_transient() => (error, pauses.next().unwrap_or(RETRY_DELAYS[1])),
             Err(Error::LockedByOther) => {
@@ -130,9 +130,9 @@ pub(crate) async fn open(
 }
 
 /// Opens the live tables, unless they contain an entry that operators have quarantined since.
-async fn open_checked(url: &Url, set_aside: &QuarantinedPositions) -> Result<Database, Error> {
+async fn open_checked(url: &Url, quarantines: &QuarantinedPositions) -> Result<Database, Error> {
     let (mut database, _) = Database::open(url).await?;
-    database.check_quarantined(set_aside).await?;
+    database.check_quarantined(quarantines).await?;
     Ok(database)
 }
 

@@ -251,7 +251,7 @@ impl Cluster {
         };
         if let Some((bbs, request)) = self.life(node).zip(envelope.request_id.as_ref()) {
             // A copy without any patience left must not be carried out, so it gives no more time.
-            let patience = envelope.patience_ms.filter(|millis| *millis > 0).map(Duration::from_millis);
+            let patience = envelope.timeout_ms.filter(|millis| *millis > 0).map(Duration::from_millis);
             self.checkers.arrives(bbs, request, patience.map(|patience| self.now + patience));
         }
         let (requester, domain) = (requester.unwrap_or_default(), domain.clone());

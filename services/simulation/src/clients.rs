@@ -211,8 +211,8 @@ impl Cluster {
         self.checkers.asks(request.id(), &request.command);
         let (domain, command) = (request.domain.clone(), request.command.clone());
         let left = request.until.since(self.now).as_millis();
-        let patience_ms = Some(u64::try_from(left).unwrap_or(u64::MAX));
-        let envelope = Envelope { patience_ms, ..request.envelope.clone() };
+        let timeout_ms = Some(u64::try_from(left).unwrap_or(u64::MAX));
+        let envelope = Envelope { timeout_ms, ..request.envelope.clone() };
         self.send_command(About::Request(Box::new(request)), domain, envelope, &command);
     }
 

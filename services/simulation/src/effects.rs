@@ -95,7 +95,7 @@ impl Cluster {
             }
             E::Warn(text) => self.warned(node, &text),
             E::Quarantined(none) => {
-                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.why));
+                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.reason));
             }
             E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
         }

@@ -181,10 +181,10 @@ impl Place {
             id: id.clone(),
             role,
             program,
-            standing,
+            leadership: standing,
             clock,
             may_lead: true,
-            append_trouble: None,
+            append_problem: None,
         })
     }
 

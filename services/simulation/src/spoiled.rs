@@ -306,7 +306,7 @@ fn of_envelopes() -> Vec<Fault> {
         value("envelope.traceparent", &json!(traceparent(TRACE_BYTES + 1))),
     ];
     faults.extend(of_names("envelope.request_id").into_iter().filter(|fault| !fault.is_absence()));
-    faults.extend(of_limited("envelope.patience_ms", DURATION_MS));
+    faults.extend(of_limited("envelope.timeout_ms", DURATION_MS));
     faults.extend(of_numbers("envelope.expect_version"));
     faults.extend(of_numbers("envelope.if_position"));
     faults
@@ -629,7 +629,7 @@ fn utmost_constraint() -> Constraint {
     Constraint {
         stack: Stack::new("nowhere").ok(),
         placement_tags: (0..TAGS).filter_map(tag).collect(),
-        walls: IsolationLayer::ALL.into(),
+        isolation: IsolationLayer::ALL.into(),
         rules: None,
     }
 }

@@ -66,7 +66,7 @@
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
 //! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=...`, `priority=80`. Behind every request of
-//! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
+//! a client may stand `domain=apps` and `timeout=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
 //!
 //! Of every three cells the first stands in rack r1, the second in r2, the third in none. `asks=` says what WORK asks of

@@ -335,7 +335,7 @@ impl Work {
         Constraint {
             stack: self.stack.clone(),
             placement_tags: self.tag.then(tag).into_iter().collect(),
-            walls: self.walls.map(Walls::wanted).unwrap_or_default(),
+            isolation: self.walls.map(Walls::wanted).unwrap_or_default(),
             rules: self.asks.map(|asks| Box::new(asks.rules())),
         }
     }

@@ -130,7 +130,7 @@ impl Fault {
     #[rustfmt::skip]
     #[must_use]
     pub const fn row(self) -> FaultInfo {
-        use FindingCode::{AppendsFail, CellLost, CellUnhealthy, ClockOff, NoAuctioneer, ReplicasBehind};
+        use FindingCode::{AppendsFail, CellLost, CellUnhealthy, ClockSkew, NoAuctioneer, ReplicasBehind};
         use Requirement::{Disks, EarlierBuild, Network, Nothing, ThreeDisks, ThreeNodes};
         match self {
             Self::KillBbsLeader         => row("kill-bbs-leader",         Nothing,      None,                 "kill -9 of the leading BBS",                                        "restarted at once"),
@@ -150,7 +150,7 @@ impl Fault {
             Self::StopBbsLeader         => row("stop-bbs-leader",         Nothing,      None,                 "SIGTERM to the leading BBS",                                        "restarted after its exit"),
             Self::StopAuctioneerLeader  => row("stop-auctioneer-leader",  Nothing,      None,                 "SIGTERM to the leading auctioneer",                                 "restarted after its exit"),
             Self::PauseAuctioneers      => row("pause-auctioneers",       Nothing,      Some(NoAuctioneer),   "SIGSTOP of every auctioneer until `status` shows it",               "SIGCONT"),
-            Self::ShiftClock            => row("shift-clock",             Nothing,      Some(ClockOff),       "clock of the leading BBS one hour ahead until another BBS leads",   "clock set right"),
+            Self::ShiftClock            => row("shift-clock",             Nothing,      Some(ClockSkew),      "clock of the leading BBS one hour ahead until another BBS leads",   "clock set right"),
             Self::BreakCell             => row("break-cell",              Nothing,      Some(CellUnhealthy),  "container folder of a cell missing until `status` shows it",        "folder restored"),
             Self::FillLog               => row("fill-log",                Nothing,      Some(AppendsFail),    "`max_bytes` of the stream set to its size until `status` shows it", "limit removed"),
             Self::FillDisk              => row("fill-disk",               Disks,        Some(AppendsFail),    "disk of the journal full until no command succeeds for 10 s",       "space freed, nats-server restarted"),

@@ -71,8 +71,8 @@ pub(super) fn cluster(
             let raised = *format > cluster.format;
             (!raised).then(|| format!("format {format} is not higher than format {}", cluster.format))
         }
-        (cluster::Event::PreemptionSwitched { on }, Some(cluster)) => {
-            (*on == cluster.preemption).then(|| "preemption already has this setting".to_owned())
+        (cluster::Event::PreemptionSwitched { enabled }, Some(cluster)) => {
+            (*enabled == cluster.preemption).then(|| "preemption already has this setting".to_owned())
         }
         (cluster::Event::Resharded { shards }, Some(cluster)) => match cluster::check_shards(*shards) {
             Ok(()) => (*shards == cluster.shards).then(|| format!("the cluster already has {shards} shards")),

@@ -42,11 +42,11 @@ pub(super) fn check_instance(
                     by.instance_guid,
                     other.instance_guid
                 );
-                return Some((Kind::Promise, what));
+                return Some((Kind::InvariantViolated, what));
             }
             steps(before, &command, by, Step::Start).or_else(|| check_own_cell(by, decision))
         }
-        actual::Event::Entered { by, .. } => {
+        actual::Event::ExecStarted { by, .. } => {
             let runs = before.is_some_and(|lrp| lrp.keeps_running() && lrp.holder() == Some(by));
             (!runs).then(|| {
                 format!("a program was started in container {}, which is not RUNNING here", by.instance_guid)
@@ -154,7 +154,7 @@ fn check_unclaimed(before: Option<&Actual>, cause: UnclaimReason, decision: &Dec
     let Some(lrp) = before else { return Some("no instance to unclaim".to_owned()) };
     let legal = match (cause, &lrp.state) {
         (UnclaimReason::Crash, State::Crashed { restart }) => {
-            *restart == Restart::AtOnce && lrp.since == decision.at
+            *restart == Restart::Immediate && lrp.since == decision.at
         }
         (UnclaimReason::Restart, State::Crashed { .. }) => {
             lrp.delayed_until().is_none_or(|until| until <= decision.at)

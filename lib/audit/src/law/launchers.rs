@@ -16,7 +16,7 @@ pub(super) fn periodic(known: Option<&Periodic>, event: &periodic::Event) -> Opt
         | periodic::Event::Launched { .. }
         | periodic::Event::Skipped { .. }
         | periodic::Event::Removed {} => living.is_some(),
-        periodic::Event::Queued { .. } => living.is_some_and(|known| known.waits.is_none()),
+        periodic::Event::Queued { .. } => living.is_some_and(|known| known.queued_due.is_none()),
         periodic::Event::Paused {} => living.is_some_and(|known| !known.paused),
         periodic::Event::Resumed { .. } => living.is_some_and(|known| known.paused),
     };

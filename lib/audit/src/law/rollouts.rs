@@ -60,7 +60,7 @@ pub(super) fn check_rollout(process: &DraftProcess<'_>, event: &rollout::Event) 
     let turn = |index: &u32| matches!(stage(index), Some(Stage::Starting | Stage::Leaving));
     let right = match event {
         rollout::Event::Started { .. } => true,
-        rollout::Event::Begun { indices } => {
+        rollout::Event::IndicesStarted { indices } => {
             rollout.phase == Phase::Rolling && !indices.iter().any(|index| turn(&index))
         }
         rollout::Event::FellBack { index }
@@ -107,5 +107,5 @@ pub(super) fn check_minimum_running(
     let few = u32::try_from(running.len()).is_ok_and(|running| running < least);
     let what =
         format!("a rollout stops {}: {} others run, expected at least {least}", name(place), running.len());
-    few.then_some((Kind::Promise, what))
+    few.then_some((Kind::InvariantViolated, what))
 }

@@ -14,7 +14,7 @@ pub(super) fn check_task(task: Option<&Task>, event: &Event, decision: &Decision
     if let (Event::Completed { .. }, Some(State::Completed(done) | State::Resolving(done))) = (event, state) {
         let what =
             format!("the task has already ended as {:?}: the first outcome never changes", done.outcome);
-        return Some((Kind::Promise, what));
+        return Some((Kind::InvariantViolated, what));
     }
     if let Event::Completed { by, outcome, .. } = event
         && let Some(what) = ended(by.as_ref(), outcome, decision)

@@ -32,7 +32,7 @@ pub(crate) struct Limits {
     /// Groups of version 1, one per controller.
     pub(crate) groups: Vec<PathBuf>,
     /// File in which the kernel counts OOM kills. `None` if memory is not limited.
-    pub(crate) kills: Option<PathBuf>,
+    pub(crate) oom_events: Option<PathBuf>,
 }
 
 /// Location of the groups that a controller uses.
@@ -99,11 +99,11 @@ impl Limiter {
     pub(crate) fn isolation(&self) -> Isolation {
         let known = [
             (&self.memory, IsolationLayer::Memory),
-            (&self.processes, IsolationLayer::Forks),
+            (&self.processes, IsolationLayer::Pids),
             (&self.cpu, IsolationLayer::Cpu),
         ];
         let had = known.into_iter().filter(|(place, _)| place.is_some());
-        had.fold(Isolation::NONE, |walls, (_, wall)| walls.with(wall))
+        had.fold(Isolation::NONE, |layers, (_, layer)| layers.with(layer))
     }
 
     /// Returns the limits of a container, given its name and its group of version 2. The groups need not
@@ -115,11 +115,11 @@ impl Limiter {
             Hierarchy::Legacy(base) => Some(base.join(name)),
         };
         let groups = places.into_iter().flatten().filter_map(own).collect();
-        let kills = self.memory.as_ref().and_then(|place| match place {
+        let oom_events = self.memory.as_ref().and_then(|place| match place {
             Hierarchy::Unified => common.map(|group| group.join("memory.events")),
             Hierarchy::Legacy(base) => Some(base.join(name).join("memory.oom_control")),
         });
-        Limits { groups, kills }
+        Limits { groups, oom_events }
     }
 
     /// Creates and configures the groups of a container. `memory_mb` is in MiB; 0 means no limit.
@@ -215,7 +215,8 @@ pub(crate) fn out_of_memory_message(memory_mb: u64) -> String {
 impl Limits {
     /// Returns the number of processes of the container that the kernel killed for lack of memory.
     pub(crate) fn oom_kills(&self) -> u64 {
-        let text = self.kills.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        let text =
+            self.oom_events.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
         count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(read(common.join("pids.max")), "1024");
         assert_eq!(read(common.join("cpu.weight")), "50");
         let limits = limiter.limits_of("c", Some(&common));
-        assert_eq!(limits, Limits { groups: vec![], kills: Some(common.join("memory.events")) });
+        assert_eq!(limits, Limits { groups: vec![], oom_events: Some(common.join("memory.events")) });
         assert_eq!(limits.oom_kills(), 0);
         fs::write(common.join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 1\n").unwrap();
         assert_eq!(limits.oom_kills(), 2);
@@ -302,10 +303,7 @@ mod tests {
         assert_eq!(limits.oom_kills(), 1);
         assert_eq!(
             limiter.isolation(),
-            Isolation::NONE
-                .with(IsolationLayer::Memory)
-                .with(IsolationLayer::Cpu)
-                .with(IsolationLayer::Forks)
+            Isolation::NONE.with(IsolationLayer::Memory).with(IsolationLayer::Cpu).with(IsolationLayer::Pids)
         );
         assert_eq!(Limiter::default().isolation(), Isolation::NONE);
     }

@@ -81,7 +81,7 @@ fn used_trees(data: &Path) -> io::Result<BTreeSet<PathBuf>> {
     for container in fs::read_dir(data.join("containers"))? {
         // A container without a spec is being created or deleted.
         let Ok(spec) = Folder::new(container?.path()).spec() else { continue };
-        if let Some(RootFs::Folder { path, .. }) = spec.plan.map(|plan| plan.tree) {
+        if let Some(RootFs::Folder { path, .. }) = spec.plan.map(|plan| plan.root_fs) {
             used.insert(path);
         }
     }

@@ -54,13 +54,13 @@ pub(crate) fn masked_paths(data: &Path, others: &[PathBuf]) -> Vec<PathBuf> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     /// Isolation layers of the container. The container fails if one of them cannot be set up.
-    pub(crate) walls: Isolation,
+    pub(crate) layers: Isolation,
     /// First host id of the container's users. `None` if all of them are the rep's own user.
     pub(crate) first_id: Option<u32>,
     /// `true` if the range of host ids belongs to this container alone. `false` if it belongs to the image
     /// that the container runs.
     pub(crate) own_ids: bool,
-    pub(crate) tree: RootFs,
+    pub(crate) root_fs: RootFs,
     /// `true` if the container has a network namespace that contains only the loopback device.
     pub(crate) own_network: bool,
     /// Control groups of version 1 that limit the container, and the file with its number of OOM kills.
@@ -73,13 +73,13 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Returns `true` if the container gets this isolation layer.
-    pub(crate) const fn has(&self, wall: IsolationLayer) -> bool {
-        self.walls.has(wall)
+    pub(crate) const fn has(&self, layer: IsolationLayer) -> bool {
+        self.layers.has(layer)
     }
 
     /// Returns the user of programs for which the definition names no user.
     pub(crate) fn default_user(&self) -> &str {
-        match &self.tree {
+        match &self.root_fs {
             RootFs::Host => super::OWNER,
             RootFs::Folder { user, .. } if user.is_empty() => "root",
             RootFs::Folder { user, .. } => user,

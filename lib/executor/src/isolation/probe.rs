@@ -20,17 +20,17 @@ pub(crate) struct HostIsolation {
 pub(crate) fn kernel_layers() -> Isolation {
     let refuses = fs::exists("/proc/sys/kernel/seccomp/actions_avail").unwrap_or(false);
     let known = [
-        (refuses, IsolationLayer::Calls),
+        (refuses, IsolationLayer::Syscalls),
         (landlock::is_supported(), IsolationLayer::Landlock),
         (true, IsolationLayer::Disk),
     ];
-    known.into_iter().filter(|(has, _)| *has).fold(Isolation::NONE, |walls, (_, wall)| walls.with(wall))
+    known.into_iter().filter(|(has, _)| *has).fold(Isolation::NONE, |layers, (_, layer)| layers.with(layer))
 }
 
 /// Returns combinations of the isolation layers that do not depend on the kernel alone. The strongest one
 /// comes first. The caller tries them in this order until a container starts.
 pub(crate) fn candidates() -> Vec<HostIsolation> {
-    let with = |walls: &[IsolationLayer]| walls.iter().fold(Isolation::NONE, |all, wall| all.with(*wall));
+    let with = |layers: &[IsolationLayer]| layers.iter().fold(Isolation::NONE, |all, layer| all.with(*layer));
     let shared = with(&[
         IsolationLayer::Files,
         IsolationLayer::Processes,

@@ -68,8 +68,8 @@ pub(crate) enum Session {
 }
 
 impl ProgramRequest {
-    fn has(&self, wall: IsolationLayer) -> bool {
-        self.plan.as_ref().is_some_and(|plan| plan.has(wall))
+    fn has(&self, layer: IsolationLayer) -> bool {
+        self.plan.as_ref().is_some_and(|plan| plan.has(layer))
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Operation {
         /// Target folder.
         to: String,
         /// Maximum unpacked size in bytes.
-        most_bytes: u64,
+        max_bytes: u64,
     },
     /// Opens a file for reading and sends its descriptor to the caller.
     Open { path: String },
@@ -232,12 +232,12 @@ fn perform(wish: &ProgramRequest, input: Option<OwnedFd>) -> Result<Remaining, S
         Operation::Run { path, args } => {
             Err(Command::new(path).args(args).env_clear().envs(&wish.environment).exec().into())
         }
-        Operation::Unpack { to, most_bytes } => {
+        Operation::Unpack { to, max_bytes } => {
             let top = if is_absolute(to) { require_own_files(wish, to).map(|()| "/")? } else { "." };
             let into = FileTree::open(Path::new(top), None).and_then(|top| top.open_subtree(Path::new(to)));
             Ok(Remaining::Unpack(
                 into.map_err(|error| with_operation(&format!("create {to}"), error))?,
-                *most_bytes,
+                *max_bytes,
             ))
         }
         Operation::Open { path } => open_for_upload(wish, path).map(Remaining::SendFile),
@@ -283,7 +283,7 @@ fn drop_rights(wish: &ProgramRequest, plan: &Plan) -> Result<(), StartError> {
     // Landlock is applied as far as the kernel supports it, even if the host does not support the whole
     // Landlock layer.
     landlock::restrict_self(&wish.work).map_err(|error| with_operation("apply the Landlock rules", error))?;
-    if plan.has(IsolationLayer::Calls) {
+    if plan.has(IsolationLayer::Syscalls) {
         calls::install_filters().map_err(|error| with_operation("install the system call filters", error))?;
     }
     Ok(())

@@ -49,7 +49,7 @@ const RESOLVER_FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 pub(super) fn build(plan: &Plan) -> io::Result<()> {
     let (folder, root) = (Path::new("."), Path::new(ROOT));
     fs::create_dir_all(root)?;
-    match &plan.tree {
+    match &plan.root_fs {
         RootFs::Host => mount_host_folders(folder, root, plan),
         RootFs::Folder { path, .. } => mount_image(folder, root, path),
     }

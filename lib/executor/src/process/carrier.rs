@@ -103,7 +103,7 @@ impl TransferService {
             checksum: download.checksum_algorithm.map(|by| (by, download.checksum_value.as_str())),
         };
         let fetched = self.store().await?.fetch(&wanted).await.map_err(|error| error.to_string())?;
-        Ok((TransferReply::Done { bytes: fetched.bytes, kept: fetched.kept }, Some(fetched.file)))
+        Ok((TransferReply::Done { bytes: fetched.bytes, from_cache: fetched.kept }, Some(fetched.file)))
     }
 
     async fn send(
@@ -119,7 +119,7 @@ impl TransferService {
         }
         let (url, is_secret) = self.decrypt_url(recipe, &upload.to)?;
         let sent = self.store().await?.send(file, &url, is_secret).await;
-        Ok((TransferReply::Done { bytes: sent.map_err(|error| error.to_string())?, kept: false }, None))
+        Ok((TransferReply::Done { bytes: sent.map_err(|error| error.to_string())?, from_cache: false }, None))
     }
 
     /// Returns the plain text of a URL. The second value is `true` if the URL must be kept secret.

@@ -73,7 +73,7 @@ pub(super) async fn start(folder: &Path, exec: &Exec) -> Result<(ExecInput, Exec
     };
     let (shim, reply, streams) = begin().await.map_err(ExecError::Unreachable)?;
     match reply {
-        Reply::Began => open_streams(shim, streams).map_err(ExecError::Unreachable),
+        Reply::Started => open_streams(shim, streams).map_err(ExecError::Unreachable),
         Reply::Refused(why) => Err(ExecError::Refused(why)),
         Reply::Ended(_) => {
             Err(ExecError::Unreachable(io::Error::other("the program ended before it started")))
@@ -107,7 +107,7 @@ fn to_async_fd(stream: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 async fn wait_for_end(shim: UnixStream) -> ExecEnd {
     match socket::receive::<Reply>(&shim).await {
         Ok((Reply::Ended(end), _)) => end,
-        Ok((Reply::Began | Reply::Refused(_), _)) | Err(_) => {
+        Ok((Reply::Started | Reply::Refused(_), _)) | Err(_) => {
             ExecEnd::Failed("the container ended".to_owned())
         }
     }

@@ -90,16 +90,16 @@ impl ContainerIsolation {
                 Err(io::Error::other(NOT_ISOLATED))
             };
         };
-        let (tree, of_image) = self.root_fs(settings, trash, found, &sandbox.root_fs, &recipe.domain)?;
+        let (root_fs, of_image) = self.root_fs(settings, trash, found, &sandbox.root_fs, &recipe.domain)?;
         let first_id = match (of_image, self.ids().filter(|_| found.own_ids)) {
             (Some(first), _) => Some(first),
             (None, ids) => ids.map(Ids::allocate_range).transpose()?,
         };
         Ok(Some(Plan {
-            walls: found.layers,
+            layers: found.layers,
             first_id,
             own_ids: first_id.is_some() && of_image.is_none(),
-            tree,
+            root_fs,
             own_network: sandbox.network == Network::None,
             limits: self.limiter.limits_of(&recipe.instance_guid.to_string(), group),
             masked: self.masked.clone(),

@@ -431,7 +431,7 @@ impl Executor {
             work: recipe.work.clone(),
             domain: recipe.domain.clone(),
             resources: recipe.resources,
-            let_in_at: recipe.let_in_at,
+            admitted_at: recipe.admitted_at,
             isolation: self.isolation(),
             state: ContainerState::Initializing,
         };
@@ -502,6 +502,6 @@ fn self_test_recipe(cell_id: &CellId, number: u64) -> Recipe {
         result_file: String::new(),
         resources: Resources::for_container(0, 0, 0),
         sandbox: None,
-        let_in_at: Position(0),
+        admitted_at: Position(0),
     }
 }

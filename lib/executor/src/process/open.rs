@@ -275,7 +275,7 @@ fn adopt_valid(
     let Spec { recipe, net, cgroup, plan, .. } = spec;
     // A container that is created again gets the isolation that is available now.
     let isolation = match (&plan, never_began) {
-        (Some(plan), false) => plan.walls,
+        (Some(plan), false) => plan.layers,
         (None, false) => Isolation::NONE,
         (_, true) => isolating.layers(),
     };
@@ -284,7 +284,7 @@ fn adopt_valid(
         work: recipe.work.clone(),
         domain: recipe.domain.clone(),
         resources: recipe.resources,
-        let_in_at: recipe.let_in_at,
+        admitted_at: recipe.admitted_at,
         isolation,
         state,
     };

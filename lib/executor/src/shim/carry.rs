@@ -50,8 +50,8 @@ impl TransferClient {
         let until = Instant::now() + TRANSFER_TIMEOUT;
         loop {
             match self.request(TransferRequest { number }, file).await {
-                Ok((TransferReply::Done { bytes, kept }, file)) => {
-                    return Ok(Transferred { bytes, kept, file });
+                Ok((TransferReply::Done { bytes, from_cache }, file)) => {
+                    return Ok(Transferred { bytes, kept: from_cache, file });
                 }
                 Ok((TransferReply::Failed(reason), _)) => return Err(reason),
                 Err(error) if is_executor_gone(&error) && Instant::now() < until => sleep(RETRY_DELAY).await,

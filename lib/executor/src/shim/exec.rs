@@ -82,7 +82,7 @@ async fn serve_one(performer: &Performer, folder: &Path, asked: UnixStream, othe
         Err(why) => return drop(socket::send(&asked, &Reply::Refused(why), &[]).await),
     };
     let outer: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
-    if socket::send(&asked, &Reply::Began, &outer).await.is_err() {
+    if socket::send(&asked, &Reply::Started, &outer).await.is_err() {
         return performer.terminate(pid, Signal::HUP).await;
     }
     // Close the client's ends in this process. The client then sees the end of its streams when the program

@@ -52,7 +52,7 @@ impl Performer {
         let program = self.program(child, &Sink::Tail(Rc::clone(&tail)));
         let to = download.to.clone();
         let wish =
-            self.request(Operation::Unpack { to, most_bytes: self.max_unpacked_bytes() }, &download.user);
+            self.request(Operation::Unpack { to, max_bytes: self.max_unpacked_bytes() }, &download.user);
         match isolation::send_request(socket, &wish, None) {
             Ok(Ok(())) => {}
             Ok(Err(StartError::WorkingDir(_, why) | StartError::Other(why))) => return Err(failed(&why)),

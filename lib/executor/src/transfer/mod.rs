@@ -37,7 +37,7 @@ pub(crate) enum TransferReply {
         /// Number of transferred bytes.
         bytes: u64,
         /// `true` if the archive came from the cell's cache.
-        kept: bool,
+        from_cache: bool,
     },
     /// The transfer failed, for this reason.
     Failed(String),

@@ -215,7 +215,7 @@ async fn environment_of_a_definition_does_not_affect_the_shim() {
 #[tokio::test]
 async fn fork_bomb_is_limited() {
     let mut cell = cell().await;
-    if !cell.executor.isolation().has(IsolationLayer::Forks) {
+    if !cell.executor.isolation().has(IsolationLayer::Pids) {
         return;
     }
     let script = "$| = 1; while (1) { $p = fork; last unless defined $p; if (!$p) { sleep 100; exit } $n++ } print \"$n\\n\"";

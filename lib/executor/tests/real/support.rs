@@ -273,6 +273,6 @@ fn recipe(work: WorkKey, action: Action) -> Recipe {
         result_file: String::new(),
         resources: Resources::for_container(16, 16, 0),
         sandbox: None,
-        let_in_at: Position(7),
+        admitted_at: Position(7),
     }
 }

@@ -160,7 +160,7 @@ impl Auctioneer {
                 key: item.rank.key,
                 attempt: item.rank.since,
                 domain: domain.clone(),
-                order: item.order,
+                definition: item.order,
                 placement: why.map(Box::new),
             });
             self.open.hand_out(&work, cell.clone(), id, until);

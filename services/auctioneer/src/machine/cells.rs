@@ -124,7 +124,7 @@ impl RepState {
 
     fn standing(&self, log: &cell::Cell, now: Timestamp, settings: &Settings) -> Standing {
         let said = self.fresh_heartbeat(now, settings);
-        if log.evacuating || log.evacuation_wanted || said.is_some_and(|said| said.evacuating) {
+        if log.evacuating || log.evacuation_requested || said.is_some_and(|said| said.evacuating) {
             return Standing::Evacuating;
         }
         if log.cordoned {

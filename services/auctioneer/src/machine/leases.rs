@@ -105,7 +105,7 @@ impl Leases {
             let Some(held) = self.held.get_mut(&id) else { continue };
             held.report_at = Some(now + every);
             self.due.insert((now + every, id));
-            leases.push(Lease { evaluation: id, delivery: held.delivery, of: held.of.clone() });
+            leases.push(Lease { evaluation: id, delivery: held.delivery, target: held.of.clone() });
         }
         leases
     }

@@ -659,7 +659,7 @@ impl Auctioneer {
         now: Timestamp,
         work: &WorkRef,
         (error, explanation): (String, Option<Explanation>),
-        used_up: bool,
+        attempts_exhausted: bool,
     ) {
         if self.cells.is_in_doubt(now, &self.settings) {
             return self.open.withhold(work, self.cells.doubt_ends(now, &self.settings));
@@ -668,7 +668,7 @@ impl Auctioneer {
             return;
         }
         let attempt = self.open.attempt(work);
-        let refused = used_up || attempt.after_refusals;
+        let refused = attempts_exhausted || attempt.after_refusals;
         let retry = if refused { self.settings.retry_refused } else { self.settings.retry };
         self.open.block(work, now + retry);
         let error = self.error_with_room(now, work, &error);
@@ -679,7 +679,7 @@ impl Auctioneer {
         // acknowledged it. It is then reported again.
         let Some(evaluation) = attempt.evaluation else { return };
         if let Some(item) = self.open.record_report(work, &error, now, self.settings.retry) {
-            self.outgoing.add(FailedPlacement { item, evaluation, used_up, error, explanation });
+            self.outgoing.add(FailedPlacement { item, evaluation, attempts_exhausted, error, explanation });
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct FailedPlacement {
     /// Evaluation to which the work belongs.
     pub(crate) evaluation: EvaluationId,
     /// `true` if the evaluation has no attempts left.
-    pub(crate) used_up: bool,
+    pub(crate) attempts_exhausted: bool,
     pub(crate) error: String,
     pub(crate) explanation: Option<Explanation>,
 }
@@ -128,7 +128,7 @@ fn messages(failed: Vec<FailedPlacement>) -> Vec<Message> {
     for one in failed {
         match &one.item.rank.key {
             WorkKey::Lrp { key, epoch } => {
-                let group = (key.process_guid.clone(), *epoch, one.evaluation, one.used_up);
+                let group = (key.process_guid.clone(), *epoch, one.evaluation, one.attempts_exhausted);
                 lrps.entry(group).or_default().push(one);
             }
             WorkKey::Task { task_guid, epoch } => {
@@ -141,7 +141,7 @@ fn messages(failed: Vec<FailedPlacement>) -> Vec<Message> {
                     unplaced: task::Unplaced {
                         evaluation: one.evaluation,
                         error: one.error,
-                        used_up: one.used_up,
+                        attempts_exhausted: one.attempts_exhausted,
                         explanation: one.explanation.map(Box::new),
                     },
                 };
@@ -176,7 +176,7 @@ impl Messages {
     /// Adds the failures of a process. They become one outcome, or several if one outcome would exceed the
     /// size of a message.
     fn add_process(&mut self, (guid, epoch, evaluation, used_up): &Group, mut failed: Vec<FailedPlacement>) {
-        let (epoch, evaluation, used_up) = (*epoch, *evaluation, *used_up);
+        let (epoch, evaluation, attempts_exhausted) = (*epoch, *evaluation, *used_up);
         failed.sort_by(|a, b| a.item.rank.key.cmp(&b.item.rank.key));
         let mut rest = failed.into_iter().peekable();
         while rest.peek().is_some() {
@@ -194,7 +194,7 @@ impl Messages {
                 }
             }
             let explanation = explanation.map(Box::new);
-            let outcome = Outcome { evaluation, unplaced, used_up, explanation };
+            let outcome = Outcome { evaluation, unplaced, attempts_exhausted, explanation };
             self.add(PlacementOutcome::Lrp { process_guid: guid.clone(), epoch, outcome }, works, bytes);
         }
     }

@@ -258,11 +258,11 @@ impl Auctioneer {
                 continue;
             }
             match obstacle(board, number, item, siblings) {
-                None | Some(Obstacle::Taken(_)) => {}
+                None | Some(Obstacle::InsufficientFree(_)) => {}
                 Some(
-                    Obstacle::Crowded(_)
-                    | Obstacle::Closed { .. }
-                    | Obstacle::Small(_)
+                    Obstacle::InstanceLimit(_)
+                    | Obstacle::Unavailable { .. }
+                    | Obstacle::InsufficientTotal(_)
                     | Obstacle::Incompatible(_),
                 ) => {
                     continue;
@@ -300,7 +300,7 @@ fn is_wait_active((cell, until): &(CellId, Timestamp), making: &BTreeSet<CellId>
 
 /// Returns `true` if a cell accepts work according to the log. Work waits for room only on such cells.
 const fn takes_work(cell: &Cell) -> bool {
-    cell.present && !cell.cordoned && !cell.evacuation_wanted && !cell.evacuating
+    cell.present && !cell.cordoned && !cell.evacuation_requested && !cell.evacuating
 }
 
 /// Returns `true` if the work will still exist once room is made for it.

@@ -26,7 +26,7 @@ pub(crate) fn explanation_bytes(explanation: &Explanation) -> usize {
         // A control character takes six bytes in JSON.
         5 * FIELD_BYTES + classes * 20 + tried.escaped.iter().map(|name| 6 * name.len()).sum::<usize>()
     });
-    2 * FIELD_BYTES + explanation.passed_over.len() * FIELD_BYTES + best + tried
+    2 * FIELD_BYTES + explanation.rejected.len() * FIELD_BYTES + best + tried
 }
 
 /// Returns the size of the outcome for an index or task in bytes.

@@ -33,7 +33,7 @@ use crate::board::{BoardCell, Standing};
 #[must_use]
 pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     let standing = match row.state {
-        CellState::Present | CellState::Unhealthy if row.evacuation_wanted => Standing::Evacuating,
+        CellState::Present | CellState::Unhealthy if row.evacuation_requested => Standing::Evacuating,
         CellState::Present | CellState::Unhealthy if row.cordoned => Standing::Cordoned,
         CellState::Present => Standing::Open,
         CellState::Evacuating => Standing::Evacuating,
@@ -63,10 +63,10 @@ pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
         present: row.state != CellState::Absent,
         evacuating: row.state == CellState::Evacuating,
         unhealthy: row.unhealthy.clone(),
-        evacuation_wanted: row.evacuation_wanted,
+        evacuation_requested: row.evacuation_requested,
         cordoned: row.cordoned,
-        evacuation_began: None,
-        gone: row.gone.clone(),
+        evacuation_started_at: None,
+        absent_reason: row.absent_reason.clone(),
         since: row.since,
         cause: Cause { decision: nobody, correlation: nobody },
         requests: Requests::default(),
@@ -103,8 +103,8 @@ fn add_evaluations(process: &mut Process) {
     let pending = waits.then_some((Trigger::Convergence, InitialStatus::Pending));
     let blocked = InitialStatus::Blocked { reason: String::new(), eligibility: None };
     let blocked = (process.unplaced > 0).then_some((Trigger::Queued, blocked));
-    for (number, (trigger, begin)) in (0..).zip(pending.into_iter().chain(blocked)) {
-        let event = evaluation::Event::Created { number, trigger, begin, previous: None };
+    for (number, (trigger, initial_status)) in (0..).zip(pending.into_iter().chain(blocked)) {
+        let event = evaluation::Event::Created { number, trigger, initial_status, previous: None };
         let stamp = Stamp::root(DecisionId(Uuid::nil()), process.changed_at);
         process.evaluations.modify(|all| evaluation::evolve(all, &event, &stamp));
     }
@@ -154,13 +154,13 @@ fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
         reason: rollout.reason.clone().unwrap_or_default(),
     }];
     if !rollout.in_replacement.is_empty() {
-        events.push(rollout::Event::Begun { indices: rollout.in_replacement.clone() });
+        events.push(rollout::Event::IndicesStarted { indices: rollout.in_replacement.clone() });
     }
     if rollout.is_completed() {
         events.push(rollout::Event::Completed {});
     } else if rollout.is_paused() {
         let reason = rollout.reason.clone().unwrap_or_default();
-        events.push(rollout::Event::Paused { cause: PauseReason::Asked, reason });
+        events.push(rollout::Event::Paused { cause: PauseReason::Requested, reason });
     }
     events
 }
@@ -204,11 +204,11 @@ fn instance_events(row: &InstanceRow) -> Vec<Event> {
                 crash_count: row.crash_count,
                 exit_status: None,
                 restart: row
-                    .declined
-                    .map_or_else(|| row.restart_at.map_or(Restart::AtOnce, Restart::At), Restart::Never),
+                    .no_restart_reason
+                    .map_or_else(|| row.restart_at.map_or(Restart::Immediate, Restart::At), Restart::Never),
                 attempts: row.attempts,
             };
-            events.extend(row.crashed_in.clone().map(crashed));
+            events.extend(row.crashed_instance.clone().map(crashed));
         }
     }
     if row.stopping {

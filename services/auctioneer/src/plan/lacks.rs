@@ -20,17 +20,17 @@ pub type ReasonsByCell = BTreeMap<CellId, Vec<String>>;
 #[serde(rename_all = "snake_case")]
 pub enum Obstacle {
     /// Amounts that the cell lacks now, but would have if nothing ran on it.
-    Taken(Resources),
+    InsufficientFree(Resources),
     /// The cell has reached the number of instances that this constraint allows.
-    Crowded(String),
+    InstanceLimit(String),
     /// The cell accepts no new work.
-    Closed {
-        why: &'static str,
+    Unavailable {
+        reason: &'static str,
         /// Amounts that the cell lacks as well.
-        taken: Resources,
+        insufficient_free: Resources,
     },
     /// Amounts by which the work exceeds the cell's totals.
-    Small(Resources),
+    InsufficientTotal(Resources),
     /// The stack, the tags, the isolation or another property of the cell does not match the constraint of
     /// the work.
     Incompatible(String),
@@ -40,11 +40,11 @@ impl Obstacle {
     /// Returns the reasons in the terms of placement errors.
     fn reasons(self) -> Vec<String> {
         match self {
-            Self::Taken(short) | Self::Small(short) => {
+            Self::InsufficientFree(short) | Self::InsufficientTotal(short) => {
                 missing(short).map(|what| what.word().into()).collect()
             }
-            Self::Closed { why, .. } => vec![why.to_owned()],
-            Self::Crowded(why) | Self::Incompatible(why) => vec![why],
+            Self::Unavailable { reason, .. } => vec![reason.to_owned()],
+            Self::InstanceLimit(why) | Self::Incompatible(why) => vec![why],
         }
     }
 }
@@ -54,7 +54,7 @@ impl Obstacle {
 pub struct Nearest {
     pub cell_id: CellId,
     /// Reason why the cell cannot run the work. `None` if it can.
-    pub keeps: Option<Obstacle>,
+    pub obstacle: Option<Obstacle>,
 }
 
 /// Returns `true` if a cell accepts work with this constraint, regardless of the cell's free resources.
@@ -82,8 +82,8 @@ pub fn nearest(board: &Board, item: &Item, siblings: Option<&BTreeMap<CellId, u3
     let may = |(_, cell): &(u32, &BoardCell)| item.only.as_ref().is_none_or(|only| cell.id == *only);
     let cells = (0..).zip(board.cells()).filter(may);
     let near = cells.map(|(number, cell)| (cell, obstacle(board, number, item, siblings)));
-    let (cell, keeps) = near.min_by_key(|(cell, keeps)| distance(cell, keeps.as_ref()))?;
-    Some(Nearest { cell_id: cell.id.clone(), keeps })
+    let (cell, obstacle) = near.min_by_key(|(cell, keeps)| distance(cell, keeps.as_ref()))?;
+    Some(Nearest { cell_id: cell.id.clone(), obstacle })
 }
 
 /// Returns a sort key for how close a cell is to running the work. It consists of the kind of the obstacle,
@@ -92,10 +92,12 @@ fn distance(cell: &BoardCell, keeps: Option<&Obstacle>) -> (u8, u64, Reverse<u64
     let size = Reverse(cell.total.memory_mb);
     match keeps {
         None => (0, 0, size),
-        Some(Obstacle::Taken(short)) => (1, max_permille(*short, cell.total), size),
-        Some(Obstacle::Crowded(_)) => (2, 0, size),
-        Some(Obstacle::Closed { taken, .. }) => (3, max_permille(*taken, cell.total), size),
-        Some(Obstacle::Small(short)) => (4, max_permille(*short, cell.total), size),
+        Some(Obstacle::InsufficientFree(short)) => (1, max_permille(*short, cell.total), size),
+        Some(Obstacle::InstanceLimit(_)) => (2, 0, size),
+        Some(Obstacle::Unavailable { insufficient_free, .. }) => {
+            (3, max_permille(*insufficient_free, cell.total), size)
+        }
+        Some(Obstacle::InsufficientTotal(short)) => (4, max_permille(*short, cell.total), size),
         Some(Obstacle::Incompatible(_)) => (5, 0, size),
     }
 }
@@ -126,16 +128,16 @@ pub(crate) fn obstacle(
         return Some(Obstacle::Incompatible(mismatch.word().into_owned()));
     }
     if !cell.total.fits(size) {
-        return Some(Obstacle::Small(size.minus(cell.total)));
+        return Some(Obstacle::InsufficientTotal(size.minus(cell.total)));
     }
-    let taken = size.minus(board.free(number));
-    if let Some(why) = cell.standing.closed_reason() {
-        return Some(Obstacle::Closed { why, taken });
+    let insufficient_free = size.minus(board.free(number));
+    if let Some(reason) = cell.standing.closed_reason() {
+        return Some(Obstacle::Unavailable { reason, insufficient_free });
     }
     if let Some(rule) = siblings.and_then(|siblings| crowding(board.cells(), cell, constraint, siblings)) {
-        return Some(Obstacle::Crowded(constraint_text(rule)));
+        return Some(Obstacle::InstanceLimit(constraint_text(rule)));
     }
-    (taken != Resources::default()).then_some(Obstacle::Taken(taken))
+    (insufficient_free != Resources::default()).then_some(Obstacle::InsufficientFree(insufficient_free))
 }
 
 /// Returns the first constraint on the number of instances whose limit is reached on this cell.

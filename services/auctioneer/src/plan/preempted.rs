@@ -107,11 +107,11 @@ impl ClusterCopy {
         let cells = (0..).zip(self.board.cells()).filter(|(_, cell)| may(&cell.id));
         let offer = |(number, cell): (u32, &crate::board::BoardCell)| {
             match obstacle(&self.board, number, item, siblings) {
-                None | Some(Obstacle::Taken(_)) => {}
+                None | Some(Obstacle::InsufficientFree(_)) => {}
                 Some(
-                    Obstacle::Crowded(_)
-                    | Obstacle::Closed { .. }
-                    | Obstacle::Small(_)
+                    Obstacle::InstanceLimit(_)
+                    | Obstacle::Unavailable { .. }
+                    | Obstacle::InsufficientTotal(_)
                     | Obstacle::Incompatible(_),
                 ) => {
                     return None;

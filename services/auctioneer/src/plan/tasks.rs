@@ -27,12 +27,12 @@ pub enum TaskOutcome {
         /// Maximum waiting time in milliseconds, after which the task fails.
         deadline_ms: u64,
         #[serde(flatten)]
-        no_room: PlacementFailure,
+        placement_failure: PlacementFailure,
     },
     /// The task fails immediately.
     Fails {
         #[serde(flatten)]
-        no_room: PlacementFailure,
+        placement_failure: PlacementFailure,
     },
 }
 
@@ -100,15 +100,15 @@ impl ClusterCopy {
     /// Returns the outcome of a task that no cell accepts. The state machine of the task decides this
     /// outcome.
     fn unplaced(&mut self, guid: &TaskGuid, item: &Item, error: String) -> Result<TaskOutcome, Refusal> {
-        let no_room =
+        let placement_failure =
             PlacementFailure { error: error.clone(), cells: lacks::reasons_by_cell(&self.board, item, None) };
         let judged = self.tasks.get(guid).and_then(Task::open_evaluation).map(|one| one.id);
-        let Some(evaluation) = judged else { return Ok(TaskOutcome::Fails { no_room }) };
-        let failed = Unplaced { evaluation, error, used_up: false, explanation: None };
+        let Some(evaluation) = judged else { return Ok(TaskOutcome::Fails { placement_failure }) };
+        let failed = Unplaced { evaluation, error, attempts_exhausted: false, explanation: None };
         let events = self.decide_task(guid, &Command::Fail(failed))?;
         self.apply_task_events(guid, &events);
         let Some(waits) = self.tasks.get(guid).filter(|task| task.is_pending()) else {
-            return Ok(TaskOutcome::Fails { no_room });
+            return Ok(TaskOutcome::Fails { placement_failure });
         };
         let deadline = waits.pending_until().since(waits.epoch.0);
         if let Some((cell_id, victims)) = self.preempt_for(item) {
@@ -122,7 +122,7 @@ impl ClusterCopy {
         }
         Ok(TaskOutcome::Waits {
             deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-            no_room,
+            placement_failure,
         })
     }
 

@@ -30,7 +30,7 @@ struct Rep {
 
 impl Rep {
     fn free(&self) -> Resources {
-        let reserved = self.reserved.values().map(|work| work.order.resources());
+        let reserved = self.reserved.values().map(|work| work.definition.resources());
         let used = self.running.iter().map(|(_, size)| *size).chain(reserved);
         let used = used.fold(Resources::default(), Resources::plus);
         assert!(mib(CELL_MIB).fits(used), "{used:?}");
@@ -45,7 +45,7 @@ impl Rep {
             if self.reserved.contains_key(&key) || self.running.iter().any(|(known, _)| *known == work.key) {
                 continue;
             }
-            if self.free().fits(work.order.resources()) {
+            if self.free().fits(work.definition.resources()) {
                 self.reserved.insert(key, work.clone());
             } else {
                 refused.push((place, "insufficient resources".to_owned()));
@@ -166,7 +166,7 @@ impl Chaos {
             .filter(|process| process.epoch == *epoch);
         let lrp = process.and_then(|process| process.actual(&lrp.place));
         if lrp.is_some_and(|lrp| lrp.is_unclaimed() && lrp.since == attempt) {
-            rep.running.push((key, work.order.resources()));
+            rep.running.push((key, work.definition.resources()));
             self.scene.claim(cell.as_str(), &work);
         }
         true
@@ -199,8 +199,8 @@ impl Chaos {
                 .and_then(|process| process.actual(&place));
             if let Some(by) = lrp.and_then(|lrp| lrp.holder()).cloned() {
                 let steps = vec![ReportStep::Actual(Lrp::Remove)];
-                let judged = self.scene.now;
-                let report = Report { domain: domain(), place, epoch, by, judged, steps };
+                let observed_at = self.scene.now;
+                let report = Report { domain: domain(), place, epoch, by, observed_at, steps };
                 self.scene.decide(process_guid.as_str(), &process::Command::Report(report));
             }
         }

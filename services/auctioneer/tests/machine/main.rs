@@ -137,7 +137,7 @@ fn refused_work_goes_to_another_cell() {
     let (second, perform) = only(performs(scene.turn()));
     assert_ne!(first, second);
     let why = perform.work[0].placement.as_ref().unwrap();
-    assert_eq!(why.passed_over.get("refused"), Some(&1));
+    assert_eq!(why.rejected.get("refused"), Some(&1));
     scene.refuse(&second, &perform, "no room");
     assert_eq!(performs(scene.turn()).len(), 1);
 }
@@ -293,7 +293,7 @@ fn room_of_refused_work_wakes_waiting_work_at_next_heartbeat() {
     scene.refuse(&cell, &perform, "insufficient resources: memory");
     scene.send_heartbeat("c1", mib(400), 1);
     let (_, small) = only(performs(scene.turn()));
-    assert_eq!(only(small.work).order.resources().memory_mb, 300);
+    assert_eq!(only(small.work).definition.resources().memory_mb, 300);
 }
 
 #[test]
@@ -484,7 +484,7 @@ fn blocked_work_is_reported_once_and_retried_on_new_capacity() {
     let PlacementOutcome::Lrp { outcome, .. } = &told.outcomes[0] else { panic!("{told:?}") };
     let Outcome { unplaced, explanation, .. } = outcome;
     assert_eq!(unplaced.iter().map(|one| one.place.index).collect::<Vec<_>>(), [1, 2, 3]);
-    assert_eq!(explanation.as_ref().unwrap().passed_over, [("memory".to_owned(), 1)].into());
+    assert_eq!(explanation.as_ref().unwrap().rejected, [("memory".to_owned(), 1)].into());
     scene.record_outcomes(id, told);
     let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(&fixtures::place(3, "p")).unwrap();
     assert!(lrp.has_placement_error());
@@ -725,7 +725,7 @@ fn crash_starts_new_attempt() {
         place: key.place.clone(),
         epoch: *epoch,
         by: by.clone(),
-        judged: schemas::Timestamp(u64::MAX),
+        observed_at: schemas::Timestamp(u64::MAX),
         steps,
     };
     let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default(), isolation: Isolation::NONE });
@@ -964,7 +964,7 @@ fn attempts_count_per_auction_and_reset_on_progress() {
     let (id, told) = only(outcomes(scene.turn()));
     let PlacementOutcome::Lrp { outcome, .. } = &told.outcomes[0] else { panic!("{told:?}") };
     assert!(
-        outcome.used_up && outcome.unplaced.len() == 2 && outcome.evaluation == evaluation,
+        outcome.attempts_exhausted && outcome.unplaced.len() == 2 && outcome.evaluation == evaluation,
         "{outcome:?}"
     );
     scene.record_outcomes(id, told);

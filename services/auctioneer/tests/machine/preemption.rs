@@ -16,8 +16,8 @@ use schemas::process::{Command, Report, ReportStep};
 use crate::scene::{Scene, domain, errors, guid, mib, only, outcomes, performs};
 
 impl Scene {
-    fn set_preemption(&mut self, on: bool) {
-        let event = Event::Cluster(cluster::Event::PreemptionSwitched { on });
+    fn set_preemption(&mut self, enabled: bool) {
+        let event = Event::Cluster(cluster::Event::PreemptionSwitched { enabled });
         self.record(Aggregate::Cluster, vec![event]);
     }
 
@@ -54,8 +54,8 @@ impl Scene {
         let place = fixtures::place(0, process);
         let by = known.actual(&place).unwrap().holder().unwrap().clone();
         let steps = vec![ReportStep::Actual(Lrp::Remove)];
-        let (epoch, judged) = (known.epoch, schemas::Timestamp(u64::MAX));
-        let report = Report { domain: domain(), place, epoch, by, judged, steps };
+        let (epoch, observed_at) = (known.epoch, schemas::Timestamp(u64::MAX));
+        let report = Report { domain: domain(), place, epoch, by, observed_at, steps };
         self.decide(process, &Command::Report(report));
     }
 }

@@ -256,7 +256,7 @@ impl Scene {
             place: key.place.clone(),
             epoch: *epoch,
             by: Instance { instance_guid: InstanceGuid(self.ids.next(self.now)), cell_id: cell_id(cell) },
-            judged: Timestamp(u64::MAX),
+            observed_at: Timestamp(u64::MAX),
             steps: vec![ReportStep::Actual(step)],
         };
         self.decide(key.process_guid.as_str(), &process::Command::Report(report));

@@ -136,7 +136,7 @@ impl Bbs {
     }
 
     fn evacuation_wanted(&self, id: &CellId) -> bool {
-        self.world().cell(id).is_some_and(|cell| cell.evacuation_wanted)
+        self.world().cell(id).is_some_and(|cell| cell.evacuation_requested)
     }
 
     /// Orders a rep to start or end the evacuation of its cell if `evacuates` differs from the operator's

@@ -12,7 +12,7 @@ impl Bbs {
     /// Records a lease. A lease of an evaluation that is not open in this World is ignored.
     pub(super) fn record_lease(&mut self, lease: Lease, term: u64) {
         let world = self.log.world();
-        let known = match &lease.of {
+        let known = match &lease.target {
             LeaseTarget::Process(guid, _) => world.process(guid).map(|process| &process.evaluations),
             LeaseTarget::Task(guid, _) => world.task(guid).map(|task| &task.evaluations),
         };
@@ -28,8 +28,8 @@ impl Bbs {
 
     /// Queues the decision which records that an evaluation was never answered.
     pub(super) fn queue_unanswered(&mut self, lease: Lease) {
-        let Lease { evaluation, delivery, of } = lease;
-        let (command, epoch) = match of {
+        let Lease { evaluation, delivery, target } = lease;
+        let (command, epoch) = match target {
             LeaseTarget::Process(guid, epoch) => {
                 let command = process::Command::Unanswered { evaluation, delivery };
                 (AggregateCommand::Process(guid, Box::new(command)), epoch)

@@ -41,7 +41,7 @@ use projections::{Reader, World};
 use schemas::cluster::Role;
 use schemas::message::{LeadershipStatus, Program, ServiceStatus};
 use schemas::names::{IdGenerator, ServiceId};
-use schemas::query::{AppendTrouble, LogRow, Services};
+use schemas::query::{AppendProblem, LogRow, Services};
 use schemas::subject::Position;
 use schemas::{Code, MonotonicClock, Refusal, Timestamp};
 
@@ -208,8 +208,8 @@ impl Bbs {
     /// Sets the positions that operators have quarantined, including quarantines that the journal records at
     /// a later position.
     #[must_use]
-    pub fn with_quarantined(self, set_aside: QuarantinedPositions) -> Self {
-        self.with_log(Reader::with_quarantines(set_aside), World::new())
+    pub fn with_quarantined(self, quarantines: QuarantinedPositions) -> Self {
+        self.with_log(Reader::with_quarantines(quarantines), World::new())
     }
 
     /// Starts from an existing World instead of the start of the log. `reader` must have read the log up to
@@ -280,7 +280,7 @@ impl Bbs {
 
     /// Returns the trouble with appends; `None` if they are healthy.
     #[must_use]
-    pub fn append_trouble(&self) -> Option<AppendTrouble> {
+    pub fn append_trouble(&self) -> Option<AppendProblem> {
         let oldest = self.shards.oldest_flight().map(|sent| self.now.since(sent));
         self.appends.trouble(oldest, self.now)
     }

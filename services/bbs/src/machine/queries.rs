@@ -51,7 +51,7 @@ impl Bbs {
             bbs: self.settings.id.clone(),
             now: self.shown,
             durability: self.settings.durability.clone(),
-            malformed_entries: self.log.quarantined().clone(),
+            quarantined_entries: self.log.quarantined().clone(),
             services: self.services(),
             history_limit: self.settings.history_limit,
             refused_transitions: self.refused_transitions,

@@ -65,7 +65,7 @@ impl Bbs {
                     self.gather_stop_of_successor(&ActualLrpKey::new(guid.clone(), place.clone()), stops);
                 }
             }
-            Event::Actual(actual::Event::Entered { by, exec, .. }) => self.order_exec(decision, by, exec),
+            Event::Actual(actual::Event::ExecStarted { by, exec, .. }) => self.order_exec(decision, by, exec),
             Event::Task(event) => {
                 self.react_to_task(decision, event);
                 self.launch_waiting(decision, event);
@@ -129,7 +129,7 @@ impl Bbs {
             self.launch_dispatches(&of);
         }
         let of = guid.launching_periodic().and_then(|guid| self.world().periodic(&guid));
-        if let Some(due) = of.filter(|of| of.waits.is_some()).map(|of| Due::Periodic(of.guid.clone())) {
+        if let Some(due) = of.filter(|of| of.queued_due.is_some()).map(|of| Due::Periodic(of.guid.clone())) {
             self.converge(due);
         }
     }
@@ -309,7 +309,9 @@ impl Bbs {
             }
             // The BBS that marked the task RESOLVING sends the call.
             task::Event::Resolving {} if decision.actor == self.me() => self.send_callback(guid, *epoch),
-            task::Event::CallbackTried { called, .. } if called.verdict() == CallbackVerdict::Ended => {
+            task::Event::CallbackTried { outcome: called, .. }
+                if called.verdict() == CallbackVerdict::Ended =>
+            {
                 self.callbacks.forget(guid);
             }
             task::Event::Deleted {} => self.callbacks.forget(guid),
@@ -407,7 +409,7 @@ fn placed_container(event: &Event) -> Option<&Instance> {
         Event::Desired(_)
         | Event::Actual(
             actual::Event::Created { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }

@@ -42,7 +42,7 @@ fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
         outcome: Outcome {
             evaluation: process.open_evaluation(Duty::Place).unwrap().id,
             unplaced: vec![Unplaced { place, attempt, error: "insufficient resources".into() }],
-            used_up: false,
+            attempts_exhausted: false,
             explanation: None,
         },
     };
@@ -222,7 +222,7 @@ fn live_auctioneer_is_listed_with_its_position() {
     let mut scene = Scene::with(1, &["c1"]);
     assert_eq!(scene.cluster(0).services.rows.len(), 1, "the BBS itself");
     let id = auctioneer("a");
-    let standing = LeadershipStatus { position: Position(1), term: 0, leads: false };
+    let leadership = LeadershipStatus { position: Position(1), term: 0, leads: false };
     let program = Program { version: "1".into(), ..Program::default() };
     scene.input(
         0,
@@ -230,10 +230,10 @@ fn live_auctioneer_is_listed_with_its_position() {
             id: id.clone(),
             role: Role::Auctioneer,
             program: program.clone(),
-            standing,
+            leadership,
             clock: scene.now,
             may_lead: true,
-            append_trouble: None,
+            append_problem: None,
         }),
     );
     let row = scene.cluster(0).services.rows.pop().unwrap();

@@ -471,7 +471,7 @@ fn uncordon_ends_evacuation() {
     beat.sequence += 1;
     scene.input(0, Input::Heartbeat(beat));
     let cell = scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap();
-    assert!(!cell.evacuating && !cell.evacuation_wanted);
+    assert!(!cell.evacuating && !cell.evacuation_requested);
     assert_eq!(scene.times("cell.resumed.v1").len(), 1);
 }
 
@@ -489,7 +489,7 @@ fn evacuated_rep_leaves_and_cell_can_be_forgotten() {
     assert_eq!(done(&scene, asked), Ok(()));
     let cell = scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap();
     assert_eq!(
-        (cell.present, cell.gone.as_deref(), cell.evacuation_wanted),
+        (cell.present, cell.absent_reason.as_deref(), cell.evacuation_requested),
         (false, Some("evacuated"), false)
     );
     // The cell stays absent after heartbeats that were sent before or after it left.
@@ -515,7 +515,8 @@ fn evacuation_survives_rep_restart_and_ends_with_cell_loss() {
         beat.evacuating = true;
         scene.input(0, Input::Heartbeat(beat));
     };
-    let wanted = |scene: &Scene| scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().evacuation_wanted;
+    let wanted =
+        |scene: &Scene| scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().evacuation_requested;
     scene.cells.clear();
     evacuating(&mut scene, 1, 500);
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 2, 1)));
@@ -557,7 +558,7 @@ fn leader_and_standby_report_age_of_last_heartbeat() {
         let page: Page<CellRow> = serde_json::from_str(&rows).unwrap();
         assert_eq!(page.rows[0].state, CellState::Silent);
         assert!(
-            page.rows[0].heard_ms_ago.is_some_and(|ago| (10_000..20_000).contains(&ago)),
+            page.rows[0].heartbeat_ms_ago.is_some_and(|ago| (10_000..20_000).contains(&ago)),
             "{:?}",
             page.rows
         );

@@ -30,10 +30,10 @@ fn invalid_messages_are_quarantined_and_listed() {
     let end = Position(scene.journal.len() as u64);
     assert_eq!(scene.bbs(0).world().position(), end, "queries for that position are answered");
     let row = scene.cluster(0);
-    assert_eq!(row.set_aside.count, 5);
-    let last: Vec<u64> = row.set_aside.last.iter().map(|one| one.position.0).collect();
+    assert_eq!(row.quarantined_entries.count, 5);
+    let last: Vec<u64> = row.quarantined_entries.last.iter().map(|one| one.position.0).collect();
     assert_eq!(last, (end.0 - 4..=end.0).collect::<Vec<_>>());
-    assert!(row.set_aside.last[3].why.contains("is not a subject of Muster"), "{row:?}");
+    assert!(row.quarantined_entries.last[3].reason.contains("is not a subject of Muster"), "{row:?}");
     // Later entries are valid, also on the same subjects.
     scene.client(0, words::lrp("web", 1));
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
@@ -43,7 +43,7 @@ fn invalid_messages_are_quarantined_and_listed() {
     assert_eq!(scene.times("cell.evacuating.v1").len(), 1);
     // A BBS that starts later quarantines the same messages.
     let later = scene.start();
-    assert_eq!(scene.cluster(later).set_aside, row.set_aside);
+    assert_eq!(scene.cluster(later).quarantined_entries, row.quarantined_entries);
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
     assert!(scene.halted.is_empty());
 }
@@ -79,7 +79,7 @@ fn entry_of_later_format_stops_bbs_until_quarantined() {
     // A new BBS that knows the record continues after the quarantined position, and acknowledged entries are
     // kept.
     scene.halted.clear();
-    scene.set_aside.insert(at, "a trial".into());
+    scene.quarantines.insert(at, "a trial".into());
     scene.restart(0);
     scene.pass(Duration::from_secs(10));
     assert!(scene.halted.is_empty());
@@ -88,12 +88,12 @@ fn entry_of_later_format_stops_bbs_until_quarantined() {
     let requester = scene.client(0, words::lrp("other", 1));
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     let row = scene.cluster(0);
-    assert_eq!(row.set_aside.last[0].why, "quarantined by an operator: a trial");
+    assert_eq!(row.quarantined_entries.last[0].reason, "quarantined by an operator: a trial");
     // A BBS that starts later and knows the record has the same World. A BBS that does not know the record
     // stops.
     let later = scene.start();
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
-    scene.set_aside.clear();
+    scene.quarantines.clear();
     let unknowing = scene.start();
     assert!(scene.halted.contains(&unknowing));
 }
@@ -108,7 +108,7 @@ fn entry_damaged_in_transit_is_decided_again() {
     scene.release(|bytes| bytes.slice(..bytes.len() - 1));
     assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     assert_eq!([0, 1].map(|index| scene.state(0, "web", index)), ["UNCLAIMED"; 2]);
-    assert_eq!(scene.cluster(0).set_aside.count, 1);
+    assert_eq!(scene.cluster(0).quarantined_entries.count, 1);
     // The same holds for an entry that is readable but has other content.
     scene.fate.insert("muster.event.lrp", Fate::Held);
     let requester = scene.client(0, words::lrp("db", 2));

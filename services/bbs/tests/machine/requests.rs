@@ -189,18 +189,18 @@ fn commands_behind_refused_entry_are_decided() {
 }
 
 #[test]
-fn command_is_refused_after_its_patience() {
+fn command_is_refused_after_its_timeout() {
     let mut scene = Scene::with(1, &["c1"]);
-    let with = |patience_ms, id| Envelope {
+    let with = |timeout_ms, id| Envelope {
         request_id: Some(RequestId::new(id).unwrap()),
-        patience_ms: Some(patience_ms),
+        timeout_ms: Some(timeout_ms),
         ..Envelope::default()
     };
     // An entry on the only subject is in flight, so later commands wait.
     scene.fate.insert("muster", Fate::Held);
     scene.client(0, words::lrp("other", 1));
-    let ask = |scene: &mut Scene, patience_ms, id, command| {
-        let (client, envelope) = (ClientName::new("ci").unwrap(), with(patience_ms, id));
+    let ask = |scene: &mut Scene, timeout_ms, id, command| {
+        let (client, envelope) = (ClientName::new("ci").unwrap(), with(timeout_ms, id));
         scene.ask(0, ChangeRequest::Client { domain: words::domain(), client, envelope, command })
     };
     let short = ask(&mut scene, 4_000, "r1", words::lrp("web", 1));
@@ -213,11 +213,11 @@ fn command_is_refused_after_its_patience() {
     scene.fate.clear();
     scene.refuse_held();
     let Some(Reply::Done(Err(refusal))) = scene.answers.remove(&short) else { panic!("no refusal") };
-    let waited = "the command waited 5.0 s in the BBS, longer than its patience of 4.0 s";
+    let waited = "the command waited 5.0 s in the BBS, longer than its timeout of 4.0 s";
     assert_eq!((refusal.code, refusal.message.as_str()), (Code::DeadlinePassed, waited));
     let Some(Reply::Done(Ok(done))) = scene.answers.remove(&long) else { panic!("not carried out") };
     let again = ask_with(&mut scene, "ci", with(0, "r2"), words::lrp("web", 2)).unwrap();
-    assert_eq!(again.version, done.version, "a repeated request is answered even without patience");
+    assert_eq!(again.version, done.version, "a repeated request is answered even with timeout 0");
     let late = ask_with(&mut scene, "ci", with(0, "r3"), words::lrp("web", 1));
     assert_eq!(code(late), Code::DeadlinePassed);
 }
@@ -257,7 +257,7 @@ fn exec_is_ordered_once_per_request() {
     assert_eq!(again.version, done.version, "a repeated request is carried out once");
     assert_eq!(code(ask(&mut scene, "ci", "r3", exec("ls"))), Code::RequestIdReused);
     assert_eq!(told(&scene).len(), 1);
-    assert_eq!(scene.times("actual.entered.v1").len(), 1);
+    assert_eq!(scene.times("actual.exec_started.v1").len(), 1);
     // Without a request id the client could not address the program.
     let token = scene.client(0, exec("sh"));
     let Reply::Done(Err(refusal)) = &scene.answers[&token] else { panic!("{:?}", scene.answers[&token]) };

@@ -50,7 +50,7 @@ fn report(scene: &mut Scene, node: usize, place: &Place, number: u64, step: actu
         place: place.clone(),
         epoch: scene.epoch(node, "web"),
         by,
-        judged: Timestamp(u64::MAX),
+        observed_at: Timestamp(u64::MAX),
         steps: vec![process::ReportStep::Actual(step)],
     };
     let report = Report::Lrp { process_guid: process_guid("web"), report };
@@ -153,10 +153,10 @@ fn an_update_replaces_index_by_index_completes_and_is_pruned() {
         begun,
         [
             "rollout.started.v1 None",
-            "rollout.begun.v1 Some([0])",
+            "rollout.indices_started.v1 Some([0])",
             "rollout.took_over.v1 Some([0])",
             "rollout.replaced.v1 Some([0])",
-            "rollout.begun.v1 Some([1])",
+            "rollout.indices_started.v1 Some([1])",
             "rollout.took_over.v1 Some([1])",
             "rollout.replaced.v1 Some([1])",
             "rollout.completed.v1 None",

@@ -84,7 +84,7 @@ pub(crate) struct Scene {
     pub(crate) warned: Vec<String>,
     pub(crate) halted: BTreeSet<usize>,
     /// Positions that operators have quarantined. Each BBS that starts is given these positions.
-    pub(crate) set_aside: QuarantinedPositions,
+    pub(crate) quarantines: QuarantinedPositions,
     /// Callbacks without a response.
     pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
     requester: u64,
@@ -135,7 +135,7 @@ impl Scene {
     fn new_bbs(&mut self, number: usize) -> Bbs {
         self.requester += 1;
         Bbs::new(settings(number), IdGenerator::new(100 + self.requester))
-            .with_quarantined(self.set_aside.clone())
+            .with_quarantined(self.quarantines.clone())
     }
 
     pub(crate) fn bbs(&self, number: usize) -> &Bbs {
@@ -202,7 +202,7 @@ impl Scene {
             Effect::Call { task, epoch, .. } => self.calls.push((node, task, epoch)),
             Effect::Warn(why) => self.warned.push(why),
             Effect::Quarantined(none) => {
-                self.warned.push(format!("position {} is quarantined: {}", none.position, none.why));
+                self.warned.push(format!("position {} is quarantined: {}", none.position, none.reason));
             }
             Effect::Halt(_) => drop(self.halted.insert(node)),
             Effect::Evacuate(cell, _) => self.orders.push(("evacuate", cell)),

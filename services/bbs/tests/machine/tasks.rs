@@ -65,7 +65,7 @@ fn task_with_oversized_result_completes_as_failed() {
 fn repeated(scene: &mut Scene) -> u64 {
     let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));
     let Reply::Rows(Ok(rows)) = answer else { panic!("no answer") };
-    serde_json::from_str::<ShowAnswer<StatusRow>>(&rows).unwrap().row.callbacks_repeated
+    serde_json::from_str::<ShowAnswer<StatusRow>>(&rows).unwrap().row.callbacks_retried
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) fn lrp_report(
         epoch,
         by,
         // The rep knows the newest records.
-        judged: Timestamp(u64::MAX),
+        observed_at: Timestamp(u64::MAX),
         steps: vec![process::ReportStep::Actual(step)],
     };
     Report::Lrp { process_guid: process_guid(name), report }

@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn range_ignores_times_in_quarantined_messages() {
         let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
-        let switched = |on| cluster::Event::PreemptionSwitched { on };
+        let switched = |enabled| cluster::Event::PreemptionSwitched { enabled };
         let says =
             |at: u64| serde_json::json!({"decisions": [{"at": Timestamp(at)}]}).to_string().into_bytes();
         let old = entry(1, 100, founded);

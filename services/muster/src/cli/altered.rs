@@ -7,7 +7,7 @@ use projections::World;
 use projections::queries::{self, Observed};
 use projections::reader::nothing;
 use schemas::names::ServiceId;
-use schemas::query::{MalformedEntries, Services, Show, ShowAnswer};
+use schemas::query::{QuarantinedEntries, Services, Show, ShowAnswer};
 use schemas::{Entry, Position, Refusal, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
@@ -68,7 +68,7 @@ fn empty_observation(now: Timestamp) -> Observed {
         bbs: ServiceId::new("nobody").expect("constant id is valid"),
         now,
         durability: String::new(),
-        malformed_entries: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
         services: Services::default(),
         history_limit: 0,
         refused_transitions: 0,

@@ -145,12 +145,12 @@ fn print_result(judged: &VerificationResult, output: Output) -> Result<(), Failu
 fn table(findings: &[Finding]) -> Table {
     let mut table = Table::new(&["POSITION", "KIND", "TARGET", "FINDING"]);
     for finding in findings {
-        let about = Some(&finding.about).filter(|about| !about.is_empty());
+        let about = Some(&finding.target).filter(|about| !about.is_empty());
         table.row(vec![
             Cell::text(finding.place()),
             Cell::text(finding.kind),
             Cell::optional(about),
-            Cell::text(&finding.what),
+            Cell::text(&finding.detail),
         ]);
     }
     table

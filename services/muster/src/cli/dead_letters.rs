@@ -57,8 +57,10 @@ pub(crate) async fn run(verb: DeadLettersVerb, global: &Global) -> Result<(), Fa
 
 async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     let (mut reading, standing) = QuerySession::open(url).await?;
-    let asked =
-        format!("SELECT position, subject, why FROM set_aside ORDER BY position LIMIT {}", MAX_LISTED + 1);
+    let asked = format!(
+        "SELECT position, subject, reason FROM quarantined_entries ORDER BY position LIMIT {}",
+        MAX_LISTED + 1
+    );
     let answer = reading.ask(&asked).await?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let mut letters: Vec<DeadLetter> = answer
@@ -81,7 +83,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     if answer.rows.len() > MAX_LISTED {
         note(&format!(
             "only the first {MAX_LISTED} quarantined entries are listed; list all of them: \
-             muster sql \"SELECT * FROM set_aside ORDER BY position\" -o csv"
+             muster sql \"SELECT * FROM quarantined_entries ORDER BY position\" -o csv"
         ));
     }
     output.rows(&letters, |letters, _| {

@@ -131,7 +131,7 @@ fn describe_desired(event: &desired::Event) -> String {
         desired::Event::HealthyChanged { definition_id } => {
             format!("definition {definition_id} is healthy")
         }
-        desired::Event::CellsChanged { cells, left } => cells_changed(cells, left),
+        desired::Event::CellsChanged { cells, removed: left } => cells_changed(cells, left),
         desired::Event::Pruned { definition_ids } => {
             let ids: Vec<&str> = definition_ids.iter().map(|id| id.as_str()).collect();
             let what = if ids.len() == 1 { "definition" } else { "definitions" };
@@ -176,12 +176,12 @@ fn describe_actual(process: &str, event: &actual::Event, full: bool) -> String {
                 format_isolation(*isolation)
             )
         }
-        actual::Event::Entered { by, exec, .. } => {
+        actual::Event::ExecStarted { by, exec, .. } => {
             format!("{at}: runs {} on {}", command_line(exec), format_container(by, full))
         }
         actual::Event::Crashed { by, reason, crash_count, restart, .. } => {
             let next = match restart {
-                Restart::AtOnce => String::new(),
+                Restart::Immediate => String::new(),
                 Restart::At(due) => format!("; restarts at {} UTC", time_of_day(*due)),
                 Restart::Never(why) => format!("; not restarted: {why}"),
             };
@@ -282,12 +282,12 @@ fn describe_rollout(process: &str, decision: &Decision, event: &rollout::Event) 
             let why = if reason.is_empty() { String::new() } else { format!(": {}", one_line(reason)) };
             format!("{process}: {what} started, {} to replace{why}", count((*total).into(), "instance"))
         }
-        rollout::Event::Begun { .. } => format!("{at}: replacement started"),
+        rollout::Event::IndicesStarted { .. } => format!("{at}: replacement started"),
         rollout::Event::FellBack { .. } => {
             format!("{at}: no room for both instances: the old one stops first")
         }
         rollout::Event::TookOver { .. } => format!("{at}: the new instance runs and takes over"),
-        rollout::Event::Replaced { rests_until, .. } if *rests_until > decision.at => {
+        rollout::Event::Replaced { delay_until: rests_until, .. } if *rests_until > decision.at => {
             format!("{at}: replaced; the next index waits until {}", time_of_day(*rests_until))
         }
         rollout::Event::Replaced { .. } => format!("{at}: replaced"),
@@ -301,7 +301,7 @@ fn describe_rollout(process: &str, decision: &Decision, event: &rollout::Event) 
         ),
         rollout::Event::Paused { cause, reason } => match cause {
             // These reasons already contain the word "paused".
-            PauseReason::Asked | PauseReason::Canary => {
+            PauseReason::Requested | PauseReason::Canary => {
                 format!("{process}: the rollout is {}", one_line(reason))
             }
             PauseReason::Failures => format!("{process}: the rollout is paused: {}", one_line(reason)),
@@ -314,7 +314,7 @@ fn describe_rollout(process: &str, decision: &Decision, event: &rollout::Event) 
 fn describe_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) -> String {
     let name = short_id(&event.evaluation(decision), full);
     match event {
-        evaluation::Event::Created { trigger, begin, .. } => {
+        evaluation::Event::Created { trigger, initial_status: begin, .. } => {
             let what = trigger_name(*trigger);
             match begin {
                 InitialStatus::Pending => format!("evaluation {name} started ({what})"),
@@ -347,7 +347,7 @@ fn describe_evaluation(event: &evaluation::Event, decision: DecisionId, full: bo
         evaluation::Event::Failed { reason, .. } => {
             format!("evaluation {name} failed: {}", one_line(reason))
         }
-        evaluation::Event::Canceled { why, .. } => {
+        evaluation::Event::Canceled { reason: why, .. } => {
             format!("evaluation {name} is canceled: {}", cancel_reason(*why))
         }
         evaluation::Event::Retried { .. } => format!("evaluation {name} is retried"),
@@ -430,7 +430,7 @@ fn describe_periodic(event: &periodic::Event) -> String {
             LaunchReason::Due => format!("launched {task_guid}, due {due}"),
             LaunchReason::CatchUp => format!("launched {task_guid} to catch up, due {due}"),
             LaunchReason::Queued => format!("launched {task_guid}, waiting since {due}"),
-            LaunchReason::Asked => format!("launched {task_guid} on request"),
+            LaunchReason::Requested => format!("launched {task_guid} on request"),
         },
         periodic::Event::Skipped { from, until, count, reason, .. } => match count {
             1 => format!("skipped the launch due {from}: {}", reason.description()),
@@ -465,7 +465,7 @@ fn describe_parameterised(event: &parameterised::Event) -> String {
                 several => format!("{} dispatches", several.len()),
             };
             let why = match reason {
-                WithdrawReason::Asked => "requested by a client",
+                WithdrawReason::Requested => "requested by a client",
                 WithdrawReason::Removed => "the parameterised task was deleted",
             };
             format!("{which} withdrawn: {why}")
@@ -489,7 +489,7 @@ fn describe_task(event: &task::Event, full: bool) -> String {
             Outcome::Failed { reason } => format!("failed: {}", one_line(reason)),
         },
         task::Event::Resolving {} => "resolving".to_owned(),
-        task::Event::CallbackTried { attempt, called } => {
+        task::Event::CallbackTried { attempt, outcome: called } => {
             format!("completion callback, attempt {attempt}: {}", one_line(&called.to_string()))
         }
         task::Event::Demoted {} => "not resolved in time, COMPLETED again".to_owned(),
@@ -541,8 +541,8 @@ fn describe_cluster(event: &cluster::Event) -> String {
             format!("ordinal {ordinal} of cell {cell_id} is free")
         }
         cluster::Event::FormatRaised { format } => format!("format raised to {format}"),
-        cluster::Event::PreemptionSwitched { on: true } => "preemption switched on".to_owned(),
-        cluster::Event::PreemptionSwitched { on: false } => "preemption switched off".to_owned(),
+        cluster::Event::PreemptionSwitched { enabled: true } => "preemption switched on".to_owned(),
+        cluster::Event::PreemptionSwitched { enabled: false } => "preemption switched off".to_owned(),
         cluster::Event::Resharded { shards } => format!("number of shards changed to {shards}"),
         cluster::Event::EntryQuarantined { position, reason } => {
             format!("position {position} quarantined: {}", one_line(reason))
@@ -617,7 +617,7 @@ pub(crate) mod tests {
                 reason: "exit status 3\n".into(),
                 exit_status: Some(3),
                 crash_count: 2,
-                restart: Restart::AtOnce,
+                restart: Restart::Immediate,
                 attempts: None,
             }),
             Event::Actual(actual::Event::Removed {
@@ -632,7 +632,7 @@ pub(crate) mod tests {
             Event::Evaluation(evaluation::Event::Created {
                 number: 0,
                 trigger: Trigger::Crash,
-                begin: InitialStatus::Pending,
+                initial_status: InitialStatus::Pending,
                 previous: None,
             }),
         ];
@@ -666,11 +666,11 @@ pub(crate) mod tests {
             reason: reason.to_owned(),
         };
         let paused = |cause, reason: &str| rollout::Event::Paused { cause, reason: reason.to_owned() };
-        let replaced = |rests_until| rollout::Event::Replaced { index: 1, rests_until };
+        let replaced = |rests_until| rollout::Event::Replaced { index: 1, delay_until: rests_until };
         let failure = "Exited with status 1";
         let events = [
             started(Kind::Update, "v2", ""),
-            rollout::Event::Begun { indices: Indices::below(2) },
+            rollout::Event::IndicesStarted { indices: Indices::below(2) },
             rollout::Event::FellBack { index: 0 },
             rollout::Event::TookOver { index: 0 },
             replaced(Timestamp::from_millis(9_000)),
@@ -681,7 +681,7 @@ pub(crate) mod tests {
                 retry_at: Timestamp::from_millis(39_000),
                 reason: format!("failed: {failure}"),
             },
-            paused(PauseReason::Asked, "paused by a client"),
+            paused(PauseReason::Requested, "paused by a client"),
             paused(PauseReason::Failures, "1 of 3 failed"),
             rollout::Event::Resumed {},
             started(Kind::Rollback, "web", "1 of 3 failed"),

@@ -61,10 +61,10 @@ async fn poll_until_empty(
         let cell = find::cell(client, id).await?.row;
         // A completed task uses no resources of the cell, but its record names the cell until it is deleted.
         // Such tasks are not counted.
-        if let (0, 0, Some(gone)) = (cell.instances, cell.tasks, &cell.gone) {
+        if let (0, 0, Some(gone)) = (cell.instances, cell.tasks, &cell.absent_reason) {
             return Ok(gone.clone());
         }
-        if !cell.evacuation_wanted && cell.state != CellState::Evacuating && cell.gone.is_none() {
+        if !cell.evacuation_requested && cell.state != CellState::Evacuating && cell.absent_reason.is_none() {
             let why = format!("the evacuation of cell {id} was canceled");
             return Err(Failure::new(Exit::Conflict, "Withdrawn", why));
         }
@@ -83,7 +83,7 @@ fn remaining_work(cell: &CellRow) -> String {
     if (cell.instances, cell.tasks) == (0, 0) && cell.state == CellState::Evacuating {
         return format!("cell {} is stopping its last containers", cell.cell_id);
     }
-    let waits = match (cell.gone.is_some(), (cell.state == CellState::Evacuating)) {
+    let waits = match (cell.absent_reason.is_some(), (cell.state == CellState::Evacuating)) {
         (true, _) => " (the cell is absent: its remaining work is being removed)",
         (false, false) => " (its rep has not been reached yet)",
         (false, true) => "",
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn remaining_work_names_counts_and_reason() {
-        let asked = CellRow { evacuation_wanted: true, instances: 1, ..example_cell() };
+        let asked = CellRow { evacuation_requested: true, instances: 1, ..example_cell() };
         assert_eq!(
             remaining_work(&asked),
             "cell c1 still holds 1 instance and 0 tasks (its rep has not been reached yet)"

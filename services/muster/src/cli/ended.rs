@@ -27,7 +27,7 @@ pub(crate) fn instance_table(rows: &[EndedInstanceRow], look: RenderOptions) -> 
             Cell::optional(row.duration_ms.map(format_duration)),
             Cell::state(end_state(row)),
             Cell::optional(row.exit_status),
-            if row.how == EndKind::Crashed { Cell::number(row.crash_count) } else { Cell::None },
+            if row.end_kind == EndKind::Crashed { Cell::number(row.crash_count) } else { Cell::None },
             Cell::optional(end_reason(row)),
         ]);
     }
@@ -37,7 +37,7 @@ pub(crate) fn instance_table(rows: &[EndedInstanceRow], look: RenderOptions) -> 
 /// Formats an ended instance, including the command that shows its log.
 pub(crate) fn describe_instance(row: &EndedInstanceRow, look: RenderOptions) -> String {
     let ended = format!("{} ({} ago), position {}", row.ended_at, age(look.now, row.ended_at), row.position);
-    let crashes = (row.how == EndKind::Crashed).then(|| row.crash_count.to_string());
+    let crashes = (row.end_kind == EndKind::Crashed).then(|| row.crash_count.to_string());
     facts(&[
         ("instance", name(row)),
         ("id", row.instance_guid.to_string()),
@@ -98,7 +98,7 @@ fn format_duration(millis: u64) -> String {
 
 /// Returns the state that the instance ended in.
 const fn end_state(row: &EndedInstanceRow) -> &'static str {
-    match row.how {
+    match row.end_kind {
         EndKind::Crashed if matches!(row.exit_status, Some(0)) => "EXITED",
         EndKind::Crashed => "CRASHED",
         EndKind::Stopped => "STOPPED",
@@ -112,10 +112,10 @@ const fn end_state(row: &EndedInstanceRow) -> &'static str {
 
 /// Returns the reason for the end, if it is known.
 fn end_reason(row: &EndedInstanceRow) -> Option<String> {
-    if let Some(cause) = row.stop {
+    if let Some(cause) = row.stop_reason {
         return Some(describe::end_reason(cause).to_owned());
     }
-    match row.how {
+    match row.end_kind {
         EndKind::Crashed => row.reason.clone(),
         EndKind::Stopped | EndKind::CrashedStopping | EndKind::Evacuated => None,
         EndKind::CellLost => Some("its cell disappeared".to_owned()),
@@ -147,8 +147,8 @@ mod tests {
             started_at: Some(Timestamp::from_millis(1_000)),
             ended_at: Timestamp::from_millis(61_000),
             duration_ms: Some(60_000),
-            how,
-            stop,
+            end_kind: how,
+            stop_reason: stop,
             reason: exit_status.map(|status| format!("Exited with status {status}")),
             exit_status,
             crash_count: u32::from(exit_status.is_some()),

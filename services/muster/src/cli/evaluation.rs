@@ -232,7 +232,7 @@ fn table(rows: &[EvaluationRow], look: RenderOptions) -> Table {
             Cell::text(trigger_name(one.trigger)),
             Cell::state(row.state.as_str().to_uppercase()),
             Cell::number(one.placed),
-            Cell::number(row.left),
+            Cell::number(row.remaining),
             Cell::text(age(look.now, one.created_at)),
             Cell::optional(note(one)),
         ]);
@@ -246,20 +246,20 @@ fn note(one: &Evaluation) -> Option<String> {
         Status::Pending => one.wait.until().map(|until| format!("until {until}")),
         Status::Blocked { reason } | Status::Failed { reason } => Some(reason.clone()),
         Status::Complete => Some(placement(one.placed, one.queued, one.rejected, one.stopped)),
-        Status::Canceled { why } => Some(cancel_reason(*why).to_owned()),
+        Status::Canceled { reason: why } => Some(cancel_reason(*why).to_owned()),
     }
 }
 
 /// Describes the changes that would unblock an evaluation.
 fn unblocked_by(tried: &Eligibility) -> String {
     let may = tried.eligible.len() as u64;
-    let all = may + tried.ineligible.len() as u64 + u64::from(tried.others);
+    let all = may + tried.ineligible.len() as u64 + u64::from(tried.unlisted);
     let room = match may {
         0 => None,
         _ if may == all => Some("room on any cell".to_owned()),
         _ => Some(format!("room on a cell of {may} of the {} tried", count(all, "kind"))),
     };
-    let unseen = format!("a cell of a kind that did not exist at position {}", tried.judged.0);
+    let unseen = format!("a cell of a kind that did not exist at position {}", tried.observed_position.0);
     let holds = if tried.escaped.len() == 1 { "holds" } else { "hold" };
     let escaped = (!tried.escaped.is_empty())
         .then(|| format!("any cell where {} {holds}", tried.escaped.join(" and ")));
@@ -291,8 +291,8 @@ fn text(explained: &EvaluationDetails, look: RenderOptions) -> String {
         ("state", format!("{state} since {} ({})", one.since, age(look.now, one.since))),
         ("reason", note(one).map(|note| one_line(&note)).unwrap_or_default()),
         ("unblocked by", one.eligibility.as_deref().map(unblocked_by).unwrap_or_default()),
-        ("left", row.left.to_string()),
-        ("turn", row.turn.map(describe_turn).unwrap_or_default()),
+        ("left", row.remaining.to_string()),
+        ("turn", row.queue_position.map(describe_turn).unwrap_or_default()),
         ("deliveries", one.delivery.to_string()),
         ("created", format!("{} ({} ago)", one.created_at, age(look.now, one.created_at))),
         ("previous", id(one.previous)),
@@ -333,7 +333,7 @@ fn line(row: &EvaluationRow, look: RenderOptions) -> String {
     let note = note(one).map(|note| format!(": {}", one_line(&note))).unwrap_or_default();
     let state = row.state.as_str().to_uppercase();
     let (at, name) = (time_of_day(look.now), short_id(&one.id, look.full_ids));
-    format!("{at}  {name}  {} {state}, {} placed, {} left{note}", row.subject, one.placed, row.left)
+    format!("{at}  {name}  {} {state}, {} placed, {} left{note}", row.subject, one.placed, row.remaining)
 }
 
 /// Returns the result that determines the exit status for an evaluation.
@@ -414,7 +414,8 @@ mod tests {
     /// Two of three instances are placed, and one of them crashes later.
     fn sample_evaluations() -> Vec<Evaluation> {
         let id = |number| EvaluationId::from_decision(decision(number), 0);
-        let created = |trigger, begin, previous| Event::Created { number: 0, trigger, begin, previous };
+        let created =
+            |trigger, begin, previous| Event::Created { number: 0, trigger, initial_status: begin, previous };
         let reason = "insufficient resources: memory".to_owned();
         let complete =
             Event::Completed { evaluation: id(1), placed: 2, queued: 1, rejected: 0, blocked: None };
@@ -439,10 +440,10 @@ mod tests {
         let class = schemas::resources::CellClass;
         let tried = |eligible: &[u64], ineligible: &[u64], others, escaped: &[&str]| {
             unblocked_by(&Eligibility {
-                judged: Position(41),
+                observed_position: Position(41),
                 eligible: eligible.iter().copied().map(class).collect(),
                 ineligible: ineligible.iter().copied().map(class).collect(),
-                others,
+                unlisted: others,
                 escaped: escaped.iter().map(ToString::to_string).collect(),
             })
         };
@@ -464,8 +465,8 @@ mod tests {
             subject: EvaluationSubject::Process(ProcessGuid::new("web").unwrap()),
             domain: Domain::new("shop").unwrap(),
             state: EvaluationState::from_evaluation(&one, LOOK.now, true),
-            left: u32::from(one.status.is_open()),
-            turn: None,
+            remaining: u32::from(one.status.is_open()),
+            queue_position: None,
             evaluation: one,
         };
         let rows: Vec<EvaluationRow> = sample_evaluations().into_iter().map(row).collect();

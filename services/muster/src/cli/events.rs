@@ -93,7 +93,7 @@ pub(crate) async fn entries_about(
 /// Returns the events that the BBS recorded for a command. The list is empty if the command changed nothing.
 pub(crate) async fn events_of(client: &Client, about: &str, done: &Ack) -> Result<Vec<Event>, Failure> {
     let after = Position(done.position.0.saturating_sub(1));
-    let read = ReadEvents { after, limit: Some(1), wait_ms: None, about: Some(about.to_owned()) };
+    let read = ReadEvents { after, limit: Some(1), wait_ms: None, target: Some(about.to_owned()) };
     let entries = client.read_events(&read).await?.entries;
     let is_it = |one: &PositionedDecision| {
         one.position == done.position
@@ -153,7 +153,7 @@ pub(crate) async fn for_each_entry(
 ) -> Result<(), Failure> {
     let mut after = after;
     loop {
-        let read = ReadEvents { after, limit: Some(PAGE_SIZE), wait_ms: None, about: about.clone() };
+        let read = ReadEvents { after, limit: Some(PAGE_SIZE), wait_ms: None, target: about.clone() };
         let page = client.read_events(&read).await?;
         for entry in page.entries {
             if take(entry)?.is_break() {
@@ -179,7 +179,7 @@ pub(crate) fn lines(entry: &RecordedEntry, look: RenderOptions) -> String {
             };
             known.decisions.iter().flat_map(line).collect::<Vec<_>>().join("\n")
         }
-        ReadEntry::Unknown { why, .. } => {
+        ReadEntry::Unknown { reason: why, .. } => {
             format!("{position:>6}  unknown entry on {}: {}", one_line(&entry.subject), one_line(why))
         }
     }
@@ -259,7 +259,7 @@ pub(crate) fn container_guid(event: &Event) -> Option<String> {
         Event::Actual(event) => match event {
             actual::Event::Claimed { by, .. }
             | actual::Event::Started { by, .. }
-            | actual::Event::Entered { by, .. }
+            | actual::Event::ExecStarted { by, .. }
             | actual::Event::Crashed { by, .. } => Some(by),
             actual::Event::Created { .. }
             | actual::Event::PlacementFailed { .. }
@@ -520,7 +520,7 @@ mod tests {
         let unknown = RecordedEntry {
             position: Position(9),
             subject: "muster.event.lrp.3".into(),
-            entry: ReadEntry::Unknown { why: "entry has format 2".into(), raw: "{}".into() },
+            entry: ReadEntry::Unknown { reason: "entry has format 2".into(), raw: "{}".into() },
         };
         assert_eq!(lines(&unknown, LOOK), "     9  unknown entry on muster.event.lrp.3: entry has format 2");
     }

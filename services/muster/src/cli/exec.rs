@@ -129,7 +129,7 @@ impl Session {
             _ = hangup.recv() => Err(signal_failure(SignalKind::hangup())),
         };
         // If this message is lost, the cell detects that no client polls the program.
-        drop(self.client.talk(&ExecIo { leave: true, ..self.empty_message() }).await);
+        drop(self.client.talk(&ExecIo { hang_up: true, ..self.empty_message() }).await);
         end
     }
 
@@ -166,7 +166,7 @@ impl Session {
             let talk = ExecIo {
                 input: BASE64.encode(&input),
                 input_from,
-                input_ends: ended,
+                input_eof: ended,
                 size: new_size,
                 ..self.empty_message()
             };

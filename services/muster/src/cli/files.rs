@@ -30,10 +30,10 @@ pub(super) async fn show(
         let found = client.files(&guid, path, from).await;
         found.map_err(|error| Failure::from(error).while_doing(format!("read the files of instance {id}")))
     };
-    match read(0).await?.found {
+    match read(0).await?.content {
         FileContent::Folder { mut entries, total } => {
             while let (Some(from), true) = (count(&entries), (entries.len() as u64) < total) {
-                let FileContent::Folder { entries: more, .. } = read(from).await?.found else { break };
+                let FileContent::Folder { entries: more, .. } = read(from).await?.content else { break };
                 if more.is_empty() {
                     break;
                 }
@@ -62,7 +62,7 @@ async fn copy(
         if piece.is_empty() || next >= *end.get_or_insert(bytes) {
             return Ok(());
         }
-        found = read(next).await?.found;
+        found = read(next).await?.content;
     }
     Ok(())
 }

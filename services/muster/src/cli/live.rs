@@ -77,7 +77,9 @@ pub(crate) fn event_lines(entry: &RecordedEntry, look: RenderOptions) -> Vec<Str
                 sentences(decision, look.full_ids).into_iter().map(move |line| format!("{time}  {line}"))
             })
             .collect(),
-        ReadEntry::Unknown { why, .. } => vec![format!("position {}: {}", entry.position, one_line(why))],
+        ReadEntry::Unknown { reason: why, .. } => {
+            vec![format!("position {}: {}", entry.position, one_line(why))]
+        }
     }
 }
 

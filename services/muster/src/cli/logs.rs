@@ -122,7 +122,7 @@ async fn instance_log(
     if let Some(row) = rows.first() {
         find::whose(global, format!("instance {id}"), row.domain.clone())?;
     }
-    let crashed = rows.iter().find_map(|row| Some((row, row.crashed_in.as_ref()?)));
+    let crashed = rows.iter().find_map(|row| Some((row, row.crashed_instance.as_ref()?)));
     if previous {
         let (row, _) = crashed.ok_or_else(|| never_crashed(id))?;
         return Ok(LogSource::Previous(instance_key(row).with_definition()));

@@ -70,9 +70,11 @@ async fn for_item(
 ) -> Result<PlacementGap, Failure> {
     let cells = client.cells().await?.rows;
     let nearest = nearest(&Board::new(cells.iter().filter_map(board_cell)), item, siblings);
-    let taken = nearest.as_ref().and_then(|nearest| match nearest.keeps.as_ref()? {
-        Obstacle::Taken(taken) | Obstacle::Closed { taken, .. } => Some((&nearest.cell_id, *taken)),
-        Obstacle::Crowded(_) | Obstacle::Small(_) | Obstacle::Incompatible(_) => None,
+    let taken = nearest.as_ref().and_then(|nearest| match nearest.obstacle.as_ref()? {
+        Obstacle::InsufficientFree(taken) | Obstacle::Unavailable { insufficient_free: taken, .. } => {
+            Some((&nearest.cell_id, *taken))
+        }
+        Obstacle::InstanceLimit(_) | Obstacle::InsufficientTotal(_) | Obstacle::Incompatible(_) => None,
     });
     let occupants = match taken {
         Some((cell, taken)) if taken != Resources::default() => {
@@ -132,31 +134,33 @@ fn smallest_sufficient_set(mut short: Resources, mut takers: Vec<Occupant>) -> V
 impl PlacementGap {
     /// Formats the explanation as a sentence.
     pub(crate) fn sentence(&self) -> String {
-        let Some(Nearest { cell_id: cell, keeps }) = &self.nearest else {
+        let Some(Nearest { cell_id: cell, obstacle: keeps }) = &self.nearest else {
             return "no cell may run it".to_owned();
         };
         match keeps {
             None => format!("cell {cell} now has room for it; the next auction may place it"),
-            Some(Obstacle::Taken(taken)) => {
+            Some(Obstacle::InsufficientFree(taken)) => {
                 format!(
                     "it would fit on cell {cell} if {} were free there{}",
                     resources_text(*taken),
                     self.occupants_text(*taken)
                 )
             }
-            Some(Obstacle::Crowded(rule)) => {
+            Some(Obstacle::InstanceLimit(rule)) => {
                 format!("it would fit on cell {cell} if {rule} allowed another instance there")
             }
-            Some(Obstacle::Closed { why, taken }) if *taken == Resources::default() => {
+            Some(Obstacle::Unavailable { reason: why, insufficient_free: taken })
+                if *taken == Resources::default() =>
+            {
                 format!("it would fit on cell {cell} if the cell accepted new work, but the cell is {why}")
             }
-            Some(Obstacle::Closed { why, taken }) => format!(
+            Some(Obstacle::Unavailable { reason: why, insufficient_free: taken }) => format!(
                 "it would fit on cell {cell}, which is {why}, if the cell accepted new work \
                  and {} were free there{}",
                 resources_text(*taken),
                 self.occupants_text(*taken)
             ),
-            Some(Obstacle::Small(short)) => {
+            Some(Obstacle::InsufficientTotal(short)) => {
                 format!("no compatible cell is large enough: cell {cell} lacks {}", resources_text(*short))
             }
             Some(Obstacle::Incompatible(why)) => {
@@ -227,30 +231,30 @@ mod tests {
     #[test]
     fn placement_gap_is_formatted_as_sentence() {
         let near = |keeps| PlacementGap {
-            nearest: Some(Nearest { cell_id: CellId::new("c2").unwrap(), keeps }),
+            nearest: Some(Nearest { cell_id: CellId::new("c2").unwrap(), obstacle: keeps }),
             occupants: vec![taker("web/1", 256)],
         };
         for (keeps, said) in [
             (None, "cell c2 now has room for it; the next auction may place it"),
             (
-                Some(Obstacle::Taken(memory(64))),
+                Some(Obstacle::InsufficientFree(memory(64))),
                 "it would fit on cell c2 if 64M of memory were free there: web/1 uses 256M of memory",
             ),
             (
-                Some(Obstacle::Crowded("distinct_cell".into())),
+                Some(Obstacle::InstanceLimit("distinct_cell".into())),
                 "it would fit on cell c2 if distinct_cell allowed another instance there",
             ),
             (
-                Some(Obstacle::Closed { why: "cordoned", taken: memory(0) }),
+                Some(Obstacle::Unavailable { reason: "cordoned", insufficient_free: memory(0) }),
                 "it would fit on cell c2 if the cell accepted new work, but the cell is cordoned",
             ),
             (
-                Some(Obstacle::Closed { why: "silent", taken: memory(1_024) }),
+                Some(Obstacle::Unavailable { reason: "silent", insufficient_free: memory(1_024) }),
                 "it would fit on cell c2, which is silent, if the cell accepted new work and 1G \
                  of memory were free there: web/1 uses 256M of memory",
             ),
             (
-                Some(Obstacle::Small(Resources { disk_mb: 2_048, ..memory(64) })),
+                Some(Obstacle::InsufficientTotal(Resources { disk_mb: 2_048, ..memory(64) })),
                 "no compatible cell is large enough: cell c2 lacks 64M of memory, 2G of disk",
             ),
             (

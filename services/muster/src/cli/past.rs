@@ -210,7 +210,7 @@ fn apply_rollout_event(last: &mut PastRollout, event: &rollout::Event, at: Times
             last.end(if is_back { "rollback_completed" } else { "completed" }, at);
         }
         rollout::Event::Started { .. }
-        | rollout::Event::Begun { .. }
+        | rollout::Event::IndicesStarted { .. }
         | rollout::Event::FellBack { .. }
         | rollout::Event::TookOver { .. }
         | rollout::Event::Stalled { .. } => {}
@@ -248,7 +248,7 @@ mod tests {
             reason: reason.to_owned(),
             exit_status: None,
             crash_count: 1,
-            restart: schemas::crash::Restart::AtOnce,
+            restart: schemas::crash::Restart::Immediate,
             attempts: None,
         })
     }
@@ -260,7 +260,7 @@ mod tests {
 
     fn story() -> Vec<PositionedDecision> {
         let replaced = |index| {
-            Event::Rollout(rollout::Event::Replaced { index, rests_until: Timestamp::from_millis(0) })
+            Event::Rollout(rollout::Event::Replaced { index, delay_until: Timestamp::from_millis(0) })
         };
         let failed = Event::Rollout(rollout::Event::Failed { index: 0, reason: "exit 1".into() });
         let completed = || Event::Rollout(rollout::Event::Completed {});

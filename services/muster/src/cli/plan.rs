@@ -434,7 +434,7 @@ impl Plan {
         for unplaced in &self.unplaced {
             let name =
                 ActualLrpKey::new(unplaced.process_guid.clone(), unplaced.place.clone()).with_definition();
-            parts.push(format!("{name} would not be placed: {}", no_room_text(&unplaced.no_room)));
+            parts.push(format!("{name} would not be placed: {}", no_room_text(&unplaced.placement_failure)));
         }
         let stuck = self.processes.iter().filter(|planned| !planned.carried_out);
         parts.extend(stuck.map(|planned| {
@@ -502,7 +502,7 @@ impl PlannedProcess {
 
 fn steps(all: &[Step]) -> Table {
     let mut table = Table::new(&["TURN", "INSTANCE", "DOES", "CELL", "ZONE", "NOTE"]);
-    for Step { turn, process_guid, does } in all {
+    for Step { turn, process_guid, action: does } in all {
         let turn = if *turn == 0 { Cell::None } else { Cell::number(turn) };
         let name = |place: &Place| ActualLrpKey::new(process_guid.clone(), place.clone()).with_definition();
         let (name, does, cell, zone, note) = match does {
@@ -513,7 +513,7 @@ fn steps(all: &[Step]) -> Table {
             StepAction::Preempts { place, cell_id, victims } => {
                 (name(place), "preempts", Some(cell_id), None, Some(victims_text(victims)))
             }
-            StepAction::FallsBack { index, no_room } => {
+            StepAction::FallsBack { index, placement_failure: no_room } => {
                 let why = no_room
                     .as_ref()
                     .map_or_else(String::new, |no_room| format!(": {}", no_room_text(no_room)));
@@ -587,7 +587,7 @@ impl Session<'_> {
         let (planned, afterwards) = (copy.skew(guid), spread(&copy.spread(guid)));
         if !copy.is_settled(guid) {
             let left: Vec<String> =
-                copy.unplaced_instances().iter().map(|left| no_room_text(&left.no_room)).collect();
+                copy.unplaced_instances().iter().map(|left| no_room_text(&left.placement_failure)).collect();
             let why = format!("no room for a rollout: {}", left.join("; "));
             nothing(Some(planned), &why)?;
             return Err(Failure::silent(Exit::NotPlaced));

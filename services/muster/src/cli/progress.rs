@@ -209,7 +209,7 @@ fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option
     let on_timeout = stuck_process(guid.as_str(), rows);
     let failure =
         Failure::new(on_timeout.exit, &on_timeout.code, format!("the {name} of process {guid} waits: {why}"));
-    let crashed = rows.iter().find_map(|row| row.crashed_in.as_ref());
+    let crashed = rows.iter().find_map(|row| row.crashed_instance.as_ref());
     let logs = crashed.map(|by| format!("see muster logs {}", by.instance_guid));
     let can = match (rollout.kind, &rollout.rollback_to) {
         (Kind::Update, Some(_)) => format!(", or muster lrp rollback {guid}"),
@@ -399,7 +399,7 @@ impl WaitReasons {
             | FindingCode::LogNearlyFull
             | FindingCode::ServiceBehind
             | FindingCode::VersionsDiffer
-            | FindingCode::ClockOff
+            | FindingCode::ClockSkew
             | FindingCode::LogAhead
             | FindingCode::NoCell
             | FindingCode::CellSilent
@@ -411,8 +411,8 @@ impl WaitReasons {
             | FindingCode::InstancesWaiting
             | FindingCode::TasksUnplaced
             | FindingCode::MonitorsFail
-            | FindingCode::CallbacksRepeated
-            | FindingCode::MalformedEntries => false,
+            | FindingCode::CallbacksRetried
+            | FindingCode::QuarantinedEntries => false,
         };
         cluster.problems.iter().find(matters).map(|finding| finding.message.clone())
     }

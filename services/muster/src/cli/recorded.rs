@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn message_on_wrong_subject_is_ignored_when_resolving_time() {
         let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
-        let switched = |on| cluster::Event::PreemptionSwitched { on };
+        let switched = |on| cluster::Event::PreemptionSwitched { enabled: on };
         let log = [
             message("muster.event.cluster", 100, founded),
             // Not an entry: the subject does not match.

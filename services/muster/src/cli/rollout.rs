@@ -101,7 +101,7 @@ async fn last_crash(
 fn newest_crash(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Crash> {
     let of_rollout = |row: &EndedInstanceRow| {
         let until = rollout.is_completed().then_some(rollout.since);
-        row.how == EndKind::Crashed
+        row.end_kind == EndKind::Crashed
             && row.definition_id == rollout.target
             && row.ended_at >= rollout.started_at
             && until.is_none_or(|until| row.ended_at <= until)
@@ -229,8 +229,8 @@ mod tests {
             started_at: None,
             ended_at: Timestamp::from_millis(second * 1_000),
             duration_ms: None,
-            how,
-            stop: None,
+            end_kind: how,
+            stop_reason: None,
             reason: Some(format!("boom {nth}")),
             exit_status: Some(1),
             crash_count: 1,

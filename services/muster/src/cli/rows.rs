@@ -10,7 +10,7 @@ use schemas::definition::{DesiredTask, Mode};
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, DomainUseRow, Finding, InstancePresence, InstanceRow, InstanceState,
-    LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
+    LrpRow, QuarantinedEntries, QuarantinedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
@@ -282,7 +282,7 @@ pub(crate) fn restart_text(row: &InstanceRow) -> String {
 
 /// Describes why a crashed instance is not restarted.
 fn no_restart_text(row: &InstanceRow) -> String {
-    row.declined.map_or_else(|| "not restarted".to_owned(), |why| format!("not restarted: {why}"))
+    row.no_restart_reason.map_or_else(|| "not restarted".to_owned(), |why| format!("not restarted: {why}"))
 }
 
 /// Formats the number of counted restarts, and the number that the policy allows.
@@ -307,7 +307,7 @@ pub(crate) fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> St
         ("crashes", row.crash_count.to_string()),
         ("last crash", text(row.crash_reason.clone())),
         ("restarts", text(row.restart_at.map(|at| format!("{at} ({})", until(look.now, at))))),
-        ("not restarted", text(row.declined.map(|why| why.to_string()))),
+        ("not restarted", text(row.no_restart_reason.map(|why| why.to_string()))),
         ("attempts", text(row.attempts.map(|of| format!("{} of {} restarts", of.counted, of.allowed)))),
         ("definition", row.definition_id.to_string()),
     ])
@@ -430,7 +430,7 @@ pub(crate) fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
         table.row(vec![
             Cell::text(&row.cell_id),
             Cell::text(&row.presence.zone),
-            if row.cordoned && row.gone.is_none() {
+            if row.cordoned && row.absent_reason.is_none() {
                 Cell::text(format!("{}, cordoned", row.state))
             } else {
                 Cell::state(row.state)
@@ -452,14 +452,14 @@ pub(crate) fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
 
 /// Returns the time since the last heartbeat of a cell. `None` if the cell is absent.
 fn heard(row: &CellRow) -> Option<String> {
-    let ago = row.heard_ms_ago.filter(|_| row.gone.is_none())?;
+    let ago = row.heartbeat_ms_ago.filter(|_| row.absent_reason.is_none())?;
     Some(duration_text(std::time::Duration::from_millis(ago - ago % 1_000)))
 }
 
 /// Returns the remark on a cell: the reason that it is absent, a command that its rep has not received yet,
 /// or that it is cordoned.
 fn remark(row: &CellRow) -> String {
-    match (&row.gone, row.evacuation_wanted, row.state == schemas::query::CellState::Evacuating) {
+    match (&row.absent_reason, row.evacuation_requested, row.state == schemas::query::CellState::Evacuating) {
         (Some(why), _, _) => format!(": {why}"),
         (None, true, false) => ": evacuation requested, but its rep has not been reached yet".to_owned(),
         (None, false, true) => ": evacuation canceled, but its rep has not been reached yet".to_owned(),
@@ -542,7 +542,7 @@ pub(crate) fn services(all: &Services, look: RenderOptions) -> String {
             Cell::number(row.lag),
             Cell::text(format!(
                 "{:.1}s ago",
-                std::time::Duration::from_millis(row.beat_ms_ago).as_secs_f64()
+                std::time::Duration::from_millis(row.heartbeat_ms_ago).as_secs_f64()
             )),
         ]);
     }
@@ -566,7 +566,7 @@ pub(crate) fn cluster(row: &ClusterRow, look: RenderOptions) -> String {
         None => "no leader".to_owned(),
     };
     let zones: Vec<&str> = row.zones.iter().map(|zone| zone.as_str()).collect();
-    let aside = &row.set_aside;
+    let aside = &row.quarantined_entries;
     let text = facts(&[
         ("cluster", row.cluster_id.to_string()),
         ("bbs", leader(&row.bbs)),
@@ -594,17 +594,17 @@ pub(crate) fn cluster(row: &ClusterRow, look: RenderOptions) -> String {
     parts.join("\n\n")
 }
 
-fn malformed_count(aside: &MalformedEntries) -> String {
+fn malformed_count(aside: &QuarantinedEntries) -> String {
     let entries = if aside.count == 1 { "entry" } else { "entries" };
     format!("{} malformed {entries}", aside.count)
 }
 
 /// Builds the table of malformed journal entries, the newest first.
-fn malformed_entries(rows: &[MalformedEntry]) -> Table {
+fn malformed_entries(rows: &[QuarantinedEntry]) -> Table {
     let mut table = Table::new(&["POSITION", "SUBJECT", "PROBLEM"]);
     for row in rows.iter().rev() {
         let subject = Cell::text(one_line(&row.subject));
-        table.row(vec![Cell::number(row.position), subject, Cell::text(one_line(&row.why))]);
+        table.row(vec![Cell::number(row.position), subject, Cell::text(one_line(&row.reason))]);
     }
     table
 }

@@ -42,9 +42,9 @@ pub(crate) fn running(index: u32) -> InstanceRow {
         placement_error: None,
         crash_count: 0,
         crash_reason: None,
-        crashed_in: None,
+        crashed_instance: None,
         restart_at: None,
-        declined: None,
+        no_restart_reason: None,
         attempts: None,
         definition_id: DefinitionId::new("web").unwrap(),
         since: ago(90),
@@ -281,12 +281,12 @@ pub(crate) fn example_cell() -> CellRow {
             ..fixtures::presence(1)
         },
         state: CellState::Present,
-        evacuation_wanted: false,
+        evacuation_requested: false,
         cordoned: false,
         ordinal: Some(0),
-        gone: None,
+        absent_reason: None,
         unhealthy: None,
-        heard_ms_ago: Some(2_345),
+        heartbeat_ms_ago: Some(2_345),
         instances: 2,
         tasks: 0,
         used: Resources { memory_mb: 512, disk_mb: 1024, containers: 2, ports: 3 },
@@ -330,16 +330,16 @@ fn cluster_details_list_malformed_entries_newest_first() {
         refused_transitions: 0,
         preemption: false,
         durability: "verified".into(),
-        set_aside: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
     };
     assert!(!cluster(&whole, LOOK).contains("quarantined"));
-    let malformed = |position, why: &str| MalformedEntry {
+    let malformed = |position, why: &str| QuarantinedEntry {
         position: schemas::Position(position),
         subject: "muster.event.lrp.0".into(),
-        why: why.into(),
+        reason: why.into(),
     };
     let last = vec![malformed(7, "EOF while parsing"), malformed(41, "expected value")];
-    let damaged = ClusterRow { set_aside: MalformedEntries { count: 9, last }, ..whole };
+    let damaged = ClusterRow { quarantined_entries: QuarantinedEntries { count: 9, last }, ..whole };
     let text = cluster(&damaged, LOOK);
     assert!(text.contains("quarantined           9 malformed entries\n"), "{text}");
     let newest_first = "

@@ -19,7 +19,7 @@ pub(crate) async fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure
 
 fn table(rows: &[SchemaRow]) -> Table {
     let mut table = Table::new(&["NAME", "DESCRIBES", "MEANING"]);
-    for SchemaRow { name, describes, meaning } in rows {
+    for SchemaRow { name, kind: describes, description: meaning } in rows {
         let describes = match describes {
             SchemaKind::Entry => "entry",
             SchemaKind::Event => "event",

@@ -133,7 +133,7 @@ fn head(row: &StatusRow, look: RenderOptions) -> String {
             "instances",
             format!(
                 "{} desired, {} running, {} starting, {} waiting for placement, {} crashed, {} unplaced",
-                row.instances_wanted,
+                row.instances_desired,
                 of(InstanceState::Running),
                 of(InstanceState::Claimed),
                 of(InstanceState::Unclaimed).saturating_sub(row.instances_unplaced),
@@ -143,8 +143,8 @@ fn head(row: &StatusRow, look: RenderOptions) -> String {
         ),
         ("tasks", format!("{pending} pending, {} of them unplaced", row.tasks_unplaced)),
         ("evaluations", format!("{} blocked", row.evaluations_blocked)),
-        ("callbacks", format!("{} being retried", row.callbacks_repeated)),
-        ("malformed entries", format!("{} quarantined", cluster.set_aside.count)),
+        ("callbacks", format!("{} being retried", row.callbacks_retried)),
+        ("malformed entries", format!("{} quarantined", cluster.quarantined_entries.count)),
         ("durability", cluster.durability.clone()),
     ];
     shown.extend(row.log.as_ref().map(|log| ("log", log_text(log))));

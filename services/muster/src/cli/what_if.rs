@@ -247,7 +247,7 @@ fn processes(all: &[Process]) -> Table {
 
 fn unplaced(one: &Unplaced) -> String {
     let Unplaced { what, error, explanation, anyway } = one;
-    let lacking = explanation.iter().flat_map(|explanation| &explanation.passed_over);
+    let lacking = explanation.iter().flat_map(|explanation| &explanation.rejected);
     let lacking: Vec<String> =
         lacking.map(|(reason, cells)| format!("{reason}: {}", count((*cells).into(), "cell"))).collect();
     let why = if lacking.is_empty() { String::new() } else { format!(" ({})", lacking.join(", ")) };

@@ -379,7 +379,7 @@ fn placement_text(explanation: &Explanation, placed: bool, indent: &str) -> Stri
         lines.extend(table.render(false).lines().map(|line| format!("{indent}{line}")));
     }
     let passed: Vec<String> =
-        explanation.passed_over.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        explanation.rejected.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let passed = if passed.is_empty() { "none".to_owned() } else { passed.join(", ") };
     lines.push(format!("{indent}cells passed over (of {}): {passed}", explanation.cells));
     lines.join("\n")
@@ -457,7 +457,7 @@ mod tests {
         let best = vec![candidate("c2", 125), candidate("c3", 250)];
         Box::new(Explanation {
             cells: 4,
-            passed_over: [("memory".to_owned(), 2)].into(),
+            rejected: [("memory".to_owned(), 2)].into(),
             best,
             eligibility: None,
         })
@@ -578,7 +578,7 @@ mod tests {
             vec![event(evaluation::Event::Created {
                 number: 0,
                 trigger: evaluation::Trigger::Desire,
-                begin: evaluation::InitialStatus::Pending,
+                initial_status: evaluation::InitialStatus::Pending,
                 previous: None,
             })],
             vec![claimed(1)],

@@ -18,7 +18,7 @@ use schemas::codec::Form;
 use schemas::limits::{QUARANTINE_REASONS, REFUSALS_WAITING};
 use schemas::message::{Ack, Answer, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Domain, IdGenerator, ServiceId, TaskGuid};
-use schemas::query::{Filter, LogRow, MalformedEntry};
+use schemas::query::{Filter, LogRow, QuarantinedEntry};
 use schemas::secret::{Binding, Owner, Purpose};
 use schemas::sight::ReadScope;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
@@ -259,7 +259,8 @@ async fn run_machine(
     let StartState { past, from: (reader, world) } = begin;
     let position = world.position();
     let last_on = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position)).collect();
-    let set_aside = reader.quarantined().last.iter().map(|none| (none.position, none.why.clone())).collect();
+    let quarantine_reasons =
+        reader.quarantined().last.iter().map(|none| (none.position, none.reason.clone())).collect();
     let of_cluster = setting_aside::cluster_reader(&lines.journal, known, position).await?;
     let (inputs, happened) = mpsc::channel(INPUT_CAPACITY);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
@@ -296,7 +297,7 @@ async fn run_machine(
         fatal: Mutex::new(None),
         stopped: OnceLock::new(),
         last_leader_heartbeat: Mutex::new(None),
-        quarantine_reasons: Mutex::new(set_aside),
+        quarantine_reasons: Mutex::new(quarantine_reasons),
     });
     inbox::listen(&driver, &driver.ends).await?;
     let mut machine = Box::new(machine.with_log(reader, world).with_election(listening.end()));
@@ -465,14 +466,14 @@ impl Driver {
     }
 
     /// Stores the reason that an entry is quarantined, so that reads of the log can return it.
-    fn record_quarantine_reason(&self, none: MalformedEntry) {
-        let MalformedEntry { position, subject, why } = none;
+    fn record_quarantine_reason(&self, none: QuarantinedEntry) {
+        let QuarantinedEntry { position, subject, reason } = none;
         SET_ASIDE.log(|| {
-            let (subject, why) = (truncated(&subject.to_string()), truncated(&why));
+            let (subject, why) = (truncated(&subject.to_string()), truncated(&reason));
             tracing::warn!(%position, "position {position} on {subject} is quarantined: {why}");
         });
         let mut all = lock(&self.quarantine_reasons);
-        all.insert(position, why);
+        all.insert(position, reason);
         if all.len() > QUARANTINE_REASONS {
             all.pop_first();
         }

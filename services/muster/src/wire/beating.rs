@@ -9,7 +9,7 @@ use schemas::cluster::Role;
 use schemas::codec::{self, Form};
 use schemas::message::{LeaderHeartbeat, LeadershipStatus, Program, ServiceStatus};
 use schemas::names::ServiceId;
-use schemas::query::AppendTrouble;
+use schemas::query::AppendProblem;
 
 use super::asking::ServiceClient;
 use super::drive::begin;
@@ -69,13 +69,13 @@ impl PresencePublisher {
     /// Publishes the standing of the service, and the append trouble of a BBS. The message may be lost.
     pub(super) fn say(
         &self,
-        standing: LeadershipStatus,
+        leadership: LeadershipStatus,
         may_lead: bool,
-        append_trouble: Option<AppendTrouble>,
+        append_problem: Option<AppendProblem>,
     ) {
         let Self { bus, role, id, program } = self;
         let (id, program, clock) = (id.clone(), program.clone(), clock::now());
-        let alive = ServiceStatus { id, role: *role, program, standing, clock, may_lead, append_trouble };
+        let alive = ServiceStatus { id, role: *role, program, leadership, clock, may_lead, append_problem };
         let subject = BusSubject::Alive(LeaderRole::from(*role)).to_string();
         let (bus, bytes) = (bus.clone(), codec::encode(Form::Json, &alive));
         begin(async move {

@@ -42,7 +42,7 @@ impl Budgets {
             BusSubject::Client(domain, client, _) | BusSubject::Seal(domain, client) => {
                 (&self.commands, format!("client.{domain}.{client}"))
             }
-            BusSubject::Talk(domain, client) => (&self.polls, format!("client.{domain}.{client}")),
+            BusSubject::ExecIo(domain, client) => (&self.polls, format!("client.{domain}.{client}")),
             BusSubject::Operator(operator, _) => (&self.commands, format!("operator.{operator}")),
             BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
                 (&self.reports, format!("rep.{cell}"))

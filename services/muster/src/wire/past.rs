@@ -181,7 +181,7 @@ impl PastQueries {
             Moment::Time(time) => time,
             Moment::Position(_) => then.latest(),
         };
-        let observed = observed.for_past(now, then.malformed_entries().clone());
+        let observed = observed.for_past(now, then.quarantined_entries().clone());
         let answered =
             tokio::task::spawn_blocking(move || query.answer_to(&sight, then.world(), &observed)).await;
         answered.unwrap_or_else(|_| Err(refusal(Error::Stopping)))

@@ -395,7 +395,7 @@ impl Driver {
                 self.read(incoming, |driver, asked: AcceptLog| async move { driver.accept_log(asked) });
                 None
             }
-            RepVerb::Talk => {
+            RepVerb::ExecIo => {
                 self.read(
                     incoming,
                     |driver, said: ForwardedExecIo| async move { driver.talks.talk(said).await },
@@ -461,7 +461,7 @@ impl Driver {
         let instance_guid: InstanceGuid = asked.id.parse().map_err(|_| not_found())?;
         let Containers::Process(executor) = &self.containers else { return Err(not_found()) };
         let found = executor.files(instance_guid, asked.path, asked.from, asked.limit).await;
-        let found = found.map_err(|error| match error {
+        let content = found.map_err(|error| match error {
             FilesError::Unknown(_) => not_found(),
             FilesError::Nothing(_) => Refusal::new(Code::ResourceNotFound, error.to_string()),
             FilesError::Outside(_) | FilesError::Special(_) => {
@@ -469,7 +469,7 @@ impl Driver {
             }
             FilesError::Read { .. } => Refusal::new(Code::Unavailable, chain(&error)),
         })?;
-        Ok(Files { instance_guid, found })
+        Ok(Files { instance_guid, content })
     }
 
     /// Returns the monitor results of a container.

@@ -132,17 +132,17 @@ impl ExecSessions {
     /// Passes the input of a client to its program, and returns the output.
     pub(super) async fn talk(
         &self,
-        ForwardedExecIo { domain, client, talk }: ForwardedExecIo,
+        ForwardedExecIo { domain, client, io }: ForwardedExecIo,
     ) -> Result<ExecIoReply, Refusal> {
-        let ExecIo { request_id, cell_id, .. } = &talk;
+        let ExecIo { request_id, cell_id, .. } = &io;
         let name = (domain, client, request_id.clone());
         let found = lock(&self.0).get(&name).cloned();
         let program = found.ok_or_else(|| {
             Refusal::not_found(format!("a program of this client's request {request_id} on cell {cell_id}"))
         })?;
-        program.take(&talk)?;
-        let Some(from) = talk.output_from else { return Ok(program.nothing()) };
-        let wait = Duration::from_millis(talk.wait_ms.min(EXEC_IO_WAIT_MS));
+        program.take(&io)?;
+        let Some(from) = io.output_from else { return Ok(program.nothing()) };
+        let wait = Duration::from_millis(io.wait_ms.min(EXEC_IO_WAIT_MS));
         // The outcome of the wait does not matter: after a timeout, the reply contains the output that has
         // arrived.
         drop(timeout(wait, program.output_available(from)).await);
@@ -296,13 +296,13 @@ impl Program {
         let taken = new.len().min(room);
         state.input.extend(&new[..taken]);
         state.input_next += taken as u64;
-        state.input_ends |= talk.input_ends && taken == new.len();
+        state.input_ends |= talk.input_eof && taken == new.len();
         state.size = talk.size.or(state.size);
         if let Some(from) = talk.output_from {
             state.drop_before(from)?;
         }
         drop(state);
-        if talk.leave {
+        if talk.hang_up {
             self.left.cancel();
         }
         self.asked.notify_one();
@@ -417,9 +417,9 @@ mod tests {
         talks
     }
 
-    async fn says(talks: &ExecSessions, talk: ExecIo) -> Result<ExecIoReply, Refusal> {
+    async fn says(talks: &ExecSessions, io: ExecIo) -> Result<ExecIoReply, Refusal> {
         let (domain, client) = client_named("me");
-        talks.talk(ForwardedExecIo { domain, client, talk }).await
+        talks.talk(ForwardedExecIo { domain, client, io }).await
     }
 
     fn text(talked: &ExecIoReply) -> Vec<(Stream, String)> {
@@ -482,11 +482,11 @@ mod tests {
         assert!(refused.to_string().contains("is not base64"), "{refused}");
         // Only a part of this input fits, so the end of the input is not reached.
         let most = "x".repeat(EXEC_IO_BYTES);
-        let told = says(&talks, ExecIo { input_ends: true, ..input(4, &most) }).await.unwrap();
+        let told = says(&talks, ExecIo { input_eof: true, ..input(4, &most) }).await.unwrap();
         assert_eq!(told.input_next, MAX_INPUT_BYTES as u64);
         assert!(!lock(&program.state).input_ends);
         lock(&program.state).input.clear();
-        let rest = ExecIo { input_ends: true, ..input(told.input_next, "xxxx") };
+        let rest = ExecIo { input_eof: true, ..input(told.input_next, "xxxx") };
         assert_eq!(says(&talks, rest).await.unwrap().input_next, told.input_next + 4);
         assert!(lock(&program.state).input_ends);
     }
@@ -515,7 +515,7 @@ mod tests {
     async fn program_is_not_found_for_other_client_or_request() {
         let talks = with(&program());
         let (domain, client) = client_named("you");
-        let refused = talks.talk(ForwardedExecIo { domain, client, talk: talk() }).await.unwrap_err();
+        let refused = talks.talk(ForwardedExecIo { domain, client, io: talk() }).await.unwrap_err();
         assert_eq!(refused.code, Code::ResourceNotFound);
         let other = ExecIo { request_id: RequestId::new("r8").unwrap(), ..talk() };
         assert_eq!(says(&talks, other).await.unwrap_err().code, Code::ResourceNotFound);
@@ -548,7 +548,7 @@ mod tests {
         };
         tokio::join!(program.client_timeout(), speaks);
         assert_eq!(begun.elapsed(), CLIENT_TIMEOUT / 2 + CLIENT_TIMEOUT);
-        says(&talks, ExecIo { leave: true, ..talk() }).await.unwrap();
+        says(&talks, ExecIo { hang_up: true, ..talk() }).await.unwrap();
         program.left.cancelled().await;
     }
 }

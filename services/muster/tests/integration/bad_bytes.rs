@@ -130,7 +130,7 @@ fn service_cases() -> [SubjectCase; 15] {
         unplaced: schemas::task::Unplaced {
             evaluation: schemas::names::EvaluationId(uuid::Uuid::nil()),
             error: "none".into(),
-            used_up: false,
+            attempts_exhausted: false,
             explanation: None,
         },
     };
@@ -140,7 +140,7 @@ fn service_cases() -> [SubjectCase; 15] {
         key: task("x"),
         attempt: Timestamp(7),
         domain: Domain::new("shop").unwrap(),
-        order: WorkDefinition::Task(definition.unwrap().definition),
+        definition: WorkDefinition::Task(definition.unwrap().definition),
         placement: None,
     };
     // Term 0 makes services ignore bytes that happen to be a valid message.
@@ -152,10 +152,10 @@ fn service_cases() -> [SubjectCase; 15] {
         id: me.clone(),
         role: schemas::cluster::Role::Bbs,
         program: Program::default(),
-        standing: LeadershipStatus { position: Position(1), term: 0, leads: false },
+        leadership: LeadershipStatus { position: Position(1), term: 0, leads: false },
         clock: clock::now(),
         may_lead: true,
-        append_trouble: None,
+        append_problem: None,
     };
     [
         SubjectCase::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),
@@ -178,8 +178,8 @@ fn service_cases() -> [SubjectCase; 15] {
         SubjectCase::both("muster.cell.c1.rep.cancel", "bbs.x", false, &stop),
         SubjectCase::json("muster.cell.c1.rep.logs", "bbs.x", &read_logs),
         SubjectCase::both("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
-        SubjectCase::both("muster.beat.bbs", "bbs.x", false, &beat),
-        SubjectCase::both("muster.beat.auctioneer", "auctioneer.x", false, &beat),
+        SubjectCase::both("muster.leader-heartbeat.bbs", "bbs.x", false, &beat),
+        SubjectCase::both("muster.leader-heartbeat.auctioneer", "auctioneer.x", false, &beat),
         SubjectCase::both("muster.elected.bbs", "bbs.x", false, &beat),
         SubjectCase::both("muster.elected.auctioneer", "auctioneer.x", false, &beat),
         SubjectCase::both("muster.alive.bbs", "bbs.x", false, &alive),

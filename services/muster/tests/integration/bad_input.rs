@@ -176,11 +176,11 @@ fn invalid_fields_are_refused(requester: &mut ShopClient) {
     for body in [json!(7), json!("x"), json!([]), Value::Null] {
         requester.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
     }
-    let strange = json!({"envelop": {}, "envelope": {"patience_ms": "long", "expect_version": -1, "traceparent": "x",
+    let strange = json!({"envelop": {}, "envelope": {"timeout_ms": "long", "expect_version": -1, "traceparent": "x",
         "reason": "r".repeat(2000), "who": "me"}, "body": lrp(json!({}))});
     let fields = [
         "envelop",
-        "envelope.patience_ms",
+        "envelope.timeout_ms",
         "envelope.expect_version",
         "envelope.traceparent",
         "envelope.reason",
@@ -286,7 +286,7 @@ fn heartbeat_of(cluster: &Cluster, cell: &str) -> Vec<u8> {
 }
 
 fn duplicate_and_late_requests_are_handled(requester: &mut ShopClient) {
-    let late = json!({"envelope": {"patience_ms": 0}, "body": lrp(json!({}))});
+    let late = json!({"envelope": {"timeout_ms": 0}, "body": lrp(json!({}))});
     requester.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
     let named = |request: &str, body: Value| json!({"envelope": {"request_id": request}, "body": body});
     let desire =
@@ -330,7 +330,7 @@ fn report(cell: &str, epoch: u64) -> Report {
         place: Place::new(0, DefinitionId::new("web").unwrap()),
         epoch: Epoch(Timestamp(epoch)),
         by,
-        judged: Timestamp(epoch),
+        observed_at: Timestamp(epoch),
         steps: vec![claim],
     };
     Report::Lrp { process_guid: ProcessGuid::new("web").unwrap(), report }

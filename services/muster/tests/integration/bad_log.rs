@@ -164,7 +164,7 @@ fn assert_stops_at(entry: &Value, told: &str) {
     cluster.muster().ok(&format!("journal quarantine {at} --reason again"));
     assert!(
         !cluster.log().iter().any(|entry| entry["position"].as_u64().unwrap() > end
-            && entry.to_string().contains("position_set_aside"))
+            && entry.to_string().contains("entry_quarantined"))
     );
     ["bbs-2", "bbs-3"].iter().for_each(|name| cluster.kill9(name));
     cluster.add("bbs-4");
@@ -175,7 +175,7 @@ fn assert_stops_at(entry: &Value, told: &str) {
 /// Checks that the operator and the reason of the quarantine are shown.
 fn assert_quarantine_is_shown(cluster: &Cluster, at: u64) {
     let shown = cluster.muster().json(&format!("events show {at}"));
-    let why = shown["entry"]["unknown"]["why"].as_str().unwrap_or_else(|| panic!("{shown}"));
+    let why = shown["entry"]["unknown"]["reason"].as_str().unwrap_or_else(|| panic!("{shown}"));
     assert_eq!(why, "quarantined by an operator: trial");
     for line in ["events list", "events list --about cluster"] {
         let list = cluster.muster().ok(line).out;
@@ -267,7 +267,7 @@ fn duplicate_of_old_entry_is_quarantined() {
     let again = append_raw(&mut plain, &subject, &bytes.payload);
     eventually("the entry is quarantined", || {
         let shown = cluster.muster().json(&format!("events show {again}"));
-        let why = shown["entry"]["unknown"]["why"].as_str().ok_or_else(|| shown.to_string())?;
+        let why = shown["entry"]["unknown"]["reason"].as_str().ok_or_else(|| shown.to_string())?;
         so(why == format!("repeated entry: first written at position {first}"), || why.to_owned())
     });
     let shown = cluster.muster().json(&format!("events show {first}"));
@@ -358,7 +358,7 @@ fn auctioneer_needs_no_permission_to_create_streams_or_entries() {
 fn assert_unknown_entry_is_shown(cluster: &Cluster, at: u64, told: &str) {
     let entry = cluster.muster().json(&format!("events show {at}"));
     let unknown = &entry["entry"]["unknown"];
-    assert!(unknown["why"].as_str().unwrap().starts_with(told), "{entry}");
+    assert!(unknown["reason"].as_str().unwrap().starts_with(told), "{entry}");
     assert!(unknown["raw"].as_str().unwrap().contains("00000000-0000-7000-8000-000000000001"), "{entry}");
 }
 
@@ -387,7 +387,7 @@ fn malformed_messages_are_quarantined() {
     let found: BTreeSet<u64> =
         log.iter().filter(unknown).map(|entry| entry["position"].as_u64().unwrap()).collect();
     assert_eq!(found, put_there);
-    let aside = cluster.muster().json("cluster show")["set_aside"].clone();
+    let aside = cluster.muster().json("cluster show")["quarantined_entries"].clone();
     assert_eq!(aside["count"], put_there.len(), "{aside}");
     let last = aside["last"].as_array().unwrap().iter();
     let last: BTreeSet<u64> = last.map(|one| one["position"].as_u64().unwrap()).collect();

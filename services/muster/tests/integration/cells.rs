@@ -195,7 +195,7 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
     let rep = cluster.services.remove("rep-c1").unwrap();
     assert_eq!(rep.wait().code(), Some(10));
     let cell = cluster.muster().json("cell show c1");
-    assert_eq!((&cell["state"], &cell["gone"]), (&"ABSENT".into(), &"evacuated".into()));
+    assert_eq!((&cell["state"], &cell["absent_reason"]), (&"ABSENT".into(), &"evacuated".into()));
     cluster.wait_until_settled(&[("stubborn", 1), ("web", 2)]);
     cluster.muster().ok("cell delete c1");
     cluster.muster().exits(3, "cell show c1");

@@ -235,7 +235,7 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
         assert_eq!(rights["outcome"], "ok", "{name}: {rights}");
     }
     let row = operator.json("cluster show");
-    assert_eq!(row["set_aside"]["count"], 0, "nothing was written: {row}");
+    assert_eq!(row["quarantined_entries"]["count"], 0, "nothing was written: {row}");
     let outcomes = run_doctor(&operator, 9, &[]);
     says(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
     says(&outcomes, "auctioneer", "failed", &["nothing is placed"]);

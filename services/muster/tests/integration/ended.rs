@@ -41,7 +41,7 @@ fn ended_instances_show_crash_scale_and_update() {
     assert_eq!(counts, [3, 4], "the newest is last");
     for row in &rows {
         assert_eq!(
-            (&row["how"], &row["exit_status"], &row["stop"]),
+            (&row["end_kind"], &row["exit_status"], &row["stop_reason"]),
             (&"crashed".into(), &3.into(), &Value::Null)
         );
         assert!(field(row, "reason").contains("Exited with status 3"), "{row}");
@@ -62,7 +62,7 @@ fn ended_instances_show_crash_scale_and_update() {
     muster.ok("lrp scale web=1");
     let rows = ended(muster, "web", 1, 1);
     assert_eq!(field(&rows[0], "instance_guid"), field(&before[1], "instance_guid"));
-    assert_eq!((&rows[0]["how"], &rows[0]["stop"]), (&"stopped".into(), &"scale".into()));
+    assert_eq!((&rows[0]["end_kind"], &rows[0]["stop_reason"]), (&"stopped".into(), &"scale".into()));
     assert_eq!(rows[0]["exit_status"], Value::Null);
     muster.ok("instance list --ended --lrp web").tells(&["STOPPED", "fewer instances are desired"]);
 
@@ -71,7 +71,7 @@ fn ended_instances_show_crash_scale_and_update() {
     muster.ok(&format!("apply {}", update.display()));
     let rows = ended(muster, "web", 0, 1);
     assert_eq!(field(&rows[0], "instance_guid"), field(&before[0], "instance_guid"));
-    assert_eq!((&rows[0]["how"], &rows[0]["stop"]), (&"stopped".into(), &"replaced".into()));
+    assert_eq!((&rows[0]["end_kind"], &rows[0]["stop_reason"]), (&"stopped".into(), &"replaced".into()));
     assert_eq!(field(&rows[0], "definition_id"), "web");
     let position = rows[0]["position"].as_u64().unwrap();
     muster.ok(&format!("events show {position}")).tells(&["removed.v1", "replaced.v1"]);

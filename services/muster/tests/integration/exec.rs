@@ -20,7 +20,7 @@ fn exec(muster: &Muster, id: &str, script: &str, input: &[u8]) -> CommandOutput 
 fn entries_into_containers(events: &[Value]) -> Vec<&Value> {
     let decisions =
         events.iter().filter_map(|entry| entry["entry"]["known"]["decisions"].as_array()).flatten();
-    decisions.filter(|decision| !decision["events"][0]["actual"]["entered.v1"].is_null()).collect()
+    decisions.filter(|decision| !decision["events"][0]["actual"]["exec_started.v1"].is_null()).collect()
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn exec_survives_leader_change_and_is_recorded() {
     let events = cluster.log();
     let [entered] = entries_into_containers(&events)[..] else { panic!("{events:#?}") };
     assert_eq!(entered["actor"]["client"]["domain"], "shop");
-    let what = &entered["events"][0]["actual"]["entered.v1"];
+    let what = &entered["events"][0]["actual"]["exec_started.v1"];
     assert_eq!((&what["exec"]["path"], &what["exec"]["args"][1]), (&"sh".into(), &script.into()), "{what}");
     assert_eq!(what["by"]["cell_id"], "1");
 }

@@ -52,7 +52,7 @@ fn local_cluster_shows_past_states() {
     // Heartbeats are not logged, so no cell of a past state is silent or missing.
     let cells = as_of(muster, "cell list", &earlier);
     assert!(cells.as_array().unwrap().iter().all(|cell| cell["state"] == "PRESENT"), "{cells}");
-    assert!(cells[0]["heard_ms_ago"].is_null(), "{cells}");
+    assert!(cells[0]["heartbeat_ms_ago"].is_null(), "{cells}");
     muster.ok(&format!("status --as-of {earlier}"));
     let why = as_of(muster, "why web/0", &earlier);
     assert!(why["chain"].as_array().unwrap().iter().all(|step| position(step) < here), "{why}");

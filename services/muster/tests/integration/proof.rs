@@ -225,7 +225,7 @@ fn found(muster: &Muster, line: &str) -> Vec<String> {
     let rows = said.json();
     let rows = rows.as_array().unwrap();
     assert_eq!(said.code, if rows.is_empty() { 0 } else { 9 }, "{said:?}");
-    let place = |row: &Value| match (&row["position"], &row["until"]) {
+    let place = |row: &Value| match (&row["position"], &row["last_position"]) {
         (from, until) if from == until => from.to_string(),
         (from, until) => format!("{from}-{until}"),
     };

@@ -344,7 +344,7 @@ fn entries(muster: &Muster) -> usize {
 /// Returns the index and the cell of each instance that a plan starts, for comparison with [`placed`].
 fn started(plan: &Value) -> BTreeSet<(u64, String)> {
     let steps = plan["steps"].as_array().unwrap().iter().filter_map(|step| {
-        let starts = step["does"]["starts"].as_object()?;
+        let starts = step["action"]["starts"].as_object()?;
         Some((starts["place"]["index"].as_u64().unwrap(), starts["cell_id"].as_str().unwrap().to_owned()))
     });
     steps.collect()

@@ -49,7 +49,10 @@ fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     for row in &rows {
         assert!(!row["program"]["host"].as_str().unwrap().is_empty(), "{row}");
         assert_eq!(row["program"]["version"], env!("CARGO_PKG_VERSION"), "{row}");
-        assert!(row["beat_ms_ago"].as_u64().unwrap() < 6_000 && row["term"].as_u64().unwrap() > 0, "{row}");
+        assert!(
+            row["heartbeat_ms_ago"].as_u64().unwrap() < 6_000 && row["term"].as_u64().unwrap() > 0,
+            "{row}"
+        );
     }
 
     let (leading, standby) = match cluster.leader("auctioneer").as_str() {

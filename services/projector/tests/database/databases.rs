@@ -69,11 +69,11 @@ pub(crate) async fn catch_up(journal: &Journal, url: &Url) -> Result<(), Error> 
 pub(crate) async fn catch_up_with_quarantines(
     journal: &Journal,
     url: &Url,
-    set_aside: QuarantinedPositions,
+    quarantines: QuarantinedPositions,
 ) -> Result<(), Error> {
     let (stop, end) = (CancellationToken::new(), journal.end().await.expect("should succeed"));
     let ends = stop.clone();
-    run(journal, set_aside, url, &stop, |written| {
+    run(journal, quarantines, url, &stop, |written| {
         if written.is_some_and(|written| written.position == end) {
             ends.cancel();
         }

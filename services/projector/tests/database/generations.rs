@@ -44,13 +44,13 @@ async fn rebuild_until(journal: &Journal, url: &Url, restart: bool, until: u64) 
 
 async fn try_rebuild(
     journal: &Journal,
-    set_aside: &QuarantinedPositions,
+    quarantines: &QuarantinedPositions,
     url: &Url,
     restart: bool,
     stop: &CancellationToken,
     said: impl FnMut(Step),
 ) -> Result<Option<RebuildResult>, Error> {
-    let done = rebuild(journal, set_aside, url, restart, stop, said);
+    let done = rebuild(journal, quarantines, url, restart, stop, said);
     tokio::time::timeout(TIMEOUT, done).await.expect("the rebuild finishes in time")
 }
 
@@ -102,7 +102,7 @@ async fn verify_shows_differing_rows() {
         assert!(differing(&journal, &url).await.is_empty(), "{url}");
         let changes = "UPDATE events_g1 SET actor = 'client:x/y' WHERE position = 200; \
                        DELETE FROM domains_history_g1 WHERE from_position = 150; \
-                       UPDATE set_aside_g1 SET why = '' WHERE position = 6;";
+                       UPDATE quarantined_entries_g1 SET reason = '' WHERE position = 6;";
         tamper(&databases, &url, changes).await;
         let differ = differing(&journal, &url).await;
         let said: Vec<_> = differ
@@ -116,7 +116,7 @@ async fn verify_shows_differing_rows() {
         let expected = [
             ("domains_history".to_owned(), (297, 298), 0, 1),
             ("events".to_owned(), (299, 299), 1, 1),
-            ("set_aside".to_owned(), (1, 1), 1, 1),
+            ("quarantined_entries".to_owned(), (1, 1), 1, 1),
         ];
         assert_eq!(said, expected, "{url}");
         assert_eq!(differ[1].differing[0][0][7].as_deref(), Some("client:x/y"));
@@ -267,7 +267,7 @@ async fn verify_detects_any_change_of_row() {
         ("DELETE FROM domains_history_g1 WHERE from_position IS NULL", 0, 5),
         ("INSERT INTO domains_history_g1 (domain) VALUES ('nobody')", 1, 5),
         ("UPDATE events_g1 SET position = 1000000000 WHERE position = 20", 1, 1),
-        ("INSERT INTO set_aside_g1 VALUES (1000000000, '', '')", 1, 0),
+        ("INSERT INTO quarantined_entries_g1 VALUES (1000000000, '', '')", 1, 0),
     ];
     for url in databases.both() {
         catch_up(&journal, &url).await.expect("should succeed");
@@ -289,19 +289,19 @@ async fn verify_detects_any_change_of_row() {
 async fn rebuild_refuses_tables_of_other_journal() {
     let (ours, databases) = (journal(1, 50).await, Databases::new());
     let (others, shorter) = (journal(2, 60).await, journal(1, 40).await);
-    let (set_aside, stop) = (QuarantinedPositions::new(), CancellationToken::new());
+    let (quarantines, stop) = (QuarantinedPositions::new(), CancellationToken::new());
     for url in databases.both() {
         catch_up(&ours, &url).await.expect("should succeed");
         for shape in ["", "UPDATE projection SET shape = 'another'"] {
             tamper(&databases, &url, shape).await;
             for restart in [false, true] {
                 let refused =
-                    try_rebuild(&others, &set_aside, &url, restart, &stop, |_| {}).await.unwrap_err();
+                    try_rebuild(&others, &quarantines, &url, restart, &stop, |_| {}).await.unwrap_err();
                 let both = "is of cluster 00000000-0000-0000-0000-000000000001, but the journal is of \
                             cluster 00000000-0000-0000-0000-000000000002";
                 assert!(refused.to_string().contains(both), "{url}: {refused}");
                 let refused =
-                    try_rebuild(&shorter, &set_aside, &url, restart, &stop, |_| {}).await.unwrap_err();
+                    try_rebuild(&shorter, &quarantines, &url, restart, &stop, |_| {}).await.unwrap_err();
                 assert!(matches!(refused, Error::AheadOfJournal { .. }), "{url}: {refused}");
             }
         }
@@ -366,7 +366,7 @@ async fn later_quarantine_requires_rebuild() {
         assert_eq!(rebuilt.standing.number, 3, "the stopped rebuild is not continued");
         let differ: Vec<_> = rebuilt.comparison.expect("the shape is the same");
         let differ: Vec<_> = differ.iter().filter(|one| !one.is_same()).map(|one| one.table.name()).collect();
-        assert_eq!(differ, ["domains_history", "events", "set_aside"]);
+        assert_eq!(differ, ["domains_history", "events", "quarantined_entries"]);
         let (_, compared) = verify(&journal, &later, &url, |_, _| {}).await.expect("should succeed");
         assert!(compared.iter().all(Comparison::is_same));
         assert_eq!(number(&url, "SELECT count(*) FROM events WHERE position = 150").await, 0);
@@ -377,7 +377,8 @@ async fn later_quarantine_requires_rebuild() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuild_keeps_generation_of_other_process() {
     let (journal, databases) = (journal(1, 9_000).await, Databases::new());
-    let (url, set_aside, stop) = (databases.server(), QuarantinedPositions::new(), CancellationToken::new());
+    let (url, quarantines, stop) =
+        (databases.server(), QuarantinedPositions::new(), CancellationToken::new());
     catch_up(&journal, &url).await.expect("should succeed");
     assert!(rebuild_until(&journal, &url, false, 1).await.is_none(), "the rebuild is stopped");
     let begun = generations(&url).await;
@@ -389,7 +390,7 @@ async fn rebuild_keeps_generation_of_other_process() {
     for shape in ["", "UPDATE projection SET shape = 'another' WHERE NOT live"] {
         tamper(&databases, &url, shape).await;
         for restart in [true, false] {
-            let refused = try_rebuild(&journal, &set_aside, &url, restart, &stop, |_| {}).await;
+            let refused = try_rebuild(&journal, &quarantines, &url, restart, &stop, |_| {}).await;
             assert!(matches!(refused, Err(Error::LockedByOther)), "{refused:?}");
             assert_eq!(generations(&url).await, begun, "{shape}, {restart}");
         }

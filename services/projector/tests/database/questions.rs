@@ -125,7 +125,7 @@ async fn valid_query_forms_are_accepted() {
 async fn collected_result_is_limited_and_streamed_result_is_not() {
     let (_journal, databases) = filled_databases().await;
     let long =
-        format!("SELECT {} FROM events e, events f", ["e.about || f.about || f.decision"; 40].join(" || "));
+        format!("SELECT {} FROM events e, events f", ["e.target || f.target || f.decision"; 40].join(" || "));
     for url in databases.both() {
         let said = refusal(&url, &format!("{ENDLESS} SELECT x FROM n")).await;
         assert!(said.contains("more than 100000 rows") && said.contains("-o csv"), "{said}");

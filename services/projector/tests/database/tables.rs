@@ -100,7 +100,7 @@ async fn killed_projector_resumes_without_loss_or_repetition() {
         assert_eq!(number(&url, "SELECT count(*) FROM events").await, events, "one message is not an entry");
         assert_eq!(number(&url, "SELECT count(*) FROM domains_history").await, events - 1);
         assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 7);
-        assert_eq!(number(&url, "SELECT count(*) FROM set_aside WHERE position = 6").await, 1);
+        assert_eq!(number(&url, "SELECT count(*) FROM quarantined_entries WHERE position = 6").await, 1);
         for position in [1, 2, 5, 6, 7, 13, 4_000, 4_001, 8_999, 9_000].map(Position) {
             let expected = expected(&journal, position, &url).await;
             assert_eq!(shown(&url, position).await, expected, "{url} at {position}");
@@ -284,8 +284,8 @@ async fn queries_are_read_only() {
         assert!(bad.starts_with("query failed: ") && bad.contains("since"), "{bad}");
         let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
         let none =
-            reading.ask("SELECT about, version FROM events WHERE false").await.expect("should succeed");
-        assert_eq!((none.columns, none.rows.len()), (vec!["about".to_owned(), "version".to_owned()], 0));
+            reading.ask("SELECT target, version FROM events WHERE false").await.expect("should succeed");
+        assert_eq!((none.columns, none.rows.len()), (vec!["target".to_owned(), "version".to_owned()], 0));
     }
 }
 

@@ -89,7 +89,7 @@ fn desired(instances: u32) -> Row {
 }
 
 fn ended(guid: &str, how: &str, at: f64) -> Step {
-    let ended = json!({"instance_guid": guid, "process_guid": "web", "index": 0, "domain": "d", "how": how,
+    let ended = json!({"instance_guid": guid, "process_guid": "web", "index": 0, "domain": "d", "end_kind": how,
         "ended_at": at, "reason": "Exited with status 3"});
     Step::Open(row(Table::EndedInstances, &ended))
 }

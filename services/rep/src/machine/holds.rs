@@ -260,7 +260,7 @@ impl Allocations {
         self.change(guid, |hold| {
             let reservation = hold.reservation.take()?;
             hold.since = since;
-            hold.container.let_in_at = let_in_at;
+            hold.container.admitted_at = let_in_at;
             hold.container.state = ContainerState::Initializing;
             Some(reservation.work)
         })?

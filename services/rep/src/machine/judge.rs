@@ -264,12 +264,12 @@ impl ReportSubject<'_> {
 
     /// Combines the steps of a row into one report. `None` if the row has no steps for the BBS.
     pub(super) fn report(&self, steps: impl Iterator<Item = Step>) -> Option<Report> {
-        let (domain, by, judged) = (self.domain.clone(), self.by.clone(), self.judged);
+        let (domain, by, observed_at) = (self.domain.clone(), self.by.clone(), self.judged);
         match &self.work {
             WorkKey::Lrp { key, epoch } => {
                 let steps: Vec<_> = steps.filter_map(|step| self.lrp_step(step)).collect();
                 let ActualLrpKey { process_guid, place } = key.clone();
-                let report = process::Report { domain, place, epoch: *epoch, by, judged, steps };
+                let report = process::Report { domain, place, epoch: *epoch, by, observed_at, steps };
                 (!report.steps.is_empty()).then_some(Report::Lrp { process_guid, report })
             }
             WorkKey::Task { task_guid, epoch } => {
@@ -400,9 +400,9 @@ pub(super) fn judged_record(work: &Work) -> Record {
 }
 
 /// Returns the recipe with which the executor runs the work.
-pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Position) -> Recipe {
-    let resources = work.order.resources();
-    match work.order {
+pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, admitted_at: Position) -> Recipe {
+    let resources = work.definition.resources();
+    match work.definition {
         WorkDefinition::Lrp(definition) => Recipe {
             instance_guid,
             work: work.key,
@@ -418,7 +418,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Positio
             result_file: String::new(),
             resources,
             sandbox: definition.sandbox.clone(),
-            let_in_at,
+            admitted_at,
         },
         WorkDefinition::Task(definition) => Recipe {
             instance_guid,
@@ -435,7 +435,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Positio
             result_file: definition.result_file.clone(),
             resources,
             sandbox: definition.sandbox.clone(),
-            let_in_at,
+            admitted_at,
         },
     }
 }

@@ -40,7 +40,7 @@ impl Rep {
             let since = self.next_message();
             // After a restart of the rep, the position at which a container was accepted shows how far the
             // log had progressed.
-            self.position = self.position.max(container.let_in_at);
+            self.position = self.position.max(container.admitted_at);
             if self.phase == Phase::Starting {
                 self.log(
                     Level::Info,

@@ -42,7 +42,7 @@ impl Rep {
             match self.refusal_reason(&work, free) {
                 Some(why) => refused.push((place, why)),
                 None => {
-                    free = free.minus(work.order.resources());
+                    free = free.minus(work.definition.resources());
                     let recipe = self.reserve(work);
                     pending.insert(recipe.instance_guid, place);
                     recipes.push(recipe);
@@ -99,7 +99,7 @@ impl Rep {
         if let Some(mismatch) = constraint.mismatch(&self.settings.offer()) {
             return Some(format!("{NO_COMPATIBLE_CELLS}: {}", mismatch.word()));
         }
-        let lacks: Vec<&str> = free.shortages(work.order.resources()).map(Shortage::word).collect();
+        let lacks: Vec<&str> = free.shortages(work.definition.resources()).map(Shortage::word).collect();
         (!lacks.is_empty()).then(|| format!("{INSUFFICIENT_RESOURCES}: {}", lacks.join(", ")))
     }
 
@@ -110,8 +110,8 @@ impl Rep {
             instance_guid,
             work: work.key.clone(),
             domain: work.domain.clone(),
-            resources: work.order.resources(),
-            let_in_at: Position(0),
+            resources: work.definition.resources(),
+            admitted_at: Position(0),
             isolation: self.settings.offer().isolation(),
             state: ContainerState::Reserved,
         };
@@ -312,7 +312,7 @@ impl Rep {
 
 /// Returns the constraint of the work. `None` if its key and its definition are of different kinds.
 fn constraint(work: &Work) -> Option<&Constraint> {
-    match (&work.key, &work.order) {
+    match (&work.key, &work.definition) {
         (WorkKey::Lrp { .. }, WorkDefinition::Lrp(definition)) => Some(&definition.constraint),
         (WorkKey::Task { .. }, WorkDefinition::Task(definition)) => Some(&definition.constraint),
         (WorkKey::Lrp { .. }, WorkDefinition::Task(_)) | (WorkKey::Task { .. }, WorkDefinition::Lrp(_)) => {

@@ -283,8 +283,8 @@ impl Rep {
         let limit = self.settings.evacuation_timeout;
         let until = match self.ordered.evacuation {
             Evacuation::None => None,
-            Evacuation::Wanted => Some(self.now + limit),
-            Evacuation::Began(at) => Some(self.now - self.clock.clock_time_at(self.now).since(at) + limit),
+            Evacuation::Requested => Some(self.now + limit),
+            Evacuation::Started(at) => Some(self.now - self.clock.clock_time_at(self.now).since(at) + limit),
         };
         self.phase = until.map_or(Phase::Open, |until| Phase::Evacuating { until });
         if let Some(until) = until {

@@ -41,7 +41,7 @@ fn running_containers_are_adopted_before_first_heartbeat() {
 fn restarted_rep_reads_records_no_older_than_its_containers() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
-    let let_in_at = cell.containers[&guid].let_in_at;
+    let let_in_at = cell.containers[&guid].admitted_at;
     assert!(let_in_at > Position(0));
     let mut cell = restart(cell);
     assert!(cell.rep.step(cell.now, Input::Tick).contains(&Effect::ListContainers));

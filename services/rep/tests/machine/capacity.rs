@@ -35,7 +35,10 @@ fn cell_without_free_ports_refuses_work_with_ports() {
         let ports = vec![8080; ports].into();
         let definition = schemas::definition::Definition { ports, memory_mb: 1, ..words::definition() };
         let order = WorkDefinition::Lrp(definition.into());
-        Work { order, ..words::lrp_work(words::lrp_key("web", index, words::at(0)), words::at(0)) }
+        Work {
+            definition: order,
+            ..words::lrp_work(words::lrp_key("web", index, words::at(0)), words::at(0))
+        }
     };
     cell.bbs.desire("web", 3, cell.now);
     cell.perform(words::perform(1, vec![with(0, 19), with(1, 2), with(2, 1)]));
@@ -52,7 +55,7 @@ fn incompatible_cell_refuses_work() {
         let constraint = constraint.into();
         let definition = schemas::definition::Definition { constraint, ..words::definition() };
         let order = WorkDefinition::Lrp(definition.into());
-        Work { order, ..words::lrp_work(words::lrp_key("web", 0, words::at(0)), words::at(0)) }
+        Work { definition: order, ..words::lrp_work(words::lrp_key("web", 0, words::at(0)), words::at(0)) }
     };
     let stack = Constraint { stack: Some("windows".parse().unwrap()), ..Constraint::default() };
     let tags = Constraint {

@@ -158,7 +158,7 @@ impl Cell {
                     work: recipe.work,
                     domain: recipe.domain,
                     resources: recipe.resources,
-                    let_in_at: recipe.let_in_at,
+                    admitted_at: recipe.admitted_at,
                     isolation: Isolation::NONE,
                     state: ContainerState::Initializing,
                 };

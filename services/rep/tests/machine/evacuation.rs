@@ -30,7 +30,7 @@ fn start_replacement(cell: &mut Cell) {
         place: fixtures::place(0, "web"),
         epoch: cell.bbs.processes["web"].epoch,
         by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
-        judged: cell.now,
+        observed_at: cell.now,
         steps,
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };
@@ -127,10 +127,10 @@ fn rep_restarted_during_evacuation_keeps_timeout_and_refuses_work() {
         let start = cell.now;
         if began {
             cell.evacuate();
-            cell.bbs.evacuation = Evacuation::Began(start);
+            cell.bbs.evacuation = Evacuation::Started(start);
         } else {
             // The order did not reach the previous rep.
-            cell.bbs.evacuation = Evacuation::Wanted;
+            cell.bbs.evacuation = Evacuation::Requested;
         }
         cell.advance(Duration::from_secs(100));
         cell.heartbeats.clear();
@@ -304,7 +304,7 @@ fn claim_replacement(cell: &mut Cell) {
         place: fixtures::place(0, "web"),
         epoch: cell.bbs.processes["web"].epoch,
         by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
-        judged: cell.now,
+        observed_at: cell.now,
         steps: vec![process::ReportStep::Actual(actual::Command::Claim { placement: None })],
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };

@@ -46,14 +46,14 @@ fn started() -> Rep {
     rep
 }
 
-fn reported(guid: InstanceGuid, judged: Timestamp, step: actual::Command) -> Reports {
+fn reported(guid: InstanceGuid, observed_at: Timestamp, step: actual::Command) -> Reports {
     let by = Instance { instance_guid: guid, cell_id: words::cell_id("c1") };
     let report = process::Report {
         domain: words::domain(),
         place: fixtures::place(0, "web"),
         epoch: schemas::container::Epoch(at(0)),
         by,
-        judged,
+        observed_at,
         steps: vec![process::ReportStep::Actual(step)],
     };
     Reports {

@@ -23,7 +23,7 @@ pub(crate) fn report_from_other_cell(cell: &mut Cell, container: u64, step: actu
         place: fixtures::place(0, "web"),
         epoch: cell.bbs.processes["web"].epoch,
         by: Instance { instance_guid: words::guid(container), cell_id: words::cell_id("c2") },
-        judged: cell.now,
+        observed_at: cell.now,
         steps: vec![process::ReportStep::Actual(step)],
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };

@@ -78,13 +78,13 @@ pub(crate) fn task_key(task: &str, epoch: Timestamp) -> WorkKey {
 }
 
 pub(crate) fn lrp_work(key: WorkKey, attempt: Timestamp) -> Work {
-    let order = WorkDefinition::Lrp(Arc::new(definition()));
-    Work { key, attempt, domain: domain(), order, placement: None }
+    let definition = WorkDefinition::Lrp(Arc::new(definition()));
+    Work { key, attempt, domain: domain(), definition, placement: None }
 }
 
 pub(crate) fn task_work(key: WorkKey, attempt: Timestamp) -> Work {
-    let order = WorkDefinition::Task(Arc::new(task_definition()));
-    Work { key, attempt, domain: domain(), order, placement: None }
+    let definition = WorkDefinition::Task(Arc::new(task_definition()));
+    Work { key, attempt, domain: domain(), definition, placement: None }
 }
 
 pub(crate) fn perform(number: u64, work: Vec<Work>) -> Perform {
@@ -98,7 +98,7 @@ pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState
         work,
         domain: domain(),
         resources,
-        let_in_at: schemas::Position(0),
+        admitted_at: schemas::Position(0),
         isolation: Isolation::NONE,
         state,
     }

@@ -182,7 +182,7 @@ impl Causes {
                 let none = Process::default();
                 let known = self.processes.get(guid).unwrap_or(&none);
                 // What convergence does about a cell that came, changed or left comes of that.
-                if let Some(Event::Desired(desired::Event::CellsChanged { cells, left })) =
+                if let Some(Event::Desired(desired::Event::CellsChanged { cells, removed: left })) =
                     decision.events.first()
                 {
                     let before = |index| known.cells.as_ref()?.get(&index);
@@ -501,7 +501,7 @@ impl Process {
         match event {
             desired::Event::Desired(lrp) => self.cells = (lrp.mode == Mode::Global).then(BTreeMap::new),
             desired::Event::Removed {} => self.cells = None,
-            desired::Event::CellsChanged { cells, left } => {
+            desired::Event::CellsChanged { cells, removed: left } => {
                 let known = self.cells.get_or_insert_default();
                 known.retain(|index, _| !left.contains(*index));
                 known.extend(cells.iter().cloned());
@@ -542,7 +542,7 @@ impl Records {
             actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. } => {
                 self.holder = Some(by.cell_id.clone());
             }
-            actual::Event::Entered { .. } | actual::Event::PlacementFailed { .. } => {}
+            actual::Event::ExecStarted { .. } | actual::Event::PlacementFailed { .. } => {}
             actual::Event::Removed { .. } => {
                 self.instance = false;
                 self.holder = None;

@@ -238,7 +238,7 @@ impl Template {
                 let was = self.desired.replace((**desired).clone()).is_some();
                 was && by_client
             }
-            parameterised::Event::Dispatched { number, dispatch, forgets } => {
+            parameterised::Event::Dispatched { number, dispatch, evicted_key: forgets } => {
                 let Some(desired) = &self.desired else { return false };
                 let new = dispatch.key.as_ref().is_none_or(|key| !self.keys.contains_key(key));
                 self.keys.extend(dispatch.key.clone().map(|key| (key, *number)));
@@ -264,7 +264,7 @@ impl Template {
             parameterised::Event::Withdrawn { numbers, reason } => {
                 let waits = numbers.iter().all(|number| self.queue.contains(number));
                 let right = match reason {
-                    WithdrawReason::Asked => {
+                    WithdrawReason::Requested => {
                         notes.saw(Situation::DispatchWithdrawn);
                         numbers.len() == 1
                     }

@@ -88,7 +88,7 @@ impl Evaluations {
         decision: &schemas::Decision,
         (name, notes): (&str, &mut Notes),
     ) {
-        if let Event::Created { begin: InitialStatus::Blocked { eligibility, .. }, .. }
+        if let Event::Created { initial_status: InitialStatus::Blocked { eligibility, .. }, .. }
         | Event::Blocked { eligibility, .. } = event
         {
             notes.must(P::ExplanationTrue, eligibility.as_deref() == tried(decision), || {
@@ -96,7 +96,7 @@ impl Evaluations {
             });
         }
         let id = event.evaluation(decision.id);
-        if let Event::Created { trigger, begin, previous, .. } = event {
+        if let Event::Created { trigger, initial_status: begin, previous, .. } = event {
             self.create(id, (*trigger, begin, *previous), decision, (name, notes));
             return;
         }
@@ -243,7 +243,7 @@ impl One {
                 self.standing = Standing::Ended("failed");
                 placing || blocked
             }
-            Event::Canceled { why, .. } => {
+            Event::Canceled { reason: why, .. } => {
                 self.standing = Standing::Ended("canceled");
                 let others = events(decision).any(|event| {
                     matches!(event, Event::Created { .. } | Event::Joined { .. } | Event::Retried { .. })

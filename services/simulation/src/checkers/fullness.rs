@@ -54,7 +54,7 @@ impl Fullness {
     pub(super) fn reserved(&mut self, cell: usize, requester: u64, taken: Vec<Work>, now: Timestamp) {
         let reserved = &mut self.0.entry(cell).or_default().reserved;
         for work in taken {
-            reserved.insert((requester, work.key, work.attempt), (now, work.order.resources()));
+            reserved.insert((requester, work.key, work.attempt), (now, work.definition.resources()));
         }
     }
 

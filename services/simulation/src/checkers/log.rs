@@ -454,7 +454,7 @@ impl Log {
                     format!("ordinal {ordinal} of {cell_id} is freed, and was that of {had:?}")
                 });
             }
-            cluster::Event::PreemptionSwitched { on } => self.preemption.push((position, *on)),
+            cluster::Event::PreemptionSwitched { enabled: on } => self.preemption.push((position, *on)),
             cluster::Event::Resharded { shards } => {
                 notes.saw(Situation::Resharded);
                 self.earlier_shards.insert(std::mem::replace(&mut self.shards, *shards));

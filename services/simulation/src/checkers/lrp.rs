@@ -159,7 +159,7 @@ impl Lrp {
     /// When a CRASHED instance is to run again; none: it isn't CRASHED, or never does.
     const fn restart_at(&self) -> Option<Timestamp> {
         match self.state {
-            State::Crashed(Restart::AtOnce) => Some(self.since),
+            State::Crashed(Restart::Immediate) => Some(self.since),
             State::Crashed(Restart::At(due)) => Some(due),
             State::Crashed(Restart::Never(_))
             | State::Unclaimed { .. }
@@ -172,7 +172,7 @@ impl Lrp {
     const fn declined(&self) -> Option<NoRestartReason> {
         match self.state {
             State::Crashed(Restart::Never(why)) => Some(why),
-            State::Crashed(Restart::AtOnce | Restart::At(_))
+            State::Crashed(Restart::Immediate | Restart::At(_))
             | State::Unclaimed { .. }
             | State::Claimed(_)
             | State::Running(_) => None,
@@ -451,7 +451,7 @@ impl Process {
             .iter()
             .any(|event| matches!(event, Event::Actual(actual::Event::Crashed { .. })));
         for (place, lrp) in &self.lrps {
-            let stuck = matches!(lrp.state, State::Crashed(Restart::AtOnce)) && self.wants(place);
+            let stuck = matches!(lrp.state, State::Crashed(Restart::Immediate)) && self.wants(place);
             notes.must(P::CrashCounted, !(crash_told && stuck && lrp.since == scene.decision.at), || {
                 let name = name_of(guid, place);
                 format!("{name} crashed {} times and does not restart at once", lrp.crashes)
@@ -470,7 +470,7 @@ impl Process {
         let unplaced = self.lrps.values().filter(failed).count();
         let restarts = self.lrps.values().filter_map(|lrp| match lrp.state {
             State::Crashed(Restart::At(due)) => Some(due),
-            State::Crashed(Restart::AtOnce | Restart::Never(_))
+            State::Crashed(Restart::Immediate | Restart::Never(_))
             | State::Unclaimed { .. }
             | State::Claimed(_)
             | State::Running(_) => None,
@@ -518,7 +518,7 @@ impl Process {
                     wanted.healthy = Some(definition_id.clone());
                 }
             }
-            desired::Event::CellsChanged { cells, left } => {
+            desired::Event::CellsChanged { cells, removed: left } => {
                 self.changes_cells(guid, (cells, left), scene, notes);
             }
             desired::Event::Pruned { definition_ids } => {
@@ -589,7 +589,7 @@ impl Process {
     ) {
         self.evaluations.take(event, scene.decision, (guid.as_str(), notes));
         let made = match event {
-            evaluation::Event::Created { begin: InitialStatus::Pending, trigger, .. }
+            evaluation::Event::Created { initial_status: InitialStatus::Pending, trigger, .. }
             | evaluation::Event::Joined { trigger, .. } => Some(*trigger),
             evaluation::Event::Created { .. }
             | evaluation::Event::DelayChanged { .. }
@@ -610,7 +610,7 @@ impl Process {
         let reason = self.evaluations.blocked_for();
         let known = |lrp: &Lrp| matches!(&lrp.state, State::Unclaimed { error: Some(error) } if Some(error.as_str()) == reason);
         let says_why = match event {
-            evaluation::Event::Created { begin: InitialStatus::Blocked { .. }, .. }
+            evaluation::Event::Created { initial_status: InitialStatus::Blocked { .. }, .. }
             | evaluation::Event::Blocked { .. } => true,
             evaluation::Event::Created { .. }
             | evaluation::Event::Joined { .. }
@@ -723,7 +723,7 @@ impl Process {
                 Some((place, by))
             }
             actual::Event::Created { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
@@ -761,7 +761,7 @@ impl Process {
         if let (Node::Rep(at), Some(constraint)) = (rep_of(&by.cell_id), constraint) {
             let cell = scene.shape.cell(at);
             let fits = constraint.mismatch(&cell.offer()).is_none()
-                && walls::are_kept(&constraint.walls, &by.cell_id)
+                && walls::are_kept(&constraint.isolation, &by.cell_id)
                 && racks::unmet(constraint, &by.cell_id).is_none();
             notes.must(P::PlacementObeys, fits, || format!("{name} is on {}", by.cell_id));
         }
@@ -802,7 +802,7 @@ impl Process {
             }
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::StopRequested { .. }
@@ -932,7 +932,7 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::StopRequested { .. },

@@ -416,7 +416,7 @@ impl Checkers {
         for finding in self.law.judge(&self.world, position, &entry) {
             notes.broken(
                 Promise::AuditClean,
-                format!("{}: {}: {}", finding.kind, finding.about, finding.what),
+                format!("{}: {}: {}", finding.kind, finding.target, finding.detail),
             );
         }
         self.world.fold(position, &entry);

@@ -306,7 +306,7 @@ impl Checkers {
             let compatible = |cell: &usize| {
                 let offers = self.shape.cell(*cell);
                 constraint.mismatch(&offers.offer()).is_none()
-                    && walls::are_kept(&constraint.walls, &cell_id(*cell))
+                    && walls::are_kept(&constraint.isolation, &cell_id(*cell))
                     && racks::unmet(constraint, &cell_id(*cell)).is_none()
             };
             let only = only_cell(&self.world, work);

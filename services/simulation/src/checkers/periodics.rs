@@ -215,7 +215,7 @@ impl Periodic {
             periodic::Event::Launched { due, task_guid, reason, next } => {
                 let right = self.launches(guid, (*due, *reason), at, *runs, notes);
                 let named = match reason {
-                    LaunchReason::Asked => format!("{guid}--now-{}", at.0 / 1_000_000_000),
+                    LaunchReason::Requested => format!("{guid}--now-{}", at.0 / 1_000_000_000),
                     LaunchReason::Due | LaunchReason::CatchUp | LaunchReason::Queued => {
                         format!("{guid}--{}", due.0 / 1_000_000_000)
                     }
@@ -227,7 +227,7 @@ impl Periodic {
             periodic::Event::Skipped { from, until, count, reason, next } => {
                 let skipped = (*from, *until, *count);
                 self.skips(skipped, *reason, at, *runs, notes)
-                    && (*next == self.next || *reason == SkipReason::GivenUp)
+                    && (*next == self.next || *reason == SkipReason::Abandoned)
             }
             periodic::Event::Queued { due, next } => {
                 notes.saw(Situation::LaunchQueued);
@@ -276,7 +276,7 @@ impl Periodic {
         let overlap = self.desired.map(|(_, overlap)| overlap);
         let alone = overlap == Some(Overlap::Allowed) || !runs;
         match reason {
-            LaunchReason::Asked => {
+            LaunchReason::Requested => {
                 notes.saw(Situation::LaunchAsked);
                 overlap.is_some() && due == at
             }
@@ -316,19 +316,19 @@ impl Periodic {
                 self.next = Some(after(often, until));
                 right && usize::try_from(count) == Ok(missed.len())
             }
-            SkipReason::StillRuns | SkipReason::OneWaits => {
+            SkipReason::StillRunning | SkipReason::AlreadyQueued => {
                 notes.saw(Situation::LaunchSkipped);
                 let waits = self.waits.is_some();
                 let for_it = match reason {
-                    SkipReason::OneWaits => overlap == Overlap::Queued && waits,
-                    SkipReason::StillRuns => overlap == Overlap::Skipped && runs,
-                    SkipReason::Missed | SkipReason::GivenUp => false,
+                    SkipReason::AlreadyQueued => overlap == Overlap::Queued && waits,
+                    SkipReason::StillRunning => overlap == Overlap::Skipped && runs,
+                    SkipReason::Missed | SkipReason::Abandoned => false,
                 };
                 let right = from == until && count == 1 && self.is_latest(from, at);
                 self.move_on(at);
                 right && for_it
             }
-            SkipReason::GivenUp => {
+            SkipReason::Abandoned => {
                 notes.saw(Situation::LaunchGivenUp);
                 self.waits.take() == Some(from) && from == until && count == 1
             }
@@ -343,7 +343,7 @@ impl Checkers {
             let overlap = known.desired.as_ref().map(|desired| desired.overlap);
             format!(
                 "{:?} v{} {overlap:?} paused {} next {:?} waits {:?}",
-                known.epoch, known.version, known.paused, known.next, known.waits
+                known.epoch, known.version, known.paused, known.next, known.queued_due
             )
         });
         let model = self.periodics.in_words(guid);

@@ -298,7 +298,7 @@ impl Placing {
             let turn = (Reverse(peace::priority(world, &own)), turn_of(&own));
             let robbed = |waits: &&Unplaced| {
                 (Reverse(waits.priority), turn_of(&waits.work)) < turn
-                    && work.order.resources().fits(waits.size)
+                    && work.definition.resources().fits(waits.size)
                     && waits.only.as_ref().is_none_or(|only| only == cell)
                     && waits.constraint.mismatch(&has.offer()).is_none()
                     // Where its siblings are isn't known here.

@@ -192,7 +192,7 @@ fn says_so(event: &Event) -> bool {
         // What takes its place at once, as a rollout may have it, is to be placed.
         evaluation::Event::Created {
             trigger,
-            begin: InitialStatus::Complete { stopped: 1 } | InitialStatus::Pending,
+            initial_status: InitialStatus::Complete { stopped: 1 } | InitialStatus::Pending,
             ..
         }
         | evaluation::Event::Joined { trigger, .. },

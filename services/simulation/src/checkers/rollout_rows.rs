@@ -68,7 +68,7 @@ impl Before<'_> {
         let rolling = self.rolling?;
         let back = rolling.kind == Kind::Rollback;
         match event {
-            rollout::Event::Begun { indices } => {
+            rollout::Event::IndicesStarted { indices } => {
                 let at_once = u64::from(rolling.policy.max_parallel_indices(self.desired.instances));
                 let retried = indices.iter().any(|index| rolling.stalled.contains_key(&index));
                 let unknown = self.desired.healthy_definition_id.is_none() && indices.len() > at_once;
@@ -86,7 +86,7 @@ impl Before<'_> {
                     .any(|(place, lrp)| place.definition_id != rolling.target && lrp.keeps_running());
                 (!crashed).then_some(S::RowTooLate).or(serves.then_some(S::RowGivenUpBeside))
             }
-            rollout::Event::Paused { cause: PauseReason::Asked, .. } => Some(S::RowAskedToPause),
+            rollout::Event::Paused { cause: PauseReason::Requested, .. } => Some(S::RowAskedToPause),
             rollout::Event::Paused { cause: PauseReason::Failures, .. } if back => Some(S::RowRollbackPaused),
             rollout::Event::Paused { cause: PauseReason::Failures, .. } => Some(S::RowFailuresPause),
             rollout::Event::Resumed {} if back => Some(S::RowRollbackGoesOn),
@@ -160,7 +160,7 @@ impl Before<'_> {
             actual::Event::Crashed { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Unclaimed {
                 cause: UnclaimReason::CellLost | UnclaimReason::Evacuation, ..
             }

@@ -132,7 +132,7 @@ impl Roll {
     fn take(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::Started { .. } => {}
-            Event::Begun { indices } => {
+            Event::IndicesStarted { indices } => {
                 let turn = Turn { begun_at: at, order: self.policy.order, part: Part::Starts };
                 self.turns.extend(indices.iter().map(|index| (index, turn)));
             }
@@ -141,7 +141,7 @@ impl Roll {
                 turn.into_iter().for_each(|turn| turn.order = UpdateOrder::StopFirst);
             }
             Event::TookOver { index } => self.goes_on(*index, Part::Leaves),
-            Event::Replaced { index, rests_until } => {
+            Event::Replaced { index, delay_until: rests_until } => {
                 self.goes_on(*index, Part::Rests(*rests_until));
                 self.stalled.remove(index);
                 self.replaced += 1;

@@ -225,9 +225,10 @@ impl Task {
                 notes.saw(Situation::Demoted);
                 over || self.since + RESOLVING <= at || self.refused
             }
-            (task::Event::CallbackTried { attempt, called }, Some(State::Completed | State::Resolving)) => {
-                *attempt == self.attempts + 1 && calls.came_of(guid, self.epoch, called)
-            }
+            (
+                task::Event::CallbackTried { attempt, outcome: called },
+                Some(State::Completed | State::Resolving),
+            ) => *attempt == self.attempts + 1 && calls.came_of(guid, self.epoch, called),
             (task::Event::Deleted {}, Some(State::Completed)) => {
                 notes.saw(Situation::TaskExpired);
                 let waited_in_peace = peace_since.is_some_and(|peace| peace < self.completed_at);
@@ -346,7 +347,7 @@ impl Task {
                 if let Node::Rep(at) = rep_of(&by.cell_id) {
                     let cell = scene.shape.cell(at);
                     let fits = self.constraint.mismatch(&cell.offer()).is_none()
-                        && walls::are_kept(&self.constraint.walls, &by.cell_id);
+                        && walls::are_kept(&self.constraint.isolation, &by.cell_id);
                     notes.must(P::PlacementObeys, fits, || format!("task {guid} is on {}", by.cell_id));
                 }
                 let work = WorkKey::Task { task_guid: guid.clone(), epoch: self.epoch };
@@ -372,7 +373,7 @@ impl Task {
                 self.state = Some(State::Completed);
             }
             task::Event::Resolving {} => self.state = Some(State::Resolving),
-            task::Event::CallbackTried { attempt, called } => {
+            task::Event::CallbackTried { attempt, outcome: called } => {
                 self.attempts = *attempt;
                 match called {
                     task::CallbackResult::Answered(200..=299) => self.delivered = true,
@@ -429,12 +430,12 @@ impl Task {
             Some(Outcome::Succeeded { .. }) | None => None,
         };
         let right = match event {
-            evaluation::Event::Created { trigger, begin: InitialStatus::Pending, .. } => {
+            evaluation::Event::Created { trigger, initial_status: InitialStatus::Pending, .. } => {
                 let launched = guid.launching_periodic().is_some();
                 let by = if launched { Trigger::Periodic } else { Trigger::Desire };
                 *trigger == by && says(|event| matches!(event, task::Event::Desired(_)))
             }
-            evaluation::Event::Created { begin: InitialStatus::Blocked { reason, .. }, .. }
+            evaluation::Event::Created { initial_status: InitialStatus::Blocked { reason, .. }, .. }
             | evaluation::Event::Blocked { reason, .. } => error == Some(reason),
             // Reps refused it too often, nobody answered, or its own end says why.
             evaluation::Event::Failed { reason, .. } => {

@@ -86,7 +86,8 @@ pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<
         let behaviour = behave(&work, by.instance_guid, passed);
         let (instance_guid, let_in_at) = (by.instance_guid, world.position());
         let isolation = node.presence.offer(&by.cell_id).isolation();
-        let container = Container { instance_guid, work, domain, resources, let_in_at, isolation, state };
+        let container =
+            Container { instance_guid, work, domain, resources, admitted_at: let_in_at, isolation, state };
         node.containers.adopt(now, container, behaviour, ports);
     };
     for process in world.processes_from(None) {

@@ -130,7 +130,7 @@ impl Recording {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
-        let mut bbs = Bbs::new(settings, IdGenerator::new(until.0)).with_quarantined(set_aside(&messages));
+        let mut bbs = Bbs::new(settings, IdGenerator::new(until.0)).with_quarantined(quarantines(&messages));
         let (mut times, mut time) = (Times::default(), Timestamp(0));
         for (at, message) in messages[..length].iter().enumerate() {
             let position = Position(at as u64 + 1);
@@ -216,7 +216,7 @@ fn of_cluster(messages: &[Message]) -> impl DoubleEndedIterator<Item = (Position
 }
 
 /// What operators set aside, wherever that is recorded.
-fn set_aside(messages: &[Message]) -> QuarantinedPositions {
+fn quarantines(messages: &[Message]) -> QuarantinedPositions {
     let mut cluster = ClusterLog::default();
     for (position, message) in of_cluster(messages) {
         cluster.read(position, &message.bytes);

@@ -118,7 +118,7 @@ fn settled(world: &World) -> BTreeSet<(ProcessGuid, u32, String)> {
             let runs = slot.actual.as_ref().filter(|actual| actual.keeps_running());
             let Some(by) = runs.and_then(schemas::actual::Actual::holder) else { continue };
             let stays =
-                |cell: &schemas::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_wanted;
+                |cell: &schemas::cell::Cell| cell.present && !cell.evacuating && !cell.evacuation_requested;
             let stays = world.cell(&by.cell_id).is_some_and(stays);
             if stays
                 && desired.desires_index(index)
@@ -231,7 +231,7 @@ fn what_does_not_fit_is_told_with_its_reason() {
     assert_eq!(u32::try_from(unplaced.len()), Ok(500 - of_web.running.1));
     for one in unplaced {
         assert!(one.error.starts_with("insufficient resources"), "{one:?}");
-        assert!(one.explanation.as_ref().is_some_and(|why| !why.passed_over.is_empty()), "{one:?}");
+        assert!(one.explanation.as_ref().is_some_and(|why| !why.rejected.is_empty()), "{one:?}");
     }
     assert!(told.blocked.iter().any(|one| one.of == format!("process {web}")), "{:?}", told.blocked);
     // A cell with room for all makes it fit.

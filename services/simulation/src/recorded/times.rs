@@ -107,7 +107,7 @@ impl Times {
                 self.open.remove(&by.instance_guid);
             }
             actual::Event::Created { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::StopRequested { .. }

@@ -229,8 +229,9 @@ impl Stage<'_> {
             return false;
         }
         let cells = self.cells.iter().all(|(id, node)| node.rep.is_some() == world.is_present(id));
-        let moving =
-            |(_, cell): (&CellId, &cell::Cell)| cell.present && (cell.evacuating || cell.evacuation_wanted);
+        let moving = |(_, cell): (&CellId, &cell::Cell)| {
+            cell.present && (cell.evacuating || cell.evacuation_requested)
+        };
         cells
             && !world.cells().any(moving)
             && !world.processes_from(None).any(|process| self.moves(process))
@@ -258,7 +259,7 @@ fn is_under_way(actual: &actual::Actual, began: Timestamp) -> bool {
         actual::State::Unclaimed { placement_error } => placement_error.is_none(),
         actual::State::Claimed { .. } => true,
         actual::State::Running { stopping, .. } => *stopping,
-        actual::State::Crashed { restart: Restart::At(_) | Restart::AtOnce } => actual.since > began,
+        actual::State::Crashed { restart: Restart::At(_) | Restart::Immediate } => actual.since > began,
         actual::State::Crashed { restart: Restart::Never(_) } => false,
     }
 }
@@ -330,7 +331,7 @@ impl Told {
             | actual::Event::PlacementFailed { explanation: None, .. }
             | actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::Removed { .. } => {}
@@ -413,7 +414,12 @@ fn cells(before: &World, after: &World) -> Vec<CellChange> {
 
 /// How a cell is, in a word.
 const fn state_of(cell: &cell::Cell) -> &'static str {
-    match (cell.present, cell.evacuating || cell.evacuation_wanted, cell.cordoned, cell.unhealthy.is_none()) {
+    match (
+        cell.present,
+        cell.evacuating || cell.evacuation_requested,
+        cell.cordoned,
+        cell.unhealthy.is_none(),
+    ) {
         (false, ..) => "absent",
         (true, true, ..) => "evacuating",
         (true, false, true, _) => "cordoned",

@@ -120,7 +120,7 @@ pub(super) fn write(
         write!(f, " domain={domain}")?;
     }
     if patience != PATIENCE {
-        write!(f, " patience={}", Time(patience))?;
+        write!(f, " timeout={}", Time(patience))?;
     }
     answer.map_or(Ok(()), |answer| write!(f, " -> {answer}"))
 }
@@ -169,7 +169,7 @@ impl fmt::Display for Options<'_> {
             f.write_str(" tag")?;
         }
         asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))?;
-        walls.map_or(Ok(()), |walls| write!(f, " walls={}", walls.name()))?;
+        walls.map_or(Ok(()), |walls| write!(f, " isolation={}", walls.name()))?;
         priority.map_or(Ok(()), |priority| write!(f, " priority={priority}"))
     }
 }
@@ -247,7 +247,7 @@ impl Tail {
     fn read(&mut self, words: &mut Words) -> Result<bool, Bad> {
         if let Some(mut value) = words.take_option("domain") {
             self.domain = known_domain(&mut value)?;
-        } else if let Some(mut value) = words.take_option("patience") {
+        } else if let Some(mut value) = words.take_option("timeout") {
             self.patience = value.duration()?;
         } else {
             return Ok(false);
@@ -401,9 +401,9 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
         let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
         let expected = format!("what is asked: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
         work.asks = Some(value.read(&expected, known)?.0);
-    } else if let Some(mut value) = words.take_option("walls") {
+    } else if let Some(mut value) = words.take_option("isolation") {
         let known = |word: &str| Walls::NAMES.iter().find(|(_, name)| *name == word);
-        let expected = format!("walls: {}", Walls::NAMES.map(|(_, name)| name).join(", "));
+        let expected = format!("isolation: {}", Walls::NAMES.map(|(_, name)| name).join(", "));
         work.walls = Some(value.read(&expected, known)?.0);
     } else if let Some(mut value) = words.take_option("priority") {
         work.priority = Some(priority(&mut value)?);

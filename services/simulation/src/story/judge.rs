@@ -9,7 +9,7 @@ use schemas::ended::EndKind;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
     CellRow, CellState, EndedInstanceRow, EvaluationRow, Filter, InstancePresence, InstanceRow,
-    InstanceState, LrpRow, MalformedEntries, TaskRow,
+    InstanceState, LrpRow, QuarantinedEntries, TaskRow,
 };
 
 use super::expect::{What, Where};
@@ -46,7 +46,7 @@ impl Facts {
             history_limit: crate::nodes::HISTORY,
             refused_transitions: 0,
             log: None,
-            malformed_entries: MalformedEntries::default(),
+            quarantined_entries: QuarantinedEntries::default(),
             services: schemas::query::Services::default(),
             heard: std::collections::BTreeMap::new(),
         };
@@ -101,7 +101,7 @@ impl Facts {
     ) -> Result<(), String> {
         let of_index = |row: &&EndedInstanceRow| row.process_guid == *process && row.index == index;
         let rows: Vec<_> = self.ended.iter().filter(of_index).collect();
-        let right = rows.iter().any(|row| row.how == how && row.stop == stop);
+        let right = rows.iter().any(|row| row.end_kind == how && row.stop_reason == stop);
         so(right, || lines(rows.into_iter().map(ended_line), &format!("{process}/{index}")))
     }
 }
@@ -271,8 +271,8 @@ fn instance_line(row: &InstanceRow) -> String {
 }
 
 fn ended_line(row: &EndedInstanceRow) -> String {
-    let mut line = format!("{}/{} ended {:?}", row.process_guid, row.index, row.how);
-    line.extend(row.stop.map(|stop| format!(" for {stop:?}")));
+    let mut line = format!("{}/{} ended {:?}", row.process_guid, row.index, row.end_kind);
+    line.extend(row.stop_reason.map(|stop| format!(" for {stop:?}")));
     line.extend(row.reason.as_ref().map(|why| format!(", {why:?}")));
     line
 }

@@ -25,7 +25,7 @@ self-test 1m
 journal of three
 journal without sync
 faults dropped 20, delay_ms 300
-at 0s desire web x3 create=2s start=0s run=3s exit=1 memory=900 stack=linux tag priority=80 patience=2.4s
+at 0s desire web x3 create=2s start=0s run=3s exit=1 memory=900 stack=linux tag priority=80 timeout=2.4s
 at 0s desire web x1 ignores-term hangs fails domain=strangers -> refused Forbidden
 at 200ms run task job1 result="a \"b\"\n\\" owner=moody queue=30s -> done
 at 1s scale web x0
@@ -34,7 +34,7 @@ at 1s desire agent everywhere stack=linux asks=rack
 at 1s expect web: 3 RUNNING
 at 1s expect web: 2 RUNNING, 1 CRASHED on c4 until 2m
 at 1s deploy web v2 memory=128
-at 1s deploy web v3 run=1s exit=1 rolls parallelism=2 delay=500ms monitor=2s deadline=20s order=stop-first on-failure=rollback ratio=0.5 pause-after=1 min-running=2 patience=5s
+at 1s deploy web v3 run=1s exit=1 rolls parallelism=2 delay=500ms monitor=2s deadline=20s order=stop-first on-failure=rollback ratio=0.5 pause-after=1 min-running=2 timeout=5s
 at 1s deploy web v4 rolls parallelism=25%
 at 1s activate web v2
 at 1s restart web

@@ -123,7 +123,7 @@ impl Router {
                 }
                 actual::Event::Created { .. }
                 | actual::Event::Claimed { .. }
-                | actual::Event::Entered { .. }
+                | actual::Event::ExecStarted { .. }
                 | actual::Event::PlacementFailed { .. } => {}
             }
         }

@@ -57,7 +57,7 @@ impl Timeline {
     fn record_rollout(&mut self, event: &rollout::Event, at: Timestamp) {
         match event {
             rollout::Event::Started { target, .. } => self.target = Some(target.clone()),
-            rollout::Event::Begun { indices } => {
+            rollout::Event::IndicesStarted { indices } => {
                 for index in indices.iter() {
                     self.turn(index).begun = Some(at);
                 }
@@ -83,7 +83,7 @@ impl Timeline {
                 }
             }
             actual::Event::Created { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }

@@ -166,7 +166,7 @@ fn export_finding(error: &ExportError, last: Position) -> Finding {
         | ExportError::TrailingLine => (Kind::Altered, next),
     };
     let what = format!("the export: {error}");
-    Finding { kind, position, until: position, about: String::new(), what }
+    Finding { kind, position, last_position: position, target: String::new(), detail: what }
 }
 
 /// Verifies a journal or an export.
@@ -227,7 +227,7 @@ pub(super) async fn verify_log(
         judged.add_findings(stretch.finish());
     }
     judged.aside = bench.aside;
-    judged.findings.sort_by_key(|one| (one.position, one.until, one.kind));
+    judged.findings.sort_by_key(|one| (one.position, one.last_position, one.kind));
     Ok(judged)
 }
 
@@ -246,7 +246,7 @@ fn checkpoints(path: &Path, trust: Trust) -> Result<Checkpoints, Failure> {
 fn missing_end(last: Position, end: Position) -> Option<Finding> {
     let what = format!("no message, but the journal ends at position {end}");
     let (kind, position) = (Kind::Missing, Position(last.0 + 1));
-    (last < end).then(|| Finding { kind, position, until: end, about: String::new(), what })
+    (last < end).then(|| Finding { kind, position, last_position: end, target: String::new(), detail: what })
 }
 
 /// Opened log, ready to be verified.
@@ -334,8 +334,8 @@ impl DecisionJudge {
         if self.halted {
             return vec![];
         }
-        let found = |kind, what: String| {
-            vec![Finding { kind, position, until: position, about: String::new(), what }]
+        let found = |kind, detail: String| {
+            vec![Finding { kind, position, last_position: position, target: String::new(), detail }]
         };
         match self.reader.read(position, &message.subject, &message.bytes) {
             Ok(ReadMessage::Entry(entry)) => {
@@ -350,7 +350,7 @@ impl DecisionJudge {
                     self.law.quarantine(&message.subject, &message.bytes);
                     return vec![];
                 }
-                found(Kind::NoEntry, why)
+                found(Kind::InvalidEntry, why)
             }
             Err(why) => {
                 self.halted = true;
@@ -366,8 +366,8 @@ fn id_mismatch(message: &Message, entry: &Entry) -> Vec<Finding> {
         return vec![];
     }
     let is = message.id.map_or_else(|| "has no id".to_owned(), |id| format!("has id {id}"));
-    let (position, what) = (message.position, format!("the message {is}, but contains entry {}", entry.id));
-    vec![Finding { kind: Kind::Altered, position, until: position, about: String::new(), what }]
+    let (position, detail) = (message.position, format!("the message {is}, but contains entry {}", entry.id));
+    vec![Finding { kind: Kind::Altered, position, last_position: position, target: String::new(), detail }]
 }
 
 /// Export that the log is compared with.

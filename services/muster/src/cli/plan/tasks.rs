@@ -52,11 +52,11 @@ pub(super) fn table(tasks: &[PlannedTask]) -> Table {
                 let note = format!("after these have stopped: {}", victims_text(victims));
                 ("preempt", Some(cell_id), Some(zone), Some(note))
             }
-            TaskOutcome::Waits { deadline_ms, no_room } => {
+            TaskOutcome::Waits { deadline_ms, placement_failure: no_room } => {
                 let most = words::duration_text(Duration::from_millis(*deadline_ms));
                 ("wait", None, None, Some(format!("for room, at most {most}: {}", no_room_text(no_room))))
             }
-            TaskOutcome::Fails { no_room } => ("fail", None, None, Some(no_room_text(no_room))),
+            TaskOutcome::Fails { placement_failure: no_room } => ("fail", None, None, Some(no_room_text(no_room))),
         };
         table.row(vec![
             Cell::text(task_guid),

@@ -115,7 +115,7 @@ fn header(model: &Model, look: RenderOptions) -> Vec<Line<'static>> {
     let third = Line::raw(format!(
         "{} of {} running, {} crashed, {} unplaced",
         model.instance_count(InstanceState::Running),
-        count(seen.status.instances_wanted, "instance"),
+        count(seen.status.instances_desired, "instance"),
         model.instance_count(InstanceState::Crashed),
         seen.status.instances_unplaced,
     ));
@@ -258,7 +258,7 @@ fn cell(row: &CellRow, bar_width: usize, wide: bool, look: RenderOptions) -> Cel
         ),
     ];
     if wide {
-        let heard = row.heard_ms_ago.filter(|_| row.gone.is_none());
+        let heard = row.heartbeat_ms_ago.filter(|_| row.absent_reason.is_none());
         let heard = heard.map(|ago| duration_text(std::time::Duration::from_millis(ago - ago % 1_000)));
         columns.extend(
             [row.instances.to_string(), row.tasks.to_string(), heard.unwrap_or_else(|| "-".to_owned())]

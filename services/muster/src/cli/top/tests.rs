@@ -8,8 +8,8 @@ use schemas::Timestamp;
 use schemas::cluster::Leader;
 use schemas::names::{CellId, ClusterId, ProcessGuid, ServiceId};
 use schemas::query::{
-    ClusterRow, Finding, FindingCode, Health, InstanceRow, InstanceState, LrpRow, MalformedEntries, Services,
-    StatusRow,
+    ClusterRow, Finding, FindingCode, Health, InstanceRow, InstanceState, LrpRow, QuarantinedEntries,
+    Services, StatusRow,
 };
 use schemas::resources::Resources;
 use uuid::Uuid;
@@ -47,18 +47,18 @@ fn status() -> StatusRow {
         found_by_convergence: 0,
         refused_transitions: 0,
         durability: String::new(),
-        set_aside: MalformedEntries::default(),
+        quarantined_entries: QuarantinedEntries::default(),
     };
     let crashed = Finding::new(FindingCode::InstancesCrashed, "1 instance crashed".to_owned());
     StatusRow {
         health: Health::Degraded,
         findings: vec![crashed],
         cluster,
-        instances_wanted: 7,
+        instances_desired: 7,
         instances_unplaced: 1,
         tasks_unplaced: 0,
         evaluations_blocked: 0,
-        callbacks_repeated: 0,
+        callbacks_retried: 0,
         worst: vec![InstanceRow { index: 2, ..running(2) }],
         starting: vec![],
         cells: vec![],

@@ -141,7 +141,7 @@ mod tests {
         let created = evaluation::Event::Created {
             number: 0,
             trigger: Trigger::Desire,
-            begin: InitialStatus::Pending,
+            initial_status: InitialStatus::Pending,
             previous: None,
         };
         log[1].decision.events = vec![Event::Evaluation(created.clone())];

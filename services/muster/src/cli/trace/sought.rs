@@ -219,7 +219,12 @@ mod tests {
 
     fn made(number: u8) -> Event {
         let (trigger, begin) = (Trigger::Crash, InitialStatus::Pending);
-        Event::Evaluation(evaluation::Event::Created { number, trigger, begin, previous: None })
+        Event::Evaluation(evaluation::Event::Created {
+            number,
+            trigger,
+            initial_status: begin,
+            previous: None,
+        })
     }
 
     fn instance_claimed() -> Event {

@@ -59,7 +59,7 @@ pub(super) fn read_scope(bus: &Bus, caller: &Caller) -> ReadScope {
 /// Returns `true` if the reply subject is an inbox of the caller that the request subject names.
 pub(super) fn is_expected_inbox(subject: &BusSubject, reply: &ReplyTo) -> bool {
     match subject {
-        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Talk(..) => is_client_inbox(reply),
+        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::ExecIo(..) => is_client_inbox(reply),
         BusSubject::Operator(..) => is_operator_inbox(reply),
         BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
             reply.is_inbox_of(&format!("rep.{cell}"))

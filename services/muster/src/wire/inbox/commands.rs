@@ -63,11 +63,11 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 });
                 return;
             }
-            if let BusSubject::Talk(domain, client) = subject {
+            if let BusSubject::ExecIo(domain, client) = subject {
                 let (driver, talk) = (Arc::clone(driver), codec::decode::<ExecIo>(&incoming.payload));
                 tokio::spawn(async move {
                     let talked = match talk {
-                        Ok((talk, _)) => relay::talk(&driver, ForwardedExecIo { domain, client, talk }).await,
+                        Ok((io, _)) => relay::talk(&driver, ForwardedExecIo { domain, client, io }).await,
                         Err(refusal) => Err(refusal),
                     };
                     answer(driver.services.bus(), &reply, Form::Json, talked).await;
@@ -125,7 +125,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<ChangeReques
             (Form::Json, cell_command(client, cell::Command::Forget, incoming))
         }
         BusSubject::Operator(client, OperatorVerb::ClusterPreemption) => {
-            let command = |body: SwitchPreemption| cluster::Command::SwitchPreemption(body.on);
+            let command = |body: SwitchPreemption| cluster::Command::SwitchPreemption(body.enabled);
             (Form::Json, cluster_command(client, command, incoming))
         }
         BusSubject::Operator(client, OperatorVerb::ClusterShards) => {
@@ -146,7 +146,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<ChangeReques
         BusSubject::Auctioneer(AuctioneerVerb::Lead) => decode_request(incoming, ChangeRequest::Lead),
         BusSubject::Operator(_, OperatorVerb::JournalQuarantine | OperatorVerb::CellAcceptLog)
         | BusSubject::Seal(..)
-        | BusSubject::Talk(..)
+        | BusSubject::ExecIo(..)
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::LeaderHeartbeat(_)
@@ -218,7 +218,7 @@ fn decode_order<B: DeserializeOwned>(incoming: &Incoming) -> Result<(Envelope, B
 /// out, because a stopped machine cannot.
 fn order(operator: ClientName, incoming: &Incoming) -> Result<(QuarantineOrder, Option<Duration>), Refusal> {
     let (envelope, body) = decode_order::<QuarantineEntry>(incoming)?;
-    let patience = envelope.patience_ms.map(Duration::from_millis);
+    let patience = envelope.timeout_ms.map(Duration::from_millis);
     let reason = envelope.reason.unwrap_or_default();
     Ok((QuarantineOrder { position: body.position, actor: Actor::Operator(operator), reason }, patience))
 }

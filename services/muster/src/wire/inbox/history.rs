@@ -99,7 +99,7 @@ impl<'a> Scan<'a> {
         asked: &'a ReadEvents,
         room: &'a Semaphore,
     ) -> Result<Self, Refusal> {
-        let about = asked.about.as_deref();
+        let about = asked.target.as_deref();
         // Every subject is read in two cases. Either the number of shards is unknown because the log holds no
         // readable entry. Or the number was changed, so that entries of one process are on several subjects.
         let subject = about.map(|about| target_subject(about, reader.shards().unwrap_or(1))).transpose()?;
@@ -302,7 +302,7 @@ mod tests {
                 after: Position(after),
                 limit: None,
                 wait_ms: Some(wait_ms),
-                about: None,
+                target: None,
             };
             for (beyond, wait_ms) in [(end.0, 0), (end.0, 200), (end.0 + 100, 0), (end.0 + 100, 200)] {
                 let began = Instant::now();
@@ -344,7 +344,7 @@ mod tests {
         }
         let room = Semaphore::new(1);
         let page = async |about: &str, after: Position| {
-            let asked = ReadEvents { after, about: Some(about.to_owned()), ..ReadEvents::default() };
+            let asked = ReadEvents { after, target: Some(about.to_owned()), ..ReadEvents::default() };
             let scan = Scan::new(&journal, &|_| None, reader.clone(), &asked, &room).unwrap();
             let page = scan.pages(after, Instant::now()).await.unwrap();
             (page.next, page.entries.iter().map(|entry| entry.position).collect::<Vec<_>>())
@@ -366,7 +366,7 @@ mod tests {
             entries.is_empty() && next < refreshed && next > Position(limits::PAGE_ROWS as u64),
             "{next}"
         );
-        let nothing = ReadEvents { about: Some("pod:x".into()), ..ReadEvents::default() };
+        let nothing = ReadEvents { target: Some("pod:x".into()), ..ReadEvents::default() };
         let refused = client.read_events(&nothing);
         assert!(refused.await.unwrap_err().to_string().contains("lrp:GUID"), "the aggregate kind is unknown");
         stop.cancel();

@@ -27,7 +27,7 @@ pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -
             (rows, _) => rows?,
         };
         let found: ShowAnswer<Vec<InstanceRow>> = serde_json::from_str(&rows).map_err(parse)?;
-        let crashed = found.row.iter().find_map(|row| row.crashed_in.clone());
+        let crashed = found.row.iter().find_map(|row| row.crashed_instance.clone());
         (found.row.into_iter().find_map(|row| container(row.instance_guid, row.cell_id)), crashed)
     };
     match (holder.filter(|_| !asked.previous), crashed) {

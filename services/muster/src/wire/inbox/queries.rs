@@ -42,7 +42,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         BusSubject::ForwardedQuery(_, caller, verb) => (caller, verb, true),
         other @ (BusSubject::Client(..)
         | BusSubject::Seal(..)
-        | BusSubject::Talk(..)
+        | BusSubject::ExecIo(..)
         | BusSubject::Operator(..)
         | BusSubject::Report(_)
         | BusSubject::Attach(_)

@@ -72,7 +72,7 @@ pub(super) async fn files(driver: &Driver, sight: &ReadScope, asked: ReadFiles) 
 
 /// Exchanges input and output between a client and its program on a cell. The subject proves the client.
 pub(super) async fn talk(driver: &Driver, talking: ForwardedExecIo) -> Result<ExecIoReply, Refusal> {
-    let rep = BusSubject::Rep(talking.talk.cell_id.clone(), RepVerb::Talk);
+    let rep = BusSubject::Rep(talking.io.cell_id.clone(), RepVerb::ExecIo);
     driver.relay(&rep.to_string(), &talking).await
 }
 

@@ -106,7 +106,7 @@ impl Source for AuctioneerMetrics {
             ("unanswered", deeds.unanswered),
         ];
         told.extend(by(&of::PLACEMENTS, outcomes));
-        let work = [("ready", seen.ready), ("handed_out", seen.handed_out), ("blocked", seen.blocked)];
+        let work = [("ready", seen.ready), ("in_flight", seen.handed_out), ("blocked", seen.blocked)];
         told.extend(by(&of::WORK, work));
         if let Some(standing) = seen.standing {
             let behind = self.lag.behind(standing.position);

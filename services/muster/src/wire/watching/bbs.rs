@@ -14,7 +14,7 @@ use metrics::family::{Family, Sample, Service};
 use metrics::page::{Source, SourceFuture};
 use projections::{Figures, Observed, WorldSnapshot};
 use schemas::Position;
-use schemas::query::{AppendTrouble, CellState, InstanceState, LogRow, TaskState};
+use schemas::query::{AppendProblem, CellState, InstanceState, LogRow, TaskState};
 use schemas::resources::Resources;
 use schemas::task::CallbackVerdict;
 use tokio::time::{Instant, timeout};
@@ -55,7 +55,7 @@ pub(crate) struct BbsMetrics {
     gauges: Mutex<Option<Gauges>>,
     /// Append trouble of the machine, as of its last turn; `log` is the state of the stream that it last
     /// read.
-    trouble: Mutex<Option<AppendTrouble>>,
+    trouble: Mutex<Option<AppendProblem>>,
     log: Mutex<Option<LogRow>>,
     /// Reason that the machine stopped deciding.
     stopped: Mutex<Option<String>>,
@@ -69,14 +69,14 @@ pub(crate) struct BbsMetrics {
 struct WorldFigures {
     until: Instant,
     figures: Figures,
-    set_aside: u64,
+    quarantined_entries: u64,
     found_by_convergence: u64,
 }
 
 /// Names of the outcomes of appends.
 const APPENDS: [&str; 5] = ["stored", "conflict", "unknown", "refused", "not_stored"];
 /// Names of the outcomes of callbacks.
-const CALLBACKS: [&str; 3] = ["delivered", "repeated", "given_up"];
+const CALLBACKS: [&str; 3] = ["delivered", "retried", "abandoned"];
 
 impl BbsMetrics {
     /// Creates and registers the metrics of a BBS.
@@ -156,7 +156,7 @@ impl BbsMetrics {
     }
 
     /// Returns the append trouble of the machine, if it has any.
-    pub(crate) fn append_trouble(&self) -> Option<AppendTrouble> {
+    pub(crate) fn append_trouble(&self) -> Option<AppendProblem> {
         lock(&self.trouble).clone()
     }
 
@@ -212,7 +212,7 @@ impl BbsMetrics {
         let spans = [("sent", self.spans_sent.get()), ("dropped", self.spans_dropped.get())];
         told.extend(by(&of::TRACE_SPANS, spans));
         let gauges = *lock(&self.gauges);
-        let fails = self.append_trouble().is_some_and(|trouble| trouble.fails);
+        let fails = self.append_trouble().is_some_and(|trouble| trouble.failing);
         told.push(of::APPENDS_FAILING.says(fails));
         if let Some(log) = &*lock(&self.log) {
             told.extend([
@@ -263,7 +263,7 @@ impl BbsMetrics {
             WorldFigures {
                 until: Instant::now() + MIN_FIGURES_AGE.max(begin.elapsed() * FIGURES_AGE_FACTOR),
                 figures,
-                set_aside: observed.malformed_entries.count,
+                quarantined_entries: observed.quarantined_entries.count,
                 found_by_convergence: picture.found_by_convergence(),
             }
         });
@@ -306,7 +306,7 @@ impl Source for BbsMetrics {
             if let Some(why) = &*lock(&self.stopped) {
                 wrong.push(format!("stopped deciding: {why}"));
             }
-            if let Some(AppendTrouble { since, fails: true, reason }) = &*lock(&self.trouble) {
+            if let Some(AppendProblem { since, failing: true, reason }) = &*lock(&self.trouble) {
                 wrong.push(format!("the log has accepted no entries since {since}: {reason}"));
             }
             match *lock(&self.gauges) {
@@ -367,7 +367,7 @@ impl Observer<Bbs> for BbsObserver<'_> {
 }
 
 fn figures_samples(counted: &WorldFigures) -> Vec<Sample> {
-    let WorldFigures { figures, set_aside, found_by_convergence, .. } = counted;
+    let WorldFigures { figures, quarantined_entries, found_by_convergence, .. } = counted;
     let counts = figures.counts;
     let mut told = vec![
         of::PROCESSES_DESIRED.says(counts.processes),
@@ -381,7 +381,7 @@ fn figures_samples(counted: &WorldFigures) -> Vec<Sample> {
         of::TASKS_UNPLACED.says(figures.tasks_unplaced),
         of::DOMAINS_FRESH.says(figures.domains_fresh),
         of::CONVERGENCE_FINDINGS.says(*found_by_convergence),
-        of::INVALID_ENTRIES.says(*set_aside),
+        of::INVALID_ENTRIES.says(*quarantined_entries),
     ];
     let lower = |name: &str| name.to_lowercase();
     let instances = InstanceState::ALL.map(|state| (lower(state.as_str()), counts.instances.in_state(state)));

@@ -49,7 +49,7 @@ impl ReceivedCommand {
             BusSubject::Report(_) => Verb::Report,
             BusSubject::Attach(_) => Verb::Attach,
             BusSubject::Leave(_) => Verb::Leave,
-            BusSubject::Talk(..)
+            BusSubject::ExecIo(..)
             | BusSubject::Heartbeat(_)
             | BusSubject::Rep(..)
             | BusSubject::LeaderHeartbeat(_)

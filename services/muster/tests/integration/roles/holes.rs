@@ -96,7 +96,7 @@ pub(super) fn assert_no_impersonation(stage: &Stage) {
 fn assert_log_is_intact(stage: &Stage) {
     let auditor = stage.users.muster("auditor-a");
     let row = auditor.json("cluster show");
-    assert_eq!(row["set_aside"]["count"], 0, "{row}");
+    assert_eq!(row["quarantined_entries"]["count"], 0, "{row}");
     auditor.ok("audit verify").tells(&["every decision was legal"]);
 }
 
@@ -130,7 +130,9 @@ pub(super) fn assert_consumer_messages_are_ignored(stage: &Stage) {
     }
     let came = literal.next().map(|message| message.subject);
     assert_eq!(came.as_deref(), Some("muster.event.cluster"), "the first entry, on the subject of an order");
-    for (user, subject) in [("bbs", "muster.beat.bbs"), ("auctioneer", "muster.beat.auctioneer")] {
+    for (user, subject) in
+        [("bbs", "muster.leader-heartbeat.bbs"), ("auctioneer", "muster.leader-heartbeat.auctioneer")]
+    {
         let before = dropped_count(stage, user);
         // A service logs only a few dropped messages per second, so the delivery is repeated.
         eventually(&format!("{user} drops messages on {subject}"), || {

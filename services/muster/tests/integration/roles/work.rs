@@ -59,12 +59,12 @@ fn assert_only_owner_talks_to_program(stage: &Stage, ask: &mut impl FnMut(&str, 
         "request_id": "x1", "cell_id": "c1", "input": BASE64.encode(b"this\n"), "output_from": 0, "wait_ms": 1000,
     });
     let mut other = stage.users.plain("client-d-other", "muster.inbox.client.d.other");
-    let refused = other.request_json("muster.client.d.other.instance.talk", &talk);
+    let refused = other.request_json("muster.client.d.other.instance.exec-io", &talk);
     assert_eq!(refused["refused"]["code"], "ResourceNotFound", "{refused}");
     let mut client = stage.users.plain("client-d-n", "muster.inbox.client.d.n.talk");
     // The cell may learn of the program with a delay.
     let told = eventually("the program has exited", || {
-        let told = client.request_json("muster.client.d.n.instance.talk", &talk);
+        let told = client.request_json("muster.client.d.n.instance.exec-io", &talk);
         so(!told["ok"]["end"].is_null(), || told.to_string()).map(|()| told)
     });
     let got = BASE64.encode(b"got this\n");

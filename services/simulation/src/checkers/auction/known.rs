@@ -188,7 +188,7 @@ impl Known {
             place,
             key: work.key.clone(),
             attempt: work.attempt,
-            size: work.order.resources(),
+            size: work.definition.resources(),
             at,
             incarnation: world.cell(cell).map(|log| log.presence.incarnation),
             doubtful: false,
@@ -305,7 +305,7 @@ impl Known {
             (told && heard.0, told && heard.1 || muddled)
         };
         let either = |known: bool, said: Bounds<bool>| (known || said.0, known || said.1);
-        let evacuating = either(log.evacuating || log.evacuation_wanted, says(&|said| said.evacuating));
+        let evacuating = either(log.evacuating || log.evacuation_requested, says(&|said| said.evacuating));
         let cordoned = (log.cordoned && !evacuating.1, log.cordoned && !evacuating.0);
         let sick = either(log.unhealthy.is_some(), says(&|said| said.unhealthy));
         let closed = (evacuating.0 || cordoned.0, evacuating.1 || cordoned.1);

@@ -160,7 +160,7 @@ impl Auctions {
         for choice in &choices {
             if let Choice::Placed(cell, work, _) = choice {
                 let turn = choice.turn(world);
-                auction.keeps_room(life, &awaited, cell, work.order.resources(), &turn);
+                auction.keeps_room(life, &awaited, cell, work.definition.resources(), &turn);
             }
             auction.judge(choice);
         }
@@ -277,7 +277,7 @@ impl Choice<'_> {
 
     fn turn(&self, world: &World) -> Turn {
         let (work, size, since) = match self {
-            Self::Placed(_, work, _) => (name_of(&work.key), work.order.resources(), work.attempt),
+            Self::Placed(_, work, _) => (name_of(&work.key), work.definition.resources(), work.attempt),
             Self::Failed(failed) => (failed.work.clone(), failed.size, failed.attempt),
         };
         order::turn(world, work, size, since)
@@ -326,7 +326,7 @@ impl<'a> Auction<'a> {
             Choice::Placed(cell, work, why) => {
                 self.by_priority(cell, &choice.turn(self.siblings.world));
                 self.placed(cell, work, why);
-                let size = work.order.resources();
+                let size = work.definition.resources();
                 if let Some(seen) = self.cells.iter_mut().find(|seen| seen.id == *cell) {
                     seen.free = (seen.free.0.minus(size), seen.free.1.minus(size));
                 }
@@ -354,7 +354,7 @@ impl<'a> Auction<'a> {
 
     /// Work went to a cell: it has room there, no other is better, and the explanation says so.
     fn placed(&mut self, cell: &CellId, work: &Work, why: &Explanation) {
-        let (key, size, constraint) = (&work.key, work.order.resources(), constraint_of(work));
+        let (key, size, constraint) = (&work.key, work.definition.resources(), constraint_of(work));
         let Some(winner) = self.seen().find(|seen| seen.id == cell) else {
             let how = format!("{key} is given to {cell}, which is not present or may not take it");
             return self.must(Promise::BestPlace, false, || how);
@@ -441,7 +441,7 @@ impl<'a> Auction<'a> {
         size: Resources,
         tried: &BTreeMap<&CellId, Option<Timestamp>>,
     ) -> bool {
-        let said = |word: &str| why.passed_over.get(word).copied().unwrap_or(0);
+        let said = |word: &str| why.rejected.get(word).copied().unwrap_or(0);
         let counts = |word: &str, is_so: &dyn Fn(&Seen<'_>) -> Bounds<bool>| {
             let all: Vec<Bounds<bool>> = self.seen().map(is_so).collect();
             let least = count(all.iter().filter(|so| so.0).count());
@@ -478,10 +478,10 @@ impl<'a> Auction<'a> {
         let ineligible: BTreeSet<CellClass> = may_not.into_iter().map(class).collect();
         let escaped = constraint.rules.iter().flat_map(|rules| &rules.constraints).map(ToString::to_string);
         let escaped = escaped.filter(|rule| rule.starts_with("distinct_") || rule.starts_with("unique."));
-        tried.judged == self.siblings.world.position()
+        tried.observed_position == self.siblings.world.position()
             && tried.eligible.iter().eq(&eligible)
             && tried.ineligible.iter().eq(ineligible.difference(&eligible))
-            && tried.others == 0
+            && tried.unlisted == 0
             && tried.escaped.iter().cloned().eq(escaped)
     }
 
@@ -588,7 +588,7 @@ fn mismatch<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<Mismatch<
     match constraint.mismatch(&seen.log.presence.offer(seen.id)) {
         Some(what @ (Mismatch::Stack | Mismatch::Tags)) => Some(what),
         Some(Mismatch::Isolation | Mismatch::Rule(..)) | None
-            if !walls::are_kept(&constraint.walls, seen.id) =>
+            if !walls::are_kept(&constraint.isolation, seen.id) =>
         {
             Some(Mismatch::Isolation)
         }
@@ -631,7 +631,7 @@ fn lacks(free: Resources, size: Resources) -> BTreeSet<&'static str> {
 }
 
 fn constraint_of(work: &Work) -> &Constraint {
-    match &work.order {
+    match &work.definition {
         WorkDefinition::Lrp(definition) => &definition.constraint,
         WorkDefinition::Task(definition) => &definition.constraint,
     }

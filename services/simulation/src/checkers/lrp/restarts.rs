@@ -43,11 +43,11 @@ impl Fall<'_> {
         let counted = u32::try_from(recent).unwrap_or(u32::MAX);
         let ended_well = self.exit_status == Some(0);
         let restart = if policy.condition == RestartCondition::None {
-            Restart::Never(NoRestartReason::NoRestarts)
+            Restart::Never(NoRestartReason::RestartDisabled)
         } else if policy.condition == RestartCondition::OnFailure && ended_well {
             Restart::Never(NoRestartReason::Succeeded)
         } else if policy.max_attempts.is_some_and(|most| counted >= most) {
-            Restart::Never(NoRestartReason::UsedUp)
+            Restart::Never(NoRestartReason::AttemptsExhausted)
         } else {
             self.due(policy, None)
         };
@@ -66,8 +66,8 @@ impl Fall<'_> {
                 Some((self.at + Duration::from_millis(delay.into())).max(since + Duration::from_secs(1)))
             }
         };
-        due.map_or(Restart::Never(NoRestartReason::GivenUp), |due| {
-            if due == self.at { Restart::AtOnce } else { Restart::At(due) }
+        due.map_or(Restart::Never(NoRestartReason::CrashLimit), |due| {
+            if due == self.at { Restart::Immediate } else { Restart::At(due) }
         })
     }
 }

@@ -290,7 +290,7 @@ impl Process {
     /// wants no other.
     fn running(&self) -> usize {
         let done = |lrp: &Lrp| {
-            matches!(lrp.declined(), Some(NoRestartReason::Succeeded | NoRestartReason::NoRestarts))
+            matches!(lrp.declined(), Some(NoRestartReason::Succeeded | NoRestartReason::RestartDisabled))
         };
         let serves = |index: &u32| self.runs_at(*index) || self.at(*index).any(|(_, lrp)| done(lrp));
         self.wanted.iter().flat_map(Wanted::indices).filter(serves).count()
@@ -365,7 +365,7 @@ impl Process {
             }
             rollout::Event::Completed {} => Situation::RolloutCompleted,
             rollout::Event::Started { .. }
-            | rollout::Event::Begun { .. }
+            | rollout::Event::IndicesStarted { .. }
             | rollout::Event::TookOver { .. }
             | rollout::Event::Replaced { .. }
             | rollout::Event::Failed { .. } => Situation::RolloutBegun,
@@ -382,7 +382,7 @@ impl Process {
         let Some(roll) = wanted.rolling() else { return sound(false, "no rollout is under way") };
         match event {
             rollout::Event::Started { .. } => None,
-            rollout::Event::Begun { indices } => indices.iter().find_map(|index| {
+            rollout::Event::IndicesStarted { indices } => indices.iter().find_map(|index| {
                 let fresh = roll.turn(index).is_none() && wanted.rolls(index);
                 let rolls = roll.stands == Stands::Rolls;
                 // Where nothing is known to work and nothing runs, all begin at once.
@@ -407,7 +407,7 @@ impl Process {
                 let survived = lrp.is_some_and(|lrp| lrp.since + roll.monitor() <= at);
                 sound(roll.starts(*index) && survived, "the new instance has not survived its monitor")
             }
-            rollout::Event::Replaced { index, rests_until } => {
+            rollout::Event::Replaced { index, delay_until: rests_until } => {
                 let leaves = roll.turn(*index).is_some_and(|turn| turn.part == Part::Leaves);
                 let gone = self.others_at(roll, *index).next().is_none();
                 let rests = *rests_until == at + Duration::from_millis(roll.policy.delay_ms);
@@ -424,7 +424,7 @@ impl Process {
             rollout::Event::Paused { cause, .. } => {
                 let failed = u32::try_from(roll.failed.len()).unwrap_or(u32::MAX);
                 let right = match cause {
-                    PauseReason::Asked => {
+                    PauseReason::Requested => {
                         matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_))
                     }
                     PauseReason::Canary => {

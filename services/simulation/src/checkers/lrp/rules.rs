@@ -71,7 +71,7 @@ impl Process {
                 let untrue = untrue_start(by, net, *isolation, scene);
                 (enter(State::Running(by.clone())), wrong_start(before, by, scene).or(untrue))
             }
-            actual::Event::Entered { by, .. } => {
+            actual::Event::ExecStarted { by, .. } => {
                 notes.saw(Situation::ContainerEntered);
                 (before.cloned(), wrong_entry(before, by))
             }
@@ -198,7 +198,7 @@ impl Process {
         let legal = match cause {
             UnclaimReason::Crash => {
                 notes.saw(Situation::RestartedAtOnce);
-                matches!(lrp.state, State::Crashed(Restart::AtOnce)) && lrp.since == at
+                matches!(lrp.state, State::Crashed(Restart::Immediate)) && lrp.since == at
             }
             UnclaimReason::Restart => {
                 notes.saw(Situation::RestartedAfterWait);
@@ -326,7 +326,7 @@ impl Process {
 /// Whether the cell that a global process had at an index leaves with this decision.
 fn its_cell_left(place: &Place, scene: &Scene<'_>) -> bool {
     scene.decision.events.iter().any(|event| {
-        let Event::Desired(desired::Event::CellsChanged { left, .. }) = event else { return false };
+        let Event::Desired(desired::Event::CellsChanged { removed: left, .. }) = event else { return false };
         left.contains(place.index)
     })
 }

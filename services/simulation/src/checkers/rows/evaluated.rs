@@ -30,7 +30,7 @@ pub(super) fn moved(all: &mut [Evaluation], had_error: bool, placed: bool) {
 /// What an event makes of them.
 pub(super) fn evaluated(all: &mut Vec<Evaluation>, event: &Event, decision: &Decision) {
     let at = decision.at;
-    if let Event::Created { trigger, begin, previous, .. } = event {
+    if let Event::Created { trigger, initial_status: begin, previous, .. } = event {
         let id = event.evaluation(decision.id);
         create(all, id, (*trigger, begin, *previous), decision);
     } else if let Some(one) = all.iter_mut().find(|one| one.id == event.evaluation(decision.id)) {
@@ -164,8 +164,8 @@ fn change(one: &mut Evaluation, event: &Event, decision: &Decision) {
             settle(Status::Failed { reason: reason.clone() });
             one.wait = Wait::Nothing;
         }
-        Event::Canceled { why, .. } => {
-            settle(Status::Canceled { why: *why });
+        Event::Canceled { reason: why, .. } => {
+            settle(Status::Canceled { reason: *why });
             one.wait = Wait::Nothing;
         }
         Event::Retried { blocked, .. } => {

@@ -267,7 +267,7 @@ impl Process {
                 }
             }
             desired::Event::HealthyChanged { definition_id } => self.healthy = Some(definition_id.clone()),
-            desired::Event::CellsChanged { cells, left } => {
+            desired::Event::CellsChanged { cells, removed: left } => {
                 let before = open_to_work(&self.cells);
                 self.cells.retain(|index, _| !left.contains(*index));
                 self.cells.extend(cells.iter().map(|(index, cell)| (*index, cell.cordoned)));
@@ -284,7 +284,7 @@ impl Process {
     }
 
     fn actual(&mut self, event: &actual::Event, at: Timestamp) {
-        if !matches!(event, actual::Event::Entered { .. }) {
+        if !matches!(event, actual::Event::ExecStarted { .. }) {
             self.changed.extend(event.places().iter().map(|place| (place, self.version)));
         }
         for place in event.places().iter() {
@@ -332,7 +332,7 @@ impl Process {
                     ..old
                 })
             }
-            actual::Event::Entered { .. } => old,
+            actual::Event::ExecStarted { .. } => old,
             actual::Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Lrp {
                 state: InstanceState::Crashed,
                 crashes: *crash_count,
@@ -386,7 +386,7 @@ impl Task {
                 self.error = Some(error.clone());
                 return;
             }
-            task::Event::CallbackTried { attempt, called } => {
+            task::Event::CallbackTried { attempt, outcome: called } => {
                 self.callback = Some(Callback { attempts: *attempt, last: called.clone(), at });
                 return;
             }
@@ -587,7 +587,7 @@ impl Facts {
                 cluster::Event::FormatRaised { format } => {
                     self.cluster = self.cluster.map(|(id, shards, _)| (id, shards, *format));
                 }
-                cluster::Event::PreemptionSwitched { on } => self.preemption = *on,
+                cluster::Event::PreemptionSwitched { enabled: on } => self.preemption = *on,
                 cluster::Event::Resharded { shards } => {
                     self.cluster = self.cluster.map(|(id, _, format)| (id, *shards, format));
                 }

@@ -167,7 +167,7 @@ fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container,
         actual::Event::Unclaimed { cause: UnclaimReason::Evacuation, .. } => EndKind::Evacuated,
         actual::Event::Unclaimed { cause: UnclaimReason::Crash | UnclaimReason::Restart, .. }
         | actual::Event::Created { .. } => EndKind::Displaced,
-        actual::Event::Entered { .. }
+        actual::Event::ExecStarted { .. }
         | actual::Event::PlacementFailed { .. }
         | actual::Event::StopRequested { .. } => return None,
     };
@@ -191,8 +191,8 @@ fn row(
         started_at: container.ran,
         ended_at: at,
         duration_ms: container.ran.map(|ran| millis(ran, at)),
-        how,
-        stop: container.stop,
+        end_kind: how,
+        stop_reason: container.stop,
         reason: None,
         exit_status: None,
         crash_count: 0,

@@ -176,7 +176,7 @@ impl Rows {
                 let seen = std::slice::from_ref(seen);
                 let mut all = evaluations(facts, &Filter::default(), seen, when).into_iter();
                 let row = all.find(|row| row.evaluation.id.to_string() == show.id)?;
-                Some(EvaluationRow { turn: turns::of(facts, &row), ..row })
+                Some(EvaluationRow { queue_position: turns::of(facts, &row), ..row })
             }),
             Query::Cluster(_) => self.whole::<ClusterRow>(read, text, cluster),
             Query::Status(_) => self.whole::<StatusRow>(read, text, status),
@@ -325,7 +325,7 @@ fn meant<'a>(process: &'a Process, named: &str) -> Option<&'a Place> {
 
 /// The cells, with what whoever answers alone knows, and with what it says of room where nobody can know it.
 fn cells(facts: &Facts, filter: &Filter, seen: &[CellRow]) -> Vec<CellRow> {
-    let heard: Heard = seen.iter().map(|row| (row.cell_id.clone(), row.heard_ms_ago)).collect();
+    let heard: Heard = seen.iter().map(|row| (row.cell_id.clone(), row.heartbeat_ms_ago)).collect();
     let rows = shown::cells(facts, filter, &heard).into_iter();
     rows.map(|(row, known)| {
         let said = seen.iter().find(|said| said.cell_id == row.cell_id && !known);
@@ -418,11 +418,11 @@ fn status(facts: &Facts, row: &StatusRow) -> Result<(), String> {
     cluster(facts, &row.cluster)?;
     let expected = shown::counted(facts);
     let counts = [
-        ("wanted", row.instances_wanted),
+        ("wanted", row.instances_desired),
         ("unplaced", row.instances_unplaced),
         ("tasks unplaced", row.tasks_unplaced),
         ("blocked", row.evaluations_blocked),
-        ("called again", row.callbacks_repeated),
+        ("called again", row.callbacks_retried),
     ];
     for (name, count) in counts {
         same(&(name, count), &(name, expected[name]))?;
@@ -465,9 +465,9 @@ fn health(row: &StatusRow) -> Result<(), String> {
         (FindingCode::InstancesCrashed, crashed > 0),
         (FindingCode::InstancesUnplaced, row.instances_unplaced > 0),
         (FindingCode::TasksUnplaced, row.tasks_unplaced > 0),
-        (FindingCode::CallbacksRepeated, row.callbacks_repeated > 0),
-        (FindingCode::NoCell, takes == 0 && row.instances_wanted + waits > 0),
-        (FindingCode::MalformedEntries, row.cluster.set_aside.count > 0),
+        (FindingCode::CallbacksRetried, row.callbacks_retried > 0),
+        (FindingCode::NoCell, takes == 0 && row.instances_desired + waits > 0),
+        (FindingCode::QuarantinedEntries, row.cluster.quarantined_entries.count > 0),
     ];
     for (code, is) in expected {
         same(&(code, found(code)), &(code, is))?;

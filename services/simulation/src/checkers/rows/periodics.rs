@@ -74,7 +74,7 @@ impl Periodic {
                 (self.launched, self.next) = (self.launched + 1, *next);
             }
             periodic::Event::Skipped { count, reason, next, .. } => {
-                if *reason == SkipReason::GivenUp {
+                if *reason == SkipReason::Abandoned {
                     self.queued = None;
                 }
                 (self.skipped, self.next) = (self.skipped + u64::from(*count), *next);

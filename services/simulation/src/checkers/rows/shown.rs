@@ -148,7 +148,7 @@ pub(super) fn records(guid: &ProcessGuid, process: &Process, place: &Place, both
 fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> InstanceRow {
     let by = lrp.by.as_ref().map(|held| &held.by);
     let (restart_at, declined) = match lrp.restart {
-        Some(Restart::AtOnce) => (Some(lrp.since), None),
+        Some(Restart::Immediate) => (Some(lrp.since), None),
         Some(Restart::At(due)) => (Some(due), None),
         Some(Restart::Never(why)) => (None, Some(why)),
         None => (None, None),
@@ -169,9 +169,9 @@ fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> In
         placement_error: lrp.error.clone(),
         crash_count: lrp.crashes,
         crash_reason: lrp.reason.clone(),
-        crashed_in: lrp.crashed_in.clone(),
+        crashed_instance: lrp.crashed_in.clone(),
         restart_at,
-        declined,
+        no_restart_reason: declined,
         attempts: lrp.attempts,
         definition_id: place.definition_id.clone(),
         since: lrp.since,
@@ -196,9 +196,9 @@ fn of_twin(guid: &ProcessGuid, process: &Process, place: &Place, twin: &Twin) ->
         placement_error: None,
         crash_count: 0,
         crash_reason: None,
-        crashed_in: None,
+        crashed_instance: None,
         restart_at: None,
-        declined: None,
+        no_restart_reason: None,
         attempts: None,
         definition_id: place.definition_id.clone(),
         since: twin.since,
@@ -251,7 +251,14 @@ pub(super) fn evaluations(facts: &Facts, filter: &Filter, now: Timestamp) -> Vec
     let auctioneer = facts.leaders.contains_key(&Role::Auctioneer);
     let row = move |subject: EvaluationSubject, domain: &Domain, of: &Evaluation, left: u32| {
         let state = evaluated::state_of(of, now, auctioneer);
-        EvaluationRow { subject, domain: domain.clone(), state, evaluation: of.clone(), left, turn: None }
+        EvaluationRow {
+            subject,
+            domain: domain.clone(),
+            state,
+            evaluation: of.clone(),
+            remaining: left,
+            queue_position: None,
+        }
     };
     let of_processes = facts.processes.iter().flat_map(move |(guid, process)| {
         let subject = || EvaluationSubject::Process(guid.clone());
@@ -304,12 +311,12 @@ pub(super) fn cell_row(facts: &Facts, id: &CellId, cell: &Cell, heard: &Heard) -
         cell_id: id.clone(),
         presence: cell.presence.clone(),
         state: state_of(cell, heard_ms_ago),
-        evacuation_wanted: cell.wanted_empty,
+        evacuation_requested: cell.wanted_empty,
         cordoned: cell.cordoned,
         ordinal: facts.ordinals.iter().find(|(_, known)| *known == id).map(|(ordinal, _)| *ordinal),
-        gone: cell.gone.clone(),
+        absent_reason: cell.gone.clone(),
         unhealthy: cell.unhealthy.clone(),
-        heard_ms_ago,
+        heartbeat_ms_ago: heard_ms_ago,
         instances: u32::try_from(of_lrps.len()).unwrap_or(u32::MAX),
         tasks: u32::try_from(of_tasks.len()).unwrap_or(u32::MAX),
         used,

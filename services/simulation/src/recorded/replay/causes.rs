@@ -101,7 +101,7 @@ impl Causes {
             (Actor::Operator(_), Aggregate::Cell(id)) => self.of_operator(id, decision),
             (Actor::Operator(_), Aggregate::Cluster) => {
                 for event in &decision.events {
-                    if let Event::Cluster(cluster::Event::PreemptionSwitched { on }) = event {
+                    if let Event::Cluster(cluster::Event::PreemptionSwitched { enabled: on }) = event {
                         self.add(decision.at, Cause::Preemption(*on));
                     }
                 }
@@ -256,7 +256,7 @@ const fn kind(aggregate: &Aggregate) -> &'static str {
 }
 
 const fn is_entry(event: &Event) -> bool {
-    matches!(event, Event::Actual(actual::Event::Entered { .. }))
+    matches!(event, Event::Actual(actual::Event::ExecStarted { .. }))
 }
 
 fn of_task(guid: &schemas::names::TaskGuid, event: &task::Event) -> Option<ClientCommand> {

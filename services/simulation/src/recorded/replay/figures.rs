@@ -164,7 +164,7 @@ fn of_actual(of: &mut OfProcess, event: &actual::Event) {
         actual::Event::Created { .. }
         | actual::Event::Claimed { .. }
         | actual::Event::Started { .. }
-        | actual::Event::Entered { .. }
+        | actual::Event::ExecStarted { .. }
         | actual::Event::Unclaimed { .. }
         | actual::Event::StopRequested { .. }
         | actual::Event::Removed { .. } => {}

@@ -76,7 +76,7 @@ impl Lives {
                 self.last.insert(ActualLrpKey::new(process.clone(), place.clone()), life);
             }
             actual::Event::Created { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. }
             | actual::Event::StopRequested { .. }
@@ -136,7 +136,7 @@ impl Lives {
                     run.ended = Some((at, outcome.clone()));
                 }
             }
-            task::Event::CallbackTried { called, .. } => {
+            task::Event::CallbackTried { outcome: called, .. } => {
                 self.called.entry(guid.clone()).or_default().push_back((at, called.clone()));
             }
             task::Event::Completed { by: None, .. }

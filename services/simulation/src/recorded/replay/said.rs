@@ -69,14 +69,14 @@ impl<'a> Said<'a> {
             rollout::Event::Started { kind, target, reason, .. } => {
                 self.started.get_or_insert((*kind, target, reason));
             }
-            rollout::Event::Paused { cause: PauseReason::Asked, .. } => {
+            rollout::Event::Paused { cause: PauseReason::Requested, .. } => {
                 self.steered.get_or_insert(RolloutControl::Pause);
             }
             rollout::Event::Resumed {} => {
                 self.steered.get_or_insert(RolloutControl::Resume);
             }
             rollout::Event::Paused { cause: PauseReason::Canary | PauseReason::Failures, .. }
-            | rollout::Event::Begun { .. }
+            | rollout::Event::IndicesStarted { .. }
             | rollout::Event::FellBack { .. }
             | rollout::Event::TookOver { .. }
             | rollout::Event::Replaced { .. }
@@ -98,7 +98,7 @@ impl<'a> Said<'a> {
             | actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
             | actual::Event::Started { .. }
-            | actual::Event::Entered { .. }
+            | actual::Event::ExecStarted { .. }
             | actual::Event::Crashed { .. }
             | actual::Event::PlacementFailed { .. }
             | actual::Event::Unclaimed { .. } => {}

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use schemas::Timestamp;
-use schemas::query::{ClockOff, ClocksRow};
+use schemas::query::{ClockSkew, ClocksRow};
 
 use super::super::super::words::precise_duration;
 use super::super::check::Check;
@@ -109,7 +109,7 @@ fn offset_text(ahead_ms: i64) -> String {
 /// ahead of the clocks.
 fn bbs_clock(clocks: Option<&ClocksRow>) -> Check {
     let Some(clocks) = clocks else { return Check::skipped("clock.bbs", "no BBS answers") };
-    let ClocksRow { compared, ahead_ms, off: _, log_ahead_ms } = clocks;
+    let ClocksRow { compared, ahead_ms, skewed: _, log_ahead_ms } = clocks;
     if *log_ahead_ms > 0 {
         let by = precise_duration(Duration::from_millis(*log_ahead_ms));
         let why = format!("the log is {by} ahead of the clocks, which were ahead when it was written");
@@ -126,13 +126,15 @@ fn bbs_clock(clocks: Option<&ClocksRow>) -> Check {
 
 /// Checks all clocks that the BBS compares.
 fn cell_clocks(clocks: Option<&ClocksRow>) -> Check {
-    let Some(ClocksRow { compared, off, .. }) = clocks else {
+    let Some(ClocksRow { compared, skewed: off, .. }) = clocks else {
         return Check::skipped("clock.cells", "no BBS answers");
     };
     if off.is_empty() {
         return Check::ok("clock.cells", format!("all {compared} clocks are within 5 s of their median"));
     }
-    let one = |ClockOff { of, ahead_ms }: &ClockOff| format!("{of}: {} the others", offset_text(*ahead_ms));
+    let one = |ClockSkew { clock: of, ahead_ms }: &ClockSkew| {
+        format!("{of}: {} the others", offset_text(*ahead_ms))
+    };
     let all: Vec<String> = off.iter().map(one).collect();
     Check::failed("clock.cells", all.join(", ")).advise(ADVICE)
 }
@@ -189,8 +191,9 @@ mod tests {
 
     #[test]
     fn clock_offsets_and_log_ahead_of_clocks_are_reported() {
-        let off = |ahead_ms| ClockOff { of: "cell c1".into(), ahead_ms };
-        let row = |ahead_ms, off, log_ahead_ms| ClocksRow { compared: 4, ahead_ms, off, log_ahead_ms };
+        let off = |ahead_ms| ClockSkew { clock: "cell c1".into(), ahead_ms };
+        let row =
+            |ahead_ms, off, log_ahead_ms| ClocksRow { compared: 4, ahead_ms, skewed: off, log_ahead_ms };
         let table = [
             (row(20, vec![], 0), [Outcome::Ok, Outcome::Ok]),
             (row(-2_000, vec![], 0), [Outcome::Warning, Outcome::Ok]),

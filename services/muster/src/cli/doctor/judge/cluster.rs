@@ -70,7 +70,7 @@ fn leader(row: &ClusterRow, role: Role) -> Check {
         return Check::failed(check, found)
             .advise(format!("start one, or check the logs of the running ones: {start}"));
     };
-    let ServiceRow { id, term, program, lag, beat_ms_ago, .. } = leader;
+    let ServiceRow { id, term, program, lag, heartbeat_ms_ago: beat_ms_ago, .. } = leader;
     let beat = precise_duration(Duration::from_millis(*beat_ms_ago));
     let found = format!("{id} on {} leads in term {term}, last heartbeat {beat} ago; {by}", program.host);
     let behind: Vec<String> = all
@@ -148,7 +148,8 @@ fn format_names(names: impl ExactSizeIterator<Item = impl ToString>) -> String {
 /// Checks the states of the cells.
 fn cell_states(cells: &[CellRow]) -> Check {
     let of = |state: CellState| -> Vec<String> {
-        let gone_as_told = |row: &&CellRow| row.gone.as_deref().is_some_and(|why| why.contains("evacuated"));
+        let gone_as_told =
+            |row: &&CellRow| row.absent_reason.as_deref().is_some_and(|why| why.contains("evacuated"));
         let rows = cells.iter().filter(|row| row.state == state && !gone_as_told(row));
         rows.map(|row| row.cell_id.to_string()).collect()
     };

@@ -47,12 +47,12 @@ fn requirement(wall: IsolationLayer, host: &Host) -> String {
                                                   outside of a container, or in a privileged one"
             .to_owned(),
         IsolationLayer::Users => "run the rep as root".to_owned(),
-        IsolationLayer::Calls => "a kernel with seccomp (CONFIG_SECCOMP_FILTER)".to_owned(),
+        IsolationLayer::Syscalls => "a kernel with seccomp (CONFIG_SECCOMP_FILTER)".to_owned(),
         IsolationLayer::Landlock => "a kernel with Landlock version 6 (Linux 6.12), enabled by \
                                      lsm=landlock,.. on its command line (see /sys/kernel/security/lsm); an \
                                      older version isolates less"
             .to_owned(),
-        IsolationLayer::Memory | IsolationLayer::Cpu | IsolationLayer::Forks => {
+        IsolationLayer::Memory | IsolationLayer::Cpu | IsolationLayer::Pids => {
             let groups = if host.is_root {
                 "with memory, pids and cpu that the rep may write: version 2, or mounted version 1"
             } else {
