@@ -106,8 +106,8 @@ pub fn decide(policy: &RestartPolicy, crash: &Crash<'_>) -> (Restart, Option<Att
         return (crash.due(policy), None);
     }
     let counted = policy.max_attempts.map(|allowed| Attempts { counted: crash.restarts_in_window(policy), allowed });
-    let used_up = counted.is_some_and(|attempts| attempts.counted >= attempts.allowed);
-    let restart = match (policy.condition, crash.succeeded, used_up) {
+    let attempts_exhausted = counted.is_some_and(|attempts| attempts.counted >= attempts.allowed);
+    let restart = match (policy.condition, crash.succeeded, attempts_exhausted) {
         (C::None,      _,     _    ) => Never(NoRestartReason::RestartDisabled),
         (C::OnFailure, true,  _    ) => Never(NoRestartReason::Succeeded),
         (C::OnFailure, false, true ) => Never(NoRestartReason::AttemptsExhausted),

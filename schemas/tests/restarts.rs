@@ -382,9 +382,9 @@ fn restart_attempts_count_within_window_and_lost_cell_does_not_count() {
     attempt(&mut scene, 1);
     attempt(&mut scene, 2);
     scene.pass(2);
-    let used_up =
+    let attempts_exhausted =
         (Restart::Never(NoRestartReason::AttemptsExhausted), Some(Attempts { counted: 2, allowed: 2 }));
-    assert_eq!(scene.crash_with(&first, 1), used_up);
+    assert_eq!(scene.crash_with(&first, 1), attempts_exhausted);
     scene.pass(86_400);
     assert_eq!(scene.states(), ["0@v1 CRASHED"]);
 }

@@ -147,12 +147,11 @@ pub(crate) fn explain(
         ("refused", refused),
     ];
     let lacks = Shortage::ALL.map(|what| (what.word(), tally.lacking(what)));
-    let passed_over = reasons.into_iter().chain(lacks).map(|(reason, cells)| (reason.to_owned(), cells));
-    let passed_over =
-        passed_over.chain(cells_excluded_by_rule(view, crowded)).filter(|(_, cells)| *cells > 0);
+    let rejected = reasons.into_iter().chain(lacks).map(|(reason, cells)| (reason.to_owned(), cells));
+    let rejected = rejected.chain(cells_excluded_by_rule(view, crowded)).filter(|(_, cells)| *cells > 0);
     Explanation {
         cells: view.cells,
-        rejected: passed_over.collect(),
+        rejected: rejected.collect(),
         best: best.iter().map(|score| candidate(board, view, score)).collect(),
         eligibility: None,
     }

@@ -35,7 +35,7 @@ pub(crate) struct LiveServices {
 struct Service {
     program: Program,
     standing: LeadershipStatus,
-    append_trouble: Option<AppendProblem>,
+    append_problem: Option<AppendProblem>,
     lag: u64,
     first: Timestamp,
     last: Timestamp,
@@ -49,7 +49,7 @@ pub(crate) struct OwnService<'a> {
     /// Position, term and leadership.
     pub(crate) standing: LeadershipStatus,
     /// Trouble with appends; `None` if they are healthy.
-    pub(crate) append_trouble: Option<&'a AppendProblem>,
+    pub(crate) append_problem: Option<&'a AppendProblem>,
 }
 
 impl LiveServices {
@@ -79,7 +79,7 @@ impl LiveServices {
             version: truncate(&program.version, PROGRAM_BYTES),
             ..program
         };
-        let append_trouble = append_problem.map(|trouble| {
+        let append_problem = append_problem.map(|trouble| {
             let reason = truncate(&trouble.reason, APPEND_REASON_BYTES);
             AppendProblem { reason, ..trouble }
         });
@@ -90,7 +90,7 @@ impl LiveServices {
         }
         let first = known.unwrap_or(now);
         self.others
-            .insert(key, Service { program, standing: leadership, append_trouble, lag, first, last: now });
+            .insert(key, Service { program, standing: leadership, append_problem, lag, first, last: now });
         true
     }
 
@@ -128,12 +128,12 @@ impl LiveServices {
         let mut rows: Vec<ServiceRow> = alive
             .map(|((role, id), heard)| {
                 let row = row(*role, id, &heard.program, heard.standing, (heard.lag, millis(heard.last)));
-                ServiceRow { append_problem: heard.append_trouble.clone(), ..row }
+                ServiceRow { append_problem: heard.append_problem.clone(), ..row }
             })
             .collect();
         let lag = self.newest(me.standing.position).0.saturating_sub(me.standing.position.0);
         let own = row(Role::Bbs, me.id, me.program, me.standing, (lag, 0));
-        rows.push(ServiceRow { append_problem: me.append_trouble.cloned(), ..own });
+        rows.push(ServiceRow { append_problem: me.append_problem.cloned(), ..own });
         for row in &mut rows {
             row.leads &= leader(row.role).is_none_or(|leader| *leader == row.id);
         }
@@ -194,7 +194,7 @@ mod tests {
 
         fn me(&self) -> OwnService<'_> {
             let standing = LeadershipStatus { position: Position(100), term: 3, leads: true };
-            OwnService { id: &self.id, program: &self.program, standing, append_trouble: None }
+            OwnService { id: &self.id, program: &self.program, standing, append_problem: None }
         }
 
         fn hears(&mut self, alive: ServiceStatus, leader: Option<&ServiceId>, now: u64) {

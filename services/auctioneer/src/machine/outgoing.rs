@@ -175,8 +175,12 @@ impl Messages {
 
     /// Adds the failures of a process. They become one outcome, or several if one outcome would exceed the
     /// size of a message.
-    fn add_process(&mut self, (guid, epoch, evaluation, used_up): &Group, mut failed: Vec<FailedPlacement>) {
-        let (epoch, evaluation, attempts_exhausted) = (*epoch, *evaluation, *used_up);
+    fn add_process(
+        &mut self,
+        (guid, epoch, evaluation, attempts_exhausted): &Group,
+        mut failed: Vec<FailedPlacement>,
+    ) {
+        let (epoch, evaluation, attempts_exhausted) = (*epoch, *evaluation, *attempts_exhausted);
         failed.sort_by(|a, b| a.item.rank.key.cmp(&b.item.rank.key));
         let mut rest = failed.into_iter().peekable();
         while rest.peek().is_some() {

@@ -132,10 +132,10 @@ impl Bbs {
     /// Orders the rep of a cell to evacuate, or to end the evacuation, after an operator's request has
     /// changed.
     pub(super) fn evacuation_changed(&mut self, id: &CellId) {
-        self.order_evacuation(id, !self.evacuation_wanted(id));
+        self.order_evacuation(id, !self.evacuation_requested(id));
     }
 
-    fn evacuation_wanted(&self, id: &CellId) -> bool {
+    fn evacuation_requested(&self, id: &CellId) -> bool {
         self.world().cell(id).is_some_and(|cell| cell.evacuation_requested)
     }
 
@@ -147,7 +147,7 @@ impl Bbs {
             return;
         }
         let order = self.order();
-        match (self.evacuation_wanted(id), evacuates) {
+        match (self.evacuation_requested(id), evacuates) {
             (true, false) => self.emit(Effect::Evacuate(id.clone(), order)),
             (false, true) => self.emit(Effect::Uncordon(id.clone(), order)),
             (true, true) | (false, false) => {}

@@ -280,7 +280,7 @@ impl Bbs {
 
     /// Returns the trouble with appends; `None` if they are healthy.
     #[must_use]
-    pub fn append_trouble(&self) -> Option<AppendProblem> {
+    pub fn append_problem(&self) -> Option<AppendProblem> {
         let oldest = self.shards.oldest_flight().map(|sent| self.now.since(sent));
         self.appends.trouble(oldest, self.now)
     }
@@ -490,10 +490,10 @@ impl Bbs {
 
     /// Returns the live services, including this BBS.
     fn services(&self) -> Services {
-        let append_trouble = self.append_trouble();
+        let append_problem = self.append_problem();
         let (id, program) = (&self.settings.id, &self.settings.program);
         let me =
-            OwnService { id, program, standing: self.standing(), append_trouble: append_trouble.as_ref() };
+            OwnService { id, program, standing: self.standing(), append_problem: append_problem.as_ref() };
         let clocks = self.clocks.row(&self.settings.id, self.log_ahead);
         Services { clocks, ..self.living.services(me, |role| leader(self.world(), role), self.now) }
     }

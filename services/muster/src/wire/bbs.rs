@@ -310,7 +310,7 @@ async fn run_machine(
     spawn_responders(&driver, refused, (fed, folded));
     let watch = Arc::clone(&driver.watch);
     watch.set_driver(&driver);
-    let say = |standing, may_lead| beating.say(standing, may_lead, watch.append_trouble());
+    let say = |standing, may_lead| beating.say(standing, may_lead, watch.append_problem());
     drive(
         &mut *machine,
         &mut inbox,

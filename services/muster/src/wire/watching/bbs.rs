@@ -156,7 +156,7 @@ impl BbsMetrics {
     }
 
     /// Returns the append trouble of the machine, if it has any.
-    pub(crate) fn append_trouble(&self) -> Option<AppendProblem> {
+    pub(crate) fn append_problem(&self) -> Option<AppendProblem> {
         lock(&self.trouble).clone()
     }
 
@@ -212,7 +212,7 @@ impl BbsMetrics {
         let spans = [("sent", self.spans_sent.get()), ("dropped", self.spans_dropped.get())];
         told.extend(by(&of::TRACE_SPANS, spans));
         let gauges = *lock(&self.gauges);
-        let fails = self.append_trouble().is_some_and(|trouble| trouble.failing);
+        let fails = self.append_problem().is_some_and(|trouble| trouble.failing);
         told.push(of::APPENDS_FAILING.says(fails));
         if let Some(log) = &*lock(&self.log) {
             told.extend([
@@ -356,7 +356,7 @@ impl Observer<Bbs> for BbsObserver<'_> {
             self.pass_started.get_or_insert(began);
         }
         *lock(&self.watch.gauges) = Some(gauges);
-        *lock(&self.watch.trouble) = machine.append_trouble();
+        *lock(&self.watch.trouble) = machine.append_problem();
         let mut log = lock(&self.watch.log);
         if log.as_ref() != machine.log_row() {
             *log = machine.log_row().cloned();
