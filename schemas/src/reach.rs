@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::bus::{INBOX_ROOT, Inbox, InboxKind, ROOT, RepVerb};
+use crate::bus::{FORWARDED_QUERY, INBOX_ROOT, Inbox, InboxKind, ROOT, RepVerb};
 use crate::caller::Caller;
 use crate::names::{CellId, ClientName, Domain};
 use crate::subject::EVENT_ROOT;
@@ -42,7 +42,7 @@ impl fmt::Display for Reach {
             Self::Orders(verb) => write!(f, "{ROOT}.cell.*.rep.{}", verb.as_str()),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.>"),
             Self::Queries(caller) => write!(f, "{ROOT}.query.{caller}.>"),
-            Self::ForwardedQueries => write!(f, "{ROOT}.query-of.>"),
+            Self::ForwardedQueries => write!(f, "{ROOT}.{FORWARDED_QUERY}.>"),
             Self::Events => write!(f, "{EVENT_ROOT}>"),
             Self::Inbox(inbox) => write!(f, "{inbox}.>"),
             Self::Inboxes(kind) => write!(f, "{INBOX_ROOT}{}.>", kind.as_str()),
