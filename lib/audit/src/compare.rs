@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(compare_letters("abdef", "abcdef"), ["missing 3"]);
         assert_eq!(compare_letters("abef", "abcdef"), ["missing 3", "missing 4"]);
         assert_eq!(compare_letters("abXcdef", "abcdef"), ["inserted 3"]);
-        assert_eq!(compare_letters("abdcef", "abcdef"), ["out_of_place 3"]);
-        assert_eq!(compare_letters("fabcde", "abcdef"), ["out_of_place 1"]);
+        assert_eq!(compare_letters("abdcef", "abcdef"), ["moved 3"]);
+        assert_eq!(compare_letters("fabcde", "abcdef"), ["moved 1"]);
         assert_eq!(compare_letters("abc", "abcdef"), ["missing 4", "missing 5", "missing 6"]);
         assert_eq!(compare_letters("abcdef", "abc"), [""; 0], "the audited log may continue");
         assert_eq!(compare_letters("abXcdef", "abc"), ["inserted 3"]);

@@ -207,7 +207,7 @@ fn malformed_file_is_refused_without_quoting_keys() {
     let other = data_encoding::BASE64.encode(&[9; 32]);
     let spoiled = [
         (whole.replace("[[key]]", "[[key"), "line 4 is invalid"),
-        (whole.replace("made = 1", "made = \"1\""), "line 6 is invalid"),
+        (whole.replace("created_at = 1", "created_at = \"1\""), "line 6 is invalid"),
         (whole.replace(bytes, &bytes[..20]), "is damaged"),
         (whole.replace(bytes, &other), "is damaged"),
         (format!("{whole}{}", &whole[whole.find("[[key]]").unwrap()..]), "duplicate key"),

@@ -2,8 +2,9 @@
 //! every position.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use projections::tables::{Row, Step, Table, Tables, Value, events};
+use projections::tables::{Row, Step, Table, Tables, Value, events, sql};
 use proptest::prelude::*;
 use schemas::Entry;
 
@@ -106,4 +107,39 @@ fn columns_have_unique_names_and_comments() {
     }
     let events = events::column_specs();
     assert_eq!((events[0].name, events[1].name), ("position", "nth"), "the key columns");
+}
+
+/// Compares the generated part of docs/reference/sql-tables.md with the documentation of the tables and views, or
+/// writes it with `MUSTER_WRITE_GOLDEN=1`.
+#[test]
+fn reference_page_describes_every_table_view_and_column() {
+    const MARKERS: [&str; 2] = ["<!-- generated -->\n", "<!-- end of generated -->"];
+    let mut text = "\n| table or view | content | columns |\n|---|---|---|\n".to_owned();
+    let mut tables: Vec<(String, String)> = vec![];
+    let mut columns: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (table, column, comment) in sql::documentation() {
+        match column {
+            Some(column) => columns.entry(table).or_default().push(format!("`{column}`")),
+            None => tables.push((table, comment)),
+        }
+    }
+    // A table of earlier rows has the columns of its table, and the end of the interval.
+    for (table, comment) in tables.iter().filter(|(table, _)| !table.ends_with("_history")) {
+        let comment = comment.trim_end_matches('.').replace('|', "\\|");
+        text.push_str(&format!("| `{table}` | {comment} | {} |\n", columns[table].join(", ")));
+    }
+    text.push('\n');
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/sql-tables.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = page.split_once(MARKERS[0]).unwrap();
+    let (generated, tail) = rest.split_once(MARKERS[1]).unwrap();
+    if std::env::var_os("MUSTER_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, format!("{head}{}{text}{}{tail}", MARKERS[0], MARKERS[1])).unwrap();
+    } else {
+        assert!(
+            generated == text,
+            "{} differs from the tables: run the test with MUSTER_WRITE_GOLDEN=1",
+            path.display()
+        );
+    }
 }

@@ -509,7 +509,7 @@ impl ClusterCopy {
                 Err(error) => failed.push((guid, place, error, verdict.item)),
             }
         }
-        // Record every placement before the first instance runs.
+        // Every placement is recorded before the first instance runs.
         for (guid, place, cell_id) in &placed {
             if let Some(number) = self.board.number(cell_id) {
                 let zone = self.board.cell(number).zone.clone();
@@ -520,7 +520,9 @@ impl ClusterCopy {
         for (guid, place, cell_id) in placed {
             self.made += 1;
             let by = Instance { instance_guid: InstanceGuid(Uuid::from_u128(self.made)), cell_id };
-            self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }, start()])?;
+            // All instances of the auction are claimed before the first one starts: a start can end the need for
+            // another one.
+            self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }])?;
         }
         for (guid, place, error, item) in failed {
             if self.preempt(&guid, &place, &item) {

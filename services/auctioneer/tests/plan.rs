@@ -134,6 +134,17 @@ fn new_process_is_spread_like_in_auction() {
     assert_eq!(free, [1_000 - 128, 1_000 - 64]);
 }
 
+#[test]
+fn rollout_and_more_instances_in_one_change_settle() {
+    let mut copy = running([cell(1, 1_000), cell(2, 1_000), cell(3, 1_000)], web(1, 8));
+    let update = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
+    let definition_id = DefinitionId::new("v2").unwrap();
+    let definition = Arc::new(of_memory(9));
+    assert!(ask(&mut copy, &Command::Deploy { update, definition_id, definition }));
+    copy.run().unwrap();
+    assert!(copy.is_settled(&guid()), "{:?}", steps(&copy));
+}
+
 /// Returns a task that runs on cell c1.
 fn job(number: u128, memory_mb: u64, priority: u8) -> PreemptibleWork {
     let task_guid = TaskGuid::new(&format!("job{number}")).unwrap();

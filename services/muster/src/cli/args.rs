@@ -420,8 +420,8 @@ pub(crate) enum Command {
     /// zsh: add `source <(muster completion zsh)` to ~/.zshrc, after compinit
     /// fish: muster completion fish > ~/.config/fish/completions/muster.fish
     ///
-    /// Names of processes, instances, tasks and cells are read from the cluster that MUSTER_NATS_URL, MUSTER_DATA
-    /// or the options on the line select
+    /// Names of processes, instances, tasks and cells are read from the cluster
+    /// that MUSTER_NATS_URL, MUSTER_DATA or the options on the line select
     #[command(verbatim_doc_comment)]
     Completion {
         /// Shell to complete for

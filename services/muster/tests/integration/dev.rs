@@ -140,7 +140,7 @@ fn instance_commands_work(place: &TestDir, muster: &Muster) {
     http(&address(&rows[1])).unwrap();
     logs.says("GET /here HTTP/1.1");
     assert_eq!(logs.interrupt().code(), Some(0));
-    let all = muster.ok("logs --all web -o jsonl").out;
+    let all = muster.ok("logs web -o jsonl").out;
     for of in ["web/0", "web/1", "web/2"] {
         assert!(all.contains(&format!("\"of\":\"{of}\"")), "{all}");
     }
@@ -381,7 +381,9 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
 
     let file = place.file("one.toml", sleeper("one", 1)).display().to_string();
     muster.ok(&format!("apply {file}"));
-    let said = muster.exits(4, &format!("apply {file} -o json"));
+    let foreign =
+        place.file("foreign.toml", sleeper("one", 1).replace("shop", "office")).display().to_string();
+    let said = muster.exits(4, &format!("apply {foreign} -o json"));
     assert_eq!(said.refusal()["code"], "ResourceExists");
 
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -104,7 +104,7 @@ fn assert_reader_and_subscriber_agree(plain: &mut PlainClient, watcher: &mut Pla
     for kind in ["desired.desired.v1", "actual.claimed.v1", "task.completed.v1", "domain.refreshed.v1"] {
         assert!(types.contains(kind), "{kind}: {types:?}");
     }
-    let about = json!({"after": 0, "about": "task:t"});
+    let about = json!({"after": 0, "target": "task:t"});
     let page = plain.request_json("muster.query.client.shop.me.events.read", &about);
     assert!(page["ok"]["entries"].as_array().unwrap().len() >= 2, "{page}");
 }

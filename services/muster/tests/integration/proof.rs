@@ -280,7 +280,7 @@ fn every_change_of_a_journal_is_found_and_named() {
     assert_eq!(found(&muster, &format!("{against} --export {export}")), [""; 0]);
 
     let at = first - 1;
-    let stretch = format!("differs 1-{first}");
+    let stretch = format!("range_differs 1-{first}");
     let shift = |by: &str| {
         format!(
             "UPDATE entry SET position = -position WHERE position > {at}; UPDATE entry SET position = -position {by} WHERE position < 0;"
@@ -303,7 +303,7 @@ fn every_change_of_a_journal_is_found_and_named() {
         ("dropped", dropped, format!("missing {at}")),
         ("gap", gap, format!("missing {at}")),
         ("inserted", inserted, format!("inserted {first}")),
-        ("swapped", swapped, format!("out_of_place {at}")),
+        ("swapped", swapped, format!("moved {at}")),
     ] {
         let copy = changed(&place, &data, name, &sql);
         let by_chain = found(&copy, &against);
@@ -316,7 +316,7 @@ fn every_change_of_a_journal_is_found_and_named() {
         "UPDATE entry SET id = x'010203' WHERE position = {at}; UPDATE entry SET subject = CAST(x'ff' AS TEXT) WHERE position = {first}"
     );
     let told = found(&changed(&place, &data, "damaged", &damaged), &against);
-    for exact in [format!("altered {at}"), format!("no_entry {first}")] {
+    for exact in [format!("altered {at}"), format!("invalid_entry {first}")] {
         assert!(told.contains(&exact), "{told:?}");
     }
     assert_deleted_messages_are_found(&place, &export, &against, (first, end));

@@ -329,7 +329,7 @@ fn documentation_example_updates_and_rolls_back() {
     muster.ok(&format!("apply {}", v2.display())).tells(&["process shop updated to "]);
     let after = muster.runs("shop", 3);
     assert!(guids(&before).is_disjoint(&guids(&after)));
-    muster.ok("logs --all shop").tells(&["version 2"]);
+    muster.ok("logs shop").tells(&["version 2"]);
     muster.exits(7, &format!("apply {}", bad.display())).tells(&["was rolled back to "]);
     assert_eq!(guids(&muster.runs("shop", 3)), guids(&after));
     dev.end(&place);

@@ -100,7 +100,7 @@ fn lagging_service_is_shown_and_forged_services_evict_none() {
         let program = json!({"host": "elsewhere", "pid": 7, "version": "0.0.9"});
         let standing = json!({"position": position, "term": 1, "leads": false});
         json!({
-            "id": id, "role": role, "program": program, "standing": standing,
+            "id": id, "role": role, "program": program, "leadership": standing,
             "clock": "2026-10-02T14:00:00Z", "may_lead": true,
         })
         .to_string()
@@ -174,7 +174,7 @@ fn problems_set_the_exit_status() {
     let says = "Exited with status 1: not yet";
     status(&cluster, 11, &["DEGRADED: the monitors of 1 starting instance fail", "sick/0", says]);
     let shown = cluster.muster().run(&["status", "-o", "json"]).exits(11).json();
-    assert_eq!(shown["monitors"][0], json!({"instance": "sick/0", "says": says}));
+    assert_eq!(shown["monitors"][0], json!({"instance": "sick/0", "message": says}));
     for name in ["bad", "big", "sick"] {
         cluster.muster().ok(&format!("lrp delete {name}"));
     }

@@ -91,7 +91,9 @@ fn running_services_export_every_metric() {
     let muster = cluster.muster();
     let file = cluster.place.file("web.toml", sleeper("web", 2)).display().to_string();
     muster.ok(&format!("apply {file}"));
-    muster.exits(4, &format!("apply {file}"));
+    let desired =
+        json!({"body": {"process_guid": "web", "domain": "shop", "action": {"run": {"path": "true"}}}});
+    cluster.plain("stranger").request_json("muster.client.shop.stranger.lrp.desire", &desired);
     let large = json!({"process_guid": "large", "domain": "shop", "memory_mb": 4096,
         "action": {"run": {"path": "true"}}});
     let large = cluster.place.file("large.json", large.to_string()).display().to_string();

@@ -57,7 +57,7 @@ fn what_if_reports_effects_and_writes_nothing() {
     muster
         .exits(6, &format!("what-if -f {changes}"))
         .tells(&["large/0 would not be placed: insufficient resources"]);
-    let room = format!("add cell big memory=1000000\ndesire {large}\n");
+    let room = format!("add cell big memory=1000000\napply {large}\n");
     let room = place.file("room.txt", room).display().to_string();
     let fits = muster.ok(&format!("what-if -f {room} -o json")).json();
     assert_eq!(moves(&fits, "large")[0]["after"]["cell_id"], "big", "{fits:#}");

@@ -56,7 +56,9 @@ pub(super) fn table(tasks: &[PlannedTask]) -> Table {
                 let most = words::duration_text(Duration::from_millis(*deadline_ms));
                 ("wait", None, None, Some(format!("for room, at most {most}: {}", no_room_text(no_room))))
             }
-            TaskOutcome::Fails { placement_failure: no_room } => ("fail", None, None, Some(no_room_text(no_room))),
+            TaskOutcome::Fails { placement_failure: no_room } => {
+                ("fail", None, None, Some(no_room_text(no_room)))
+            }
         };
         table.row(vec![
             Cell::text(task_guid),

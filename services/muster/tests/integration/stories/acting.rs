@@ -156,8 +156,12 @@ impl Stage {
     /// Sends a client's request and checks the answer. The command line is used for the workload's domain,
     /// and a plain NATS client for other domains.
     fn ask(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
+        // `muster apply` would update a process that exists instead of being refused.
+        let is_refused_desire =
+            answer.is_some() && matches!(ask, Ask::Desire { .. } | Ask::DesireGlobal { .. });
+        let by_command_line = *domain == workload::domain() && !is_refused_desire;
         let (told, said) =
-            if *domain == workload::domain() { self.command(domain, ask) } else { self.request(domain, ask) };
+            if by_command_line { self.command(domain, ask) } else { self.request(domain, ask) };
         assert_eq!(told, Some(answer.unwrap_or(Answer::Done)), "{act}: {said}");
     }
 
