@@ -141,8 +141,8 @@ fn instance_commands_work(place: &TestDir, muster: &Muster) {
     logs.says("GET /here HTTP/1.1");
     assert_eq!(logs.interrupt().code(), Some(0));
     let all = muster.ok("logs web -o jsonl").out;
-    for of in ["web/0", "web/1", "web/2"] {
-        assert!(all.contains(&format!("\"of\":\"{of}\"")), "{all}");
+    for source in ["web/0", "web/1", "web/2"] {
+        assert!(all.contains(&format!("\"source\":\"{source}\"")), "{all}");
     }
 
     muster.ok("instance stop web/1");
