@@ -35,7 +35,7 @@ use schemas::{Indices, Position, Subject, Timestamp, actual, evacuating, limits,
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::given::{
+use crate::common::{
     any_action, any_name, cell_id, definition, domain, id, instance, lrp_key, net, place, run,
 };
 use crate::machines::cases;

@@ -15,7 +15,7 @@ use schemas::rules::{Operator, Rule, Rules};
 use schemas::{Code, Place, Refusal, Timestamp, actual};
 use uuid::Uuid;
 
-use crate::given::{domain, instance, lrp};
+use crate::common::{domain, instance, lrp};
 
 struct Stage {
     process: Process,

@@ -17,7 +17,7 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unpl
 use schemas::refusal::Code;
 use schemas::{Refusal, Timestamp, limits};
 
-use crate::given::{domain, id, instance, lrp, net, outcome, place};
+use crate::common::{domain, id, instance, lrp, net, outcome, place};
 
 const TABLE: &str = include_str!("../../tests/conformance/evaluation.csv");
 
@@ -489,7 +489,7 @@ fn evaluation_keeps_its_cause() {
     let mut story = Scenario::desired(1);
     assert_eq!(story.open(Duty::Place).caused_by, None, "caused by a client");
     story.run(0);
-    story.absent = vec![crate::given::cell_id("c1")];
+    story.absent = vec![crate::common::cell_id("c1")];
     story.apply(Command::Converge);
     let lost = story.open(Duty::Place);
     assert_eq!((lost.trigger, lost.previous), (Trigger::CellLost, None));

@@ -22,7 +22,7 @@ use schemas::rules::{Operator, Rule, Rules, Spread};
 use schemas::{Code, Origin, Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 
-use crate::given::{domain, instance, lrp, net};
+use crate::common::{domain, instance, lrp, net};
 
 const CELLS: u32 = 4;
 

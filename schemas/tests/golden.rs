@@ -50,7 +50,7 @@ use serde_json::Value;
 
 use fixtures::definition_id;
 
-use crate::given::{id, instance, net, place};
+use crate::common::{id, instance, net, place};
 
 /// Files in the folder of the golden files that are JSON Schemas.
 pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];

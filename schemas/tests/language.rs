@@ -9,13 +9,13 @@ mod cloud_foundry;
 #[cfg(test)]
 mod codec;
 #[cfg(test)]
+mod common;
+#[cfg(test)]
 mod distinct;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
 mod evaluations;
-#[cfg(test)]
-mod given;
 #[cfg(test)]
 mod global;
 #[cfg(test)]

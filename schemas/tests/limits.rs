@@ -8,7 +8,7 @@ use schemas::refusal::Refusal;
 use schemas::spec::{self, client_command};
 use serde_json::{Value, json};
 
-use crate::given::domain;
+use crate::common::domain;
 
 fn text(bytes: usize) -> Value {
     "x".repeat(bytes).into()

@@ -18,7 +18,7 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot
 use schemas::task::{self, Outcome, Task};
 use schemas::{Origin, Place, Refusal, Timestamp, crash, evacuating, evaluation, limits};
 
-use crate::given::{cell_id, domain, id, instance, lrp, net, outcome, task as desired_task, unplaced_task};
+use crate::common::{cell_id, domain, id, instance, lrp, net, outcome, task as desired_task, unplaced_task};
 
 /// A random step of the test.
 #[derive(Clone, Debug)]

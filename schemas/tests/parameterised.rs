@@ -17,7 +17,7 @@ use schemas::spec::{self, ClientCommand};
 use schemas::{Code, Refusal, Timestamp};
 use serde_json::{Value, json};
 
-use crate::given::{domain, id};
+use crate::common::{domain, id};
 
 fn guid() -> ParameterisedGuid {
     ParameterisedGuid::new("resize").unwrap()

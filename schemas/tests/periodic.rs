@@ -12,7 +12,7 @@ use schemas::periodic::{self, Command, Context, Event, LaunchReason, Periodic, S
 use schemas::schedule::{BadSchedule, Schedule};
 use schemas::{Code, Refusal, Timestamp};
 
-use crate::given::{domain, id};
+use crate::common::{domain, id};
 
 /// Due times in time zones whose clocks change. Columns: description, zone, expression, start time, and the
 /// due times that follow.

@@ -16,7 +16,7 @@ use schemas::spec::{ClientCommand, client_command};
 use schemas::{Place, Timestamp, actual, desired};
 use serde_json::json;
 
-use crate::given::{any_lrp, any_policies, any_update, id, instance, net};
+use crate::common::{any_lrp, any_policies, any_update, id, instance, net};
 
 /// A process that commands are applied to.
 struct Deployment {

@@ -10,7 +10,7 @@ use schemas::query::{is_target, target_subject};
 use schemas::rank::Priority;
 use schemas::{Subject, desired};
 
-use crate::given::lrp;
+use crate::common::lrp;
 
 #[test]
 fn event_target_maps_to_its_subject_and_aggregate_only() {

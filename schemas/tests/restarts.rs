@@ -18,7 +18,7 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::{Place, Timestamp, limits};
 use uuid::Uuid;
 
-use crate::given::{domain, instance, lrp, net};
+use crate::common::{domain, instance, lrp, net};
 
 const NOW: u64 = 10_000_000;
 

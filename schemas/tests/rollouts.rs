@@ -1,7 +1,7 @@
 //! Tests of rollouts: the worked examples of "Updatable LRPs" step by step, and the rules that Muster adds.
 
+mod harness;
 mod random;
-mod stage;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder};
 use schemas::process::{Command, Purpose, ReportStep, RolloutControl};
 use schemas::{Code, Place, evacuating};
 
-use self::stage::{Behaviour, Harness, definition, id, instances_at, policies};
-use crate::given::net;
+use self::harness::{Behaviour, Harness, definition, id, instances_at, policies};
+use crate::common::net;
 
 #[test]
 fn working_definition_rolls_out_from_index_0_start_first() {

@@ -13,7 +13,7 @@ use schemas::refusal::{Code, Refusal};
 use schemas::spec::{self, ClientCommand, Item, client_command};
 use serde_json::{Value, json};
 
-use crate::given::{any_lrp, any_name, any_task, any_update, domain};
+use crate::common::{any_lrp, any_name, any_task, any_update, domain};
 use crate::golden::exec;
 
 /// Returns the bad fields as `path: problem`, in order.

@@ -16,7 +16,7 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::task::{self, Outcome, Task};
 use schemas::{Code, Place, Places, Refusal, Timestamp, crash, desired, evacuating, limits};
 
-use crate::given::{domain, id, instance, lrp, net, outcome, place, task as desired_task, unplaced_task};
+use crate::common::{domain, id, instance, lrp, net, outcome, place, task as desired_task, unplaced_task};
 
 /// Transitions of an instance record. A column is a command of the container in `who`, and a word in capitals
 /// is the state afterwards. `=`: no change. `gone`: the record is removed. `!`: refused.

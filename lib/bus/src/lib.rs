@@ -4,13 +4,13 @@
 //! A subject consists of tokens separated by dots. In a pattern, `*` matches one token, and `>` at the end
 //! matches one or more.
 
-pub mod attempt;
 mod frame;
 mod in_process;
 pub mod limits;
 mod log_limit;
 pub mod nats;
-mod over_nats;
+mod nats_bus;
+pub mod permissions;
 mod socket;
 mod socket_server;
 mod subject;
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 
 pub use in_process::InProcess;
 pub use log_limit::{LogLimit, truncated};
-pub use over_nats::Nats;
+pub use nats_bus::Nats;
 pub use socket::Socket;
 pub use socket_server::{SocketError, SocketServer};
 pub(crate) use subject::check_inbox;
@@ -154,7 +154,7 @@ impl Subscription {
                 // A server can be configured to deliver stored messages to other subjects. Accept only
                 // messages that were published on a matching subject.
                 if subject::matches(pattern, &message.subject) {
-                    return Some(over_nats::to_incoming(message));
+                    return Some(nats_bus::to_incoming(message));
                 }
                 MISROUTED_MESSAGES.log(|| {
                     let subject = truncated(&message.subject);

@@ -13,9 +13,9 @@ use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
 use schemas::query::AsOf;
 
-use crate::ask::Session;
 use crate::error::Error;
 use crate::limits::DEFAULT_PATIENCE;
+use crate::session::Session;
 use crate::target::Target;
 
 /// A client of a domain. Clones share the connection and the highest position that was seen.

@@ -28,7 +28,6 @@
 //! | [`subjects`] | construction of all subjects |
 //! | [`limits`] | limits, with their units |
 
-mod ask;
 mod client;
 mod commands;
 mod decision;
@@ -39,6 +38,7 @@ mod feed;
 pub mod limits;
 mod logs;
 mod queries;
+mod session;
 pub mod subjects;
 pub mod target;
 mod watch;

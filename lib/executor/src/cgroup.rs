@@ -5,12 +5,12 @@
 //!   PARENT/muster-<cell>-<hash of the data folder>/<instance guid>
 //! ```
 //!
-//! `PARENT` is found by [`place`], unless the settings name a different group. The directory below it is
+//! `PARENT` is found by [`location`], unless the settings name a different group. The directory below it is
 //! called the base of the cell.
 
-mod left;
+mod leftover;
 mod limits;
-mod place;
+mod location;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -25,10 +25,10 @@ use rustix::fs::{Access, access};
 use schemas::limits::CPU_WEIGHT;
 use schemas::names::CellId;
 
-use self::place::{can_limit_children, cgroup_parent};
+use self::location::{can_limit_children, cgroup_parent};
 use crate::process::{Groups, fnv1a};
 
-pub(crate) use left::record_and_clean;
+pub(crate) use leftover::record_and_clean;
 pub use limits::MAX_PROCESSES;
 pub(crate) use limits::{Limiter, Limits, out_of_memory_message};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::counted::HistogramSnapshot;
+use crate::counters::HistogramSnapshot;
 
 /// Service that exports a metric. The label `service` contains its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

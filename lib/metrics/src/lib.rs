@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`catalogue`] | every metric: name, help text, unit, labels, exporting services |
 //! | [`family`] | definitions and samples of metrics |
-//! | [`counted`] | counters and histograms for the hot path, without locks and allocations |
+//! | [`counters`] | counters and histograms for the hot path, without locks and allocations |
 //! | [`pulse`] | detection of loops that hang |
 //! | [`page`] | metrics page and probes for the services of a program |
 //! | [`server`] | HTTP server of the page |
@@ -12,7 +12,7 @@
 //! Nothing here is global: the code that starts a service creates its counters and passes them on.
 
 pub mod catalogue;
-pub mod counted;
+pub mod counters;
 pub mod family;
 pub mod page;
 pub mod pulse;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics::catalogue::{APPEND, APPENDS, ATTACHED, LEADER, PROJECTION_LAG};
-use metrics::counted::Histogram;
+use metrics::counters::Histogram;
 use metrics::family::{Sample, Service};
 use metrics::page::{Page, Source, SourceFuture};
 use metrics::server::serve;

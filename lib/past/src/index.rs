@@ -23,8 +23,8 @@ use schemas::names::ClusterId;
 use schemas::subject::fnv_1a;
 
 use crate::Error;
-use crate::ladder::{create_private_folder, folder_error, write_atomically};
-use crate::rung::number;
+use crate::snapshot_file::number;
+use crate::snapshot_index::{create_private_folder, folder_error, write_atomically};
 
 const MAGIC: [u8; 8] = *b"MUSINDX1";
 /// Offsets of the stretch, the sum and the checksum, and the length of the header.

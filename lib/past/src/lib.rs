@@ -10,12 +10,12 @@
 //! and never used. A snapshot also has the state of the log reader. Reading on from it therefore quarantines
 //! the same entries as reading from the beginning.
 
+mod cache;
 mod index;
-mod kept;
-mod ladder;
 pub mod limits;
-mod rung;
-mod then;
+mod past_state;
+mod snapshot_file;
+mod snapshot_index;
 mod verify;
 
 use std::io;
@@ -29,17 +29,17 @@ use schemas::names::ClusterId;
 use schemas::{Position, Subject, Timestamp};
 use tokio::time::{Instant, sleep};
 
+use crate::cache::StateCache;
 use crate::index::{AggregateIndex, StretchPairs};
-use crate::kept::StateCache;
-use crate::ladder::{SnapshotIndex, cluster_folder};
 use crate::limits::{
     BATCH_ENTRIES, MAX_FOUNDING_POSITION, MIN_SPACING, REPLICA_LAG_TIMEOUT, REPLICA_RETRY_INTERVAL,
     STRETCH_POSITIONS,
 };
-use crate::then::FoldTarget;
+use crate::past_state::FoldTarget;
+use crate::snapshot_index::{SnapshotIndex, cluster_folder};
 
-pub use crate::ladder::SnapshotIndexStatus;
-pub use crate::then::PastState;
+pub use crate::past_state::PastState;
+pub use crate::snapshot_index::SnapshotIndexStatus;
 pub use crate::verify::Verification;
 
 /// Error while reading the past.

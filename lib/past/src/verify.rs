@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemas::Position;
 
-use crate::then::{FoldTarget, PastState};
+use crate::past_state::{FoldTarget, PastState};
 use crate::{Error, Pace, Past, run_blocking};
 
 /// Result of a verification.

@@ -1,12 +1,12 @@
 //! Queries: the state at one position as rows. They are pure reads of the World.
 
 mod ended;
-mod hidden;
 mod parameterised;
 mod periodic;
+mod queue_position;
+mod redaction;
 mod rows;
 mod status;
-mod turn;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -206,31 +206,31 @@ impl Query {
     ) -> Result<String, Refusal> {
         match self {
             Self::Lrps(filter) => {
-                redacted_page(lrps(world, filter, observed), |row| hidden::redact_lrp(sight, row))
+                redacted_page(lrps(world, filter, observed), |row| redaction::redact_lrp(sight, row))
             }
-            Self::Lrp(show) => redacted_row(lrp(world, show), |row| hidden::redact_lrp(sight, row)),
+            Self::Lrp(show) => redacted_row(lrp(world, show), |row| redaction::redact_lrp(sight, row)),
             Self::Instances(filter) => instances(world, filter, observed).and_then(|page| json(&page)),
             Self::Instance(show) => instance(world, show).and_then(|row| json(&row)),
             Self::Tasks(filter) => {
-                redacted_page(tasks(world, filter, observed), |row| hidden::redact_task(sight, row))
+                redacted_page(tasks(world, filter, observed), |row| redaction::redact_task(sight, row))
             }
             Self::EndedInstances(filter) => {
                 ended_instances(world, filter, observed).and_then(|page| json(&page))
             }
             Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| json(&page)),
-            Self::Task(show) => redacted_row(task(world, show), |row| hidden::redact_task(sight, row)),
-            Self::Periodics(filter) => {
-                redacted_page(periodics(world, filter, observed), |row| hidden::redact_periodic(sight, row))
-            }
+            Self::Task(show) => redacted_row(task(world, show), |row| redaction::redact_task(sight, row)),
+            Self::Periodics(filter) => redacted_page(periodics(world, filter, observed), |row| {
+                redaction::redact_periodic(sight, row)
+            }),
             Self::Periodic(show) => {
-                redacted_row(periodic(world, show), |row| hidden::redact_periodic(sight, row))
+                redacted_row(periodic(world, show), |row| redaction::redact_periodic(sight, row))
             }
             Self::Parameterised(filter) => redacted_page(parameterised(world, filter, observed), |row| {
-                hidden::redact_parameterised(sight, row);
+                redaction::redact_parameterised(sight, row);
             }),
-            Self::ParameterisedOne(show) => {
-                redacted_row(parameterised_one(world, show), |row| hidden::redact_parameterised(sight, row))
-            }
+            Self::ParameterisedOne(show) => redacted_row(parameterised_one(world, show), |row| {
+                redaction::redact_parameterised(sight, row)
+            }),
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
             Self::DomainUse(show) => domain_use(world, show).and_then(|row| json(&row)),
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
@@ -545,7 +545,8 @@ pub fn evaluation(
 ) -> Result<ShowAnswer<EvaluationRow>, Refusal> {
     let row =
         evaluations_from(world, None, observed.now).find(|row| row.evaluation.id.to_string() == show.id);
-    let row = row.map(|row| EvaluationRow { queue_position: turn::of_evaluation(world, &row), ..row });
+    let row =
+        row.map(|row| EvaluationRow { queue_position: queue_position::of_evaluation(world, &row), ..row });
     one(world, row, format!("evaluation {}", show.id))
 }
 

@@ -13,8 +13,8 @@ use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdateP
 use schemas::process::{Command, Purpose, ReportStep, RolloutControl};
 use schemas::rollout::Phase;
 
-use super::stage::{Behaviour, CELLS, Harness, cell_id, definition, id, instances_at};
-use crate::given::{instance, net};
+use super::harness::{Behaviour, CELLS, Harness, cell_id, definition, id, instances_at};
+use crate::common::{instance, net};
 
 /// A random step of the test.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@
 //! no room for two instances at once stops its old instance first. Waiting work of other processes takes part
 //! in every auction. Future requests of other clients are unknown, so a plan assumes that there are none.
 
-mod known;
-pub(crate) mod lacks;
+mod from_rows;
+pub(crate) mod obstacles;
 mod overview;
 mod preempted;
 mod tasks;
@@ -39,8 +39,8 @@ use crate::auction::{Item, Verdict, auction};
 use crate::board::{Board, BoardCell};
 use crate::preempt::PreemptibleWork;
 
-pub use known::{board_cell, process as known_process, task as known_task};
-pub use lacks::{Nearest, Obstacle, ReasonsByCell, nearest};
+pub use from_rows::{board_cell, process as known_process, task as known_task};
+pub use obstacles::{Nearest, Obstacle, ReasonsByCell, nearest};
 pub use preempted::{Victim, running_instance, running_task};
 pub use tasks::TaskOutcome;
 
@@ -206,7 +206,7 @@ impl ClusterCopy {
     /// # Errors
     /// See [`Self::run`].
     pub fn with_cell_ordinals(mut self, cells: &[CellRow]) -> Result<Self, Refusal> {
-        self.cell_ordinals = cells.iter().filter_map(known::numbered_cell).collect();
+        self.cell_ordinals = cells.iter().filter_map(from_rows::numbered_cell).collect();
         let is_global = |process: &&Process| process.desired.as_deref().is_some_and(Desired::is_global);
         let global: Vec<ProcessGuid> =
             self.processes.values().filter(is_global).map(|process| process.guid.clone()).collect();
@@ -284,7 +284,7 @@ impl ClusterCopy {
         let desired = process.desired.as_deref();
         let active = desired.and_then(|desired| desired.definition(&desired.active_definition_id));
         let Some(definition) = active else { return BTreeMap::new() };
-        let takes = |cell: &&BoardCell| lacks::accepts(cell, &definition.constraint);
+        let takes = |cell: &&BoardCell| obstacles::accepts(cell, &definition.constraint);
         let cells = self.board.cells().iter().filter(takes);
         let mut on: BTreeMap<CellId, u32> = cells.map(|cell| (cell.id.clone(), 0)).collect();
         for by in process.retained_containers() {
@@ -529,7 +529,7 @@ impl ClusterCopy {
                 any = true;
                 continue;
             }
-            let cells = lacks::reasons_by_cell(&self.board, &item, self.overview.siblings().get(&guid));
+            let cells = obstacles::reasons_by_cell(&self.board, &item, self.overview.siblings().get(&guid));
             self.lacking
                 .insert((guid.clone(), place.clone()), PlacementFailure { error: error.clone(), cells });
             self.fail(&guid, Unplaced { place, attempt: item.rank.since, error })?;

@@ -36,12 +36,12 @@ use crate::error::{ServiceError, chain};
 use crate::host;
 use crate::local::{ContainerKind, Local, LocalConfig, RoleBus, end_leftovers};
 use crate::serve::{self, GivenAttributes, IsolationArg};
-use crate::watched::{MetricsArgs, TracesArgs};
+use crate::telemetry_args::{MetricsArgs, TracesArgs};
 use crate::wire;
-use crate::wire::ended::RunError;
+use crate::wire::monitoring::MetricsRegistry;
+use crate::wire::monitoring::projector::ProjectorMetrics;
 use crate::wire::past::Cache;
-use crate::wire::watching::MetricsRegistry;
-use crate::wire::watching::projector::ProjectorMetrics;
+use crate::wire::run_error::RunError;
 
 /// Maximum number of containers on a cell of a local cluster.
 const CONTAINERS_PER_CELL: u32 = 100;

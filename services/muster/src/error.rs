@@ -12,7 +12,7 @@ use tokio::task::JoinError;
 
 use crate::bench::BenchError;
 use crate::home::HomeError;
-use crate::wire::ended::RunError;
+use crate::wire::run_error::RunError;
 
 /// Error that prevents a service, or a whole cluster in this process, from starting, or that ends it
 /// unexpectedly.

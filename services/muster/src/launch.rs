@@ -17,7 +17,7 @@ use crate::cli::{Global, LogFormat, output};
 use crate::dev::{self, Data, DevArgs};
 use crate::error::{ServiceError, chain};
 use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, ProjectorArgs, RepArgs};
-use crate::supervised::Supervised;
+use crate::supervision::Supervised;
 use crate::wire::rep::RunOutcome;
 
 /// Commands that start services.

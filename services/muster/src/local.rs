@@ -26,12 +26,12 @@ use crate::otlp::Collector;
 use crate::serve::{identity, shim_command};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUT_CAPACITY;
-use crate::wire::ended::RunError;
+use crate::wire::monitoring::MetricsRegistry;
+use crate::wire::monitoring::auctioneer::AuctioneerMetrics;
+use crate::wire::monitoring::bbs::BbsMetrics;
+use crate::wire::monitoring::rep::RepMetrics;
 use crate::wire::past::Cache;
-use crate::wire::watching::MetricsRegistry;
-use crate::wire::watching::auctioneer::AuctioneerMetrics;
-use crate::wire::watching::bbs::BbsMetrics;
-use crate::wire::watching::rep::RepMetrics;
+use crate::wire::run_error::RunError;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host, transfers};
 

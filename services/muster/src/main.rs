@@ -21,9 +21,9 @@ mod otlp;
 mod reference_tests;
 mod serve;
 mod simulate;
-mod supervised;
+mod supervision;
+mod telemetry_args;
 mod transfers;
-mod watched;
 mod wire;
 
 use std::ffi::{OsStr, OsString};

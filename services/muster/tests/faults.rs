@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use faults::asker::RecordingClient;
 use faults::cluster::{Cluster, Shape};
-use faults::failed::Failed;
+use faults::error::Failed;
 use faults::fault::Fault;
 use faults::program::Binary;
+use faults::recording_client::RecordingClient;
 use faults::report::Report;
 use faults::run::Run;
 

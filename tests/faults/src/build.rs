@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::failed::{Failed, Result, so};
+use crate::error::{Failed, Result, so};
 use crate::program::Binary;
 
 /// Returns the root of the work tree.

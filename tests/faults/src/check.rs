@@ -19,11 +19,11 @@ use schemas::query::{CellState, InstanceRow, InstanceState, LrpRow, TaskState};
 use schemas::task::Outcome;
 use support::containers::{processes_in, running_in};
 
-use crate::asker::RecordingClient;
 use crate::cluster::Cluster;
-use crate::failed::{Failed, Result, so, until};
+use crate::error::{Failed, Result, so, until};
 use crate::ledger::{Outcome as Answer, Record};
 use crate::log::Log;
+use crate::recording_client::RecordingClient;
 
 /// Timeout until the cluster is quiet. This includes the detection of a lost cell and delayed restarts after
 /// crashes.

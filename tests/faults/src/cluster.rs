@@ -14,12 +14,12 @@ use tempfile::TempDir;
 use tokio::task::block_in_place;
 
 use crate::disk::Disk;
-use crate::failed::{Failed, Result, so, until};
-use crate::past;
+use crate::error::{Failed, Result, so, until};
+use crate::long_log;
 use crate::program::{Binary, RunningService};
 use crate::proxy::Proxy;
 
-mod seen;
+mod observations;
 
 /// Timeout until leaders are elected and all cells are present. A log of a million entries is folded first.
 pub const READY_TIMEOUT: Duration = Duration::from_secs(300);
@@ -113,7 +113,7 @@ impl Cluster {
     /// Imports the past into the log.
     async fn import(&self) -> Result<()> {
         let path = self.folder.path().join("past.jsonl");
-        block_in_place(|| past::write(&path, self.shape.past))?;
+        block_in_place(|| long_log::write(&path, self.shape.past))?;
         let replicas = self.shape.nodes.to_string();
         self.muster(&["import", &path.display().to_string(), "--replicas", &replicas]).await?;
         std::fs::remove_file(&path).map_err(Failed::at(path.display()))

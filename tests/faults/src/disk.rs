@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::failed::{Failed, Result, so};
+use crate::error::{Failed, Result, so};
 
 /// Script that shuts down a file system by `EXT4_IOC_SHUTDOWN`, without flushing its log.
 const SHUTDOWN_SCRIPT: &str = "import fcntl, os, struct, sys\n\

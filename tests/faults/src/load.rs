@@ -21,9 +21,9 @@ use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::asker::RecordingClient;
-use crate::failed::{Failed, Result};
+use crate::error::{Failed, Result};
 use crate::ledger::Ledger;
+use crate::recording_client::RecordingClient;
 use crate::work;
 
 /// Instances of each of the two permanent processes.

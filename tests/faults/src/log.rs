@@ -11,7 +11,7 @@ use schemas::names::{EntryId, TaskGuid};
 use schemas::task::{self, Outcome};
 use schemas::{Entry, Position};
 
-use crate::failed::{Failed, Result};
+use crate::error::{Failed, Result};
 
 /// Content of the log.
 #[derive(Debug, Default)]

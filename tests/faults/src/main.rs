@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Parser;
 use faults::build;
 use faults::cluster::Shape;
-use faults::failed::{Failed, Result, so};
+use faults::error::{Failed, Result, so};
 use faults::fault::{Fault, Requirement};
 use faults::program::Binary;
 use faults::report::{Report, Round};

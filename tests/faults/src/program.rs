@@ -10,7 +10,7 @@ use support::containers;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::failed::{Failed, Result};
+use crate::error::{Failed, Result};
 
 /// Timeout of a command. A log of a million entries is imported, exported and verified.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(1_800);

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::failed::{Failed, Result};
+use crate::error::{Failed, Result};
 
 /// Bytes that are forwarded at once.
 const CHUNK_BYTES: usize = 16 * 1024;

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::asker::RecordingClient;
 use crate::check::check;
 use crate::cluster::{Cluster, READY_TIMEOUT, Shape};
-use crate::failed::{Failed, Result, so, until};
+use crate::error::{Failed, Result, so, until};
 use crate::fault::Fault;
+use crate::injector::Injector;
 use crate::ledger::{Ledger, Outcome, Record};
 use crate::load::Load;
 use crate::program::Binary;
+use crate::recording_client::RecordingClient;
 use crate::report::Round;
 use crate::service::wait_for_full_service;
-use crate::strike::Injector;
 
 /// Minimum number of commands that are acknowledged between two faults.
 const MIN_ACKNOWLEDGED: usize = 20;

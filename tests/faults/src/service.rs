@@ -6,9 +6,9 @@ use std::time::Duration;
 use client::ListFilter;
 use schemas::query::{InstanceState, TaskState};
 
-use crate::asker::RecordingClient;
 use crate::cluster::Cluster;
-use crate::failed::{Failed, Result, so, until};
+use crate::error::{Failed, Result, so, until};
+use crate::recording_client::RecordingClient;
 use crate::work;
 
 /// Timeout of each condition.

@@ -7,8 +7,8 @@ use schemas::names::{ProcessGuid, TaskGuid};
 use schemas::spec;
 use serde_json::{Value, json};
 
-use crate::asker::DOMAIN;
-use crate::failed::{Failed, Result};
+use crate::error::{Failed, Result};
+use crate::recording_client::DOMAIN;
 
 /// Returns a process guid.
 ///

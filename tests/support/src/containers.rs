@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::patience::POLL_INTERVAL;
+use crate::wait::POLL_INTERVAL;
 
 /// Environment variable of every process of a container.
 const MARKER: &str = "MUSTER_INSTANCE_GUID";

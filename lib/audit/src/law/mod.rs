@@ -4,12 +4,12 @@
 //! entry. Facts outside the log are not judged: the behaviour of containers, the cells that the decider knew,
 //! and the fit of a placement. docs/guides/verify-the-log.md describes the limits of the log.
 
-mod aside;
 mod causes;
 mod draft;
 mod fleet;
 mod instances;
 mod launchers;
+mod quarantine;
 mod rollouts;
 mod tasks;
 
@@ -21,9 +21,9 @@ use schemas::entry::{Aggregate, Event};
 use schemas::names::Domain;
 use schemas::{Decision, Entry, Position, cell, desired, parameterised, periodic, task};
 
-use self::aside::{Knowledge, Quarantine};
 use self::causes::Causes;
 use self::draft::Draft;
+use self::quarantine::{Knowledge, Quarantine};
 use crate::{Finding, Kind};
 
 /// Judge of decisions. In addition to the World it stores about a hundred bytes per decision.

@@ -4,8 +4,8 @@
 //! links are created with their target unchanged. Only programs of the container follow them, with their own
 //! rights. The setuid, setgid and sticky bits are removed. Devices and pipes are skipped.
 
-mod tape;
-mod zipped;
+mod tar_archive;
+mod zip_archive;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,11 +39,11 @@ pub(crate) fn unpack(mut archive: File, into: &FileTree, most_bytes: u64) -> io:
     let mut unpacking =
         Unpacker { into, max_bytes: most_bytes, bytes: 0, entries: 0, folder_modes: BTreeMap::new() };
     if ZIP_MAGICS.iter().any(|zip| begin.starts_with(zip)) {
-        zipped::unpack(BufReader::new(archive), &mut unpacking)?;
+        zip_archive::unpack(BufReader::new(archive), &mut unpacking)?;
     } else if begin.starts_with(GZIP_MAGIC) {
-        tape::unpack(MultiGzDecoder::new(BufReader::new(archive)), &mut unpacking)?;
+        tar_archive::unpack(MultiGzDecoder::new(BufReader::new(archive)), &mut unpacking)?;
     } else if is_tar(&begin) {
-        tape::unpack(BufReader::new(archive), &mut unpacking)?;
+        tar_archive::unpack(BufReader::new(archive), &mut unpacking)?;
     } else {
         return Err(io::Error::other("unknown archive format: expected tar, tar with gzip, or zip"));
     }

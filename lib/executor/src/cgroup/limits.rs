@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use schemas::isolation::{Isolation, IsolationLayer};
 
-use super::place::legacy_group;
+use super::location::legacy_group;
 use super::{
     Cgroups, base_name, effective_weight, group_weight, make_group, remove, remove_base, remove_strays,
 };

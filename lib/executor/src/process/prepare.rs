@@ -18,7 +18,7 @@ use super::shared::Shared;
 use super::{carrier, cgroup_error};
 use crate::cgroup::{self, Limits};
 use crate::folder::Folder;
-use crate::opened;
+use crate::shim_secrets;
 
 /// Minimum free space of the data folder for creating a container, in bytes. It is sufficient for the files
 /// that the executor and the shim write about one container.
@@ -159,7 +159,7 @@ fn acquire_resources(shared: &Shared, recipe: &Recipe, prepared: &mut Prepared) 
         }
     }
     shared.isolating.create_limits(recipe, prepared.cgroup.as_deref())?;
-    prepared.shim = match opened::shim_variables(recipe, &settings.keys) {
+    prepared.shim = match shim_secrets::shim_variables(recipe, &settings.keys) {
         Ok(opened) => Ok(link::start(&settings.shim, &prepared.folder, &prepared.guid.to_string(), opened)?),
         // The recipe contains a secret that this cell cannot decrypt. The error is reported when the
         // container is run.

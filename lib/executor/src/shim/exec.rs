@@ -17,8 +17,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use super::actions::{Performer, cannot_start, confined_command};
 use super::log_error;
-use super::perform::{Performer, cannot_start, confined_command};
 use crate::exec::{MAX_CONCURRENT, Reply, SOCKET};
 use crate::isolation::{Pty, Session};
 use crate::socket;

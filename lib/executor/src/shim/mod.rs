@@ -11,15 +11,15 @@
 //! itself becomes a child of the shim. The shim therefore has no child if and only if no process of the
 //! container runs. It writes COMPLETED only when it has no child.
 
-mod carry;
+mod actions;
 mod exec;
-mod life;
+mod lifecycle;
 mod log;
 mod output;
-mod perform;
 mod reaper;
 mod signals;
 mod transfer;
+mod transfer_client;
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -38,7 +38,7 @@ use tokio::task::LocalSet;
 
 use crate::folder::{Folder, Spec, Status};
 use crate::isolation;
-use crate::{cgroup, opened, processes};
+use crate::{cgroup, processes, shim_secrets};
 
 /// Environment variable of a shim that was started without huge pages although the container's programs may
 /// use them. The allocator reads the variable before `main` starts.
@@ -119,9 +119,9 @@ fn run_init(container_dir: &Path) -> io::Result<ExitCode> {
 }
 
 fn run_container(mut spec: Spec, home: ContainerPaths) -> io::Result<ExitCode> {
-    opened::apply_to_recipe(&mut spec.recipe)?;
+    shim_secrets::apply_to_recipe(&mut spec.recipe)?;
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    LocalSet::new().block_on(&runtime, life::run(home, spec)).map(|()| ExitCode::SUCCESS)
+    LocalSet::new().block_on(&runtime, lifecycle::run(home, spec)).map(|()| ExitCode::SUCCESS)
 }
 
 /// Waits for the first order, which the executor sends after it has written the spec. Returns `false` if the

@@ -10,10 +10,10 @@ use std::rc::Rc;
 use futures::future::join_all;
 use schemas::action::{Download, Transfer, Upload};
 
-use super::carry::Transferred;
+use super::actions::{Failure, MIB, Performer, Scope, log_line, spawn_confined};
 use super::log::Source;
 use super::output::Sink;
-use super::perform::{Failure, MIB, Performer, Scope, log_line, spawn_confined};
+use super::transfer_client::Transferred;
 use crate::archive::MAX_UNPACKED_BYTES;
 use crate::isolation::{self, Operation, StartError};
 use crate::transfer::{artifact_name, dependencies};

@@ -25,7 +25,7 @@ use schemas::{Decision, Place, Timestamp, limits};
 use super::Auctioneer;
 use super::open::{Shape, known_error, shape, work_ref};
 use crate::auction::{Item, Reservation, Siblings};
-use crate::plan::lacks::{Obstacle, obstacle};
+use crate::plan::obstacles::{Obstacle, obstacle};
 use crate::preempt::{CandidateCell, PendingWork, PreemptibleWork, choose};
 
 /// Maximum number of pieces of work for which victims are searched in one turn. Further pieces wait for later

@@ -10,7 +10,7 @@ use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, Rollo
 use schemas::rank::Priority;
 use serde::Serialize;
 
-use super::lacks::{Obstacle, obstacle};
+use super::obstacles::{Obstacle, obstacle};
 use super::{ClusterCopy, StepAction};
 use crate::auction::Item;
 use crate::preempt::{CandidateCell, PendingWork, PreemptibleWork, choose};

@@ -11,7 +11,7 @@ use schemas::task::{self, Command, Context, Task, Unplaced};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{ClusterCopy, PlacementFailure, Victim, lacks};
+use super::{ClusterCopy, PlacementFailure, Victim, obstacles};
 use crate::auction::{Item, auction};
 
 /// Outcome of a planned task.
@@ -100,8 +100,10 @@ impl ClusterCopy {
     /// Returns the outcome of a task that no cell accepts. The state machine of the task decides this
     /// outcome.
     fn unplaced(&mut self, guid: &TaskGuid, item: &Item, error: String) -> Result<TaskOutcome, Refusal> {
-        let placement_failure =
-            PlacementFailure { error: error.clone(), cells: lacks::reasons_by_cell(&self.board, item, None) };
+        let placement_failure = PlacementFailure {
+            error: error.clone(),
+            cells: obstacles::reasons_by_cell(&self.board, item, None),
+        };
         let judged = self.tasks.get(guid).and_then(Task::open_evaluation).map(|one| one.id);
         let Some(evaluation) = judged else { return Ok(TaskOutcome::Fails { placement_failure }) };
         let failed = Unplaced { evaluation, error, attempts_exhausted: false, explanation: None };

@@ -15,7 +15,7 @@ use super::source::Pages;
 use super::{failed, progress_bar, to_message, unreadable};
 use crate::cli::failure::Failure;
 use crate::host;
-use crate::wire::setting_aside;
+use crate::wire::quarantine;
 
 /// Exports a range of the log as lines that can be imported again.
 ///
@@ -187,7 +187,7 @@ async fn for_each_message(
 
 /// Creates a reader that knows the positions that operators quarantined.
 pub(super) async fn open_reader(journal: &Journal) -> Result<Reader, Failure> {
-    let known = setting_aside::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
+    let known = quarantine::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
     Ok(Reader::with_quarantines(known.unwrap_or_default()))
 }
 

@@ -10,13 +10,13 @@ use schemas::names::Domain;
 use schemas::spec::{Item, PeriodicAction};
 
 use super::args::{Global, PlanArgs, WaitArgs};
+use super::batch::Batch;
 use super::failure::{Exit, Failure};
 use super::file::{self, FileItem, ObjectName};
 use super::lrp::{ProcessChange, Session};
 use super::output;
 use super::plan::{PlannedAction, PlannedObject};
-use super::planned::require_unchanged;
-use super::several::Batch;
+use super::precondition::require_unchanged;
 use super::{find, fleet, parameterised, periodic, plan, task};
 
 /// Arguments of `muster apply`.

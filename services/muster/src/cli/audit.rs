@@ -1,7 +1,7 @@
 //! `muster audit`: signs the log, and verifies that the log still matches its signatures.
 
 mod checkpoints;
-mod judging;
+mod verification;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,10 +11,10 @@ use audit::Finding;
 use audit::checkpoint::{Checkpoint, LINE_BYTES, PublicKey};
 use audit::export::Header;
 
-use self::judging::{VerificationResult, verify_log};
+use self::verification::{VerificationResult, verify_log};
 use super::args::{AuditVerb, Global};
-use super::direct::inspect_journal;
 use super::failure::{Exit, Failure};
+use super::journal_access::inspect_journal;
 use super::output::{Output, note};
 use super::table::{Cell, Table};
 use super::words::count;

@@ -14,9 +14,9 @@ use schemas::query::{AsOf, Moment, ReadEntry, RecordedEntry};
 use tokio::process::Command;
 
 use super::args::Global;
-use super::direct::inspect_journal;
 use super::events;
 use super::failure::{Exit, Failure};
+use super::journal_access::inspect_journal;
 use super::moment;
 use super::output::{Output, RenderOptions, note};
 use super::words::count;

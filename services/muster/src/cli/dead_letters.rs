@@ -9,14 +9,14 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::args::Global;
-use super::direct::read_journal;
 use super::failure::{Exit, Failure};
+use super::journal_access::read_journal;
 use super::output::{Output, note};
 use super::projection::DatabaseOption;
 use super::sql::database_of;
 use super::table::{Cell, Table};
 use super::words;
-use crate::wire::setting_aside;
+use crate::wire::quarantine;
 
 /// Maximum number of listed dead letters. A damaged journal can contain many more.
 const MAX_LISTED: usize = 10_000;
@@ -103,8 +103,8 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
 /// Returns the next entry after the position of the tables, if this program cannot read it.
 async fn blocking_letter(stand: Position, global: &Global) -> Result<Option<DeadLetter>, Failure> {
     let journal = read_journal(global).await?;
-    let known = setting_aside::known(&journal, &CancellationToken::new()).await.map_err(Error::from)?;
-    let stop = setting_aside::unreadable_entry_after(&journal, stand, &known.unwrap_or_default()).await;
+    let known = quarantine::known(&journal, &CancellationToken::new()).await.map_err(Error::from)?;
+    let stop = quarantine::unreadable_entry_after(&journal, stand, &known.unwrap_or_default()).await;
     let stop = stop.map_err(Error::from)?;
     Ok(stop.map(|(position, subject, why)| DeadLetter { position, stops: true, subject, why }))
 }

@@ -10,10 +10,10 @@ use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry, is_target};
 use schemas::{Decision, Position};
 use serde::Serialize;
 
-use super::altered::{HistoryTarget, decision_changes};
 use super::args::{EventsVerb, Format, Global, History};
 use super::changes::{Change, Noun};
 use super::connect::connect;
+use super::decision_changes::{HistoryTarget, decision_changes};
 use super::describe::{actor, sentence, sentences};
 use super::failure::{Exit, Failure};
 use super::find::InstanceSelector;

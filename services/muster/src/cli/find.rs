@@ -14,7 +14,7 @@ use schemas::query::{
 use super::args::{Global, parse_full_id};
 use super::failure::{Exit, Failure};
 use super::names::Names;
-use super::near::did_you_mean;
+use super::suggestions::did_you_mean;
 use super::words::InvalidValue;
 
 /// Minimum length of an id fragment.

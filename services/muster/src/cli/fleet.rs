@@ -123,9 +123,14 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
                 let text = format!("cell {id} is being evacuated; see muster cell show {id}");
                 return output.next(&ordered, |_, _| text);
             }
-            let gone =
-                super::emptying::wait_until_empty(&client, &id, ordered.position, global.timeout, output)
-                    .await?;
+            let gone = super::evacuation_wait::wait_until_empty(
+                &client,
+                &id,
+                ordered.position,
+                global.timeout,
+                output,
+            )
+            .await?;
             let text = match gone.as_str() {
                 EVACUATED => format!("cell {id} is empty: its containers have ended and its rep has stopped"),
                 why => format!("cell {id} is absent ({why}): no work is placed on it"),

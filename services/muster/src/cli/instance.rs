@@ -13,7 +13,7 @@ use super::find::FoundInstance;
 use super::output::{Output, RenderOptions};
 use super::status::{monitor_failures, starting_instances};
 use super::words::{age, one_line};
-use super::{ended, exec, files, find, rows};
+use super::{ended_rows, exec, files, find, rows};
 
 /// Output of `muster instance show`: the row of an instance, and the results of its monitor.
 #[derive(Serialize)]
@@ -45,7 +45,8 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             }
             let only = ListFilter { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
             if ended {
-                return output.rows(&client.ended_instances(&only, index).await?.rows, ended::instance_table);
+                return output
+                    .rows(&client.ended_instances(&only, index).await?.rows, ended_rows::instance_table);
             }
             let listed =
                 if all { client.instances(&only).await? } else { client.effective_instances(&only).await? };
@@ -89,11 +90,11 @@ async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure
     if find::parse_selector(id)?.is_some() {
         return Err(missing);
     }
-    let Some(row) = ended::find_instance(client, id).await? else {
+    let Some(row) = ended_rows::find_instance(client, id).await? else {
         return Err(missing.advise("for ended instances see muster instance list --ended"));
     };
     find::whose(global, format!("instance {id}"), row.domain.clone())?;
-    Output::new(global).next(&row, ended::describe_instance)
+    Output::new(global).next(&row, ended_rows::describe_instance)
 }
 
 /// Returns the monitor results of an instance. `None` if it has no monitor, its cell does not answer, or the

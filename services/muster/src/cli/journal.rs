@@ -13,12 +13,12 @@ use serde::Serialize;
 
 use super::args::{Global, JournalVerb};
 use super::connect::{JournalLocation, client_name, connect, journal_location, role};
-use super::direct;
 use super::failure::{Exit, Failure};
+use super::journal_access;
 use super::output::Output;
 use crate::error::{ServiceError, chain};
 use crate::launch;
-use crate::wire::setting_aside;
+use crate::wire::quarantine;
 
 /// Output of `muster journal quarantine`.
 #[derive(Serialize)]
@@ -136,9 +136,9 @@ async fn written(
     position: Position,
     reason: String,
 ) -> Result<Ack, Failure> {
-    let journal = direct::open_for_writing(global, place).await?;
+    let journal = journal_access::open_for_writing(global, place).await?;
     let order = QuarantineOrder { position, actor: Actor::Operator(client_name(global)), reason };
-    let done: Result<Ack, Refusal> = setting_aside::record(&journal, order, None).await;
+    let done: Result<Ack, Refusal> = quarantine::record(&journal, order, None).await;
     journal.close().await;
     done.map_err(Failure::from)
 }

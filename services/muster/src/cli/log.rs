@@ -10,8 +10,8 @@ use schemas::query::AsOf;
 
 use super::args::{ExportFormat, Global};
 use super::connect::{JournalLocation, journal_location};
-use super::direct::inspect_journal;
 use super::failure::{Exit, Failure};
+use super::journal_access::inspect_journal;
 use super::moment;
 use super::output::{Output, note};
 use super::words::count;

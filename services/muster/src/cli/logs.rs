@@ -9,9 +9,9 @@ use super::args::Global;
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::instance::no_container;
-use super::logs_of_all::{self, Line, Lines};
 use super::output::{self, Output, note};
-use super::{ended, find};
+use super::process_logs::{self, Line, Lines};
+use super::{ended_rows, find};
 
 /// Advice for a missing log: the retention of the logs of removed containers.
 const LOG_RETENTION: &str = "a cell keeps the logs of removed containers for a day, \
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: LogsArgs, global: &Global) -> Result<(), Failure> 
         && !previous
         && let Some(process) = process(&client, &id).await?
     {
-        return logs_of_all::show(&client, global, process, follow, output).await;
+        return process_logs::show(&client, global, process, follow, output).await;
     }
     let source = if previous { None } else { task_log(&client, global, &id, task).await? };
     let source = match source {
@@ -113,7 +113,7 @@ async fn instance_log(
         }
         // A guid fragment may match a container that ended.
         Err(failure) if failure.exit == Exit::NotFound && find::parse_selector(id)?.is_none() => {
-            let row = ended::find_instance(client, id).await?.ok_or(failure)?;
+            let row = ended_rows::find_instance(client, id).await?.ok_or(failure)?;
             find::whose(global, format!("instance {id}"), row.domain)?;
             return Ok(LogSource::Instance(row.instance_guid.to_string()));
         }

@@ -15,12 +15,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::args::{Global, LrpVerb};
+use super::batch::Batch;
 use super::connect::connect;
 use super::events::events_of;
 use super::failure::{Exit, Failure};
 use super::output::Output;
 use super::progress::{WaitCondition, WaitResult, wait_until_settled};
-use super::several::Batch;
 use super::words::{InvalidValue, count, number};
 use super::{file, find, rollback, rollout, rows};
 

@@ -15,7 +15,7 @@ use super::failure::{Exit, Failure};
 use super::output::Output;
 use crate::error::chain;
 use crate::http;
-use crate::watched;
+use crate::telemetry_args;
 
 /// Timeout of a probe without `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ProbeArgs {
     /// Metrics address of the service (its --metrics option), such as 127.0.0.1:9464; if it is 0.0.0.0 or ::,
     /// the loopback address is probed
-    #[arg(long, value_name = "ADDR", value_parser = watched::parse_address, env = "MUSTER_METRICS")]
+    #[arg(long, value_name = "ADDR", value_parser = telemetry_args::parse_address, env = "MUSTER_METRICS")]
     metrics: SocketAddr,
     /// Check only whether the service is alive (/livez), not whether it is ready (/readyz)
     #[arg(long)]

@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::Global;
 use super::connect::role;
-use super::direct::read_journal;
 use super::failure::{Exit, Failure};
+use super::journal_access::read_journal;
 use super::output::{Output, note};
 use super::sql::database_of;
 use super::table::{Cell, Table};
 use crate::error::chain;
-use crate::wire::setting_aside;
+use crate::wire::quarantine;
 
 /// Database option of a command.
 #[derive(Clone, Debug, Args)]
@@ -193,7 +193,7 @@ impl TableRow {
 async fn verify(url: &Url, global: &Global) -> Result<(), Failure> {
     let journal = read_journal(global).await?;
     let stop = CancellationToken::new();
-    let known = setting_aside::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
+    let known = quarantine::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
     let bar = bar("folding the log: {bar:30} {pos} of {len} entries, {eta} left");
     let compared = verify::verify(&journal, &known, url, |position, end| {
         bar.set_length(end.0);
@@ -263,7 +263,7 @@ async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failur
     let journal = read_journal(global).await?;
     let signal = |error| Failure::new(Exit::Failed, "Signal", format!("can't listen for signals: {error}"));
     let stop = stop::on_signal(Hangup::Stop).map_err(signal)?;
-    let known = setting_aside::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
+    let known = quarantine::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
     let bar = bar("{msg} {bar:30} {pos} of {len} entries, {per_sec}, {eta} left");
     let done = rebuild::rebuild(&journal, &known, url, restart, &stop, |step| match step {
         Step::Writing(position, end) => {

@@ -10,8 +10,8 @@ use schemas::query::{AsOf, Moment};
 use simulation::recorded::{Message, Recording, Unusable};
 
 use super::args::Global;
-use super::direct::read_journal;
 use super::failure::{Exit, Failure};
+use super::journal_access::read_journal;
 use super::moment;
 use crate::archive::export::note_quarantined;
 use crate::archive::range::DecisionTimes;

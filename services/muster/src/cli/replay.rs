@@ -12,8 +12,8 @@ use simulation::recorded::replay::{Misfit, NoReplay, OfProcess, OfTask, Replay, 
 use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::file;
-use super::near::did_you_mean;
 use super::output::{Output, RenderOptions};
+use super::suggestions::did_you_mean;
 use super::table::{Cell, Table};
 use super::words::{count, parse_duration, precise_duration};
 use super::{moment, recorded};

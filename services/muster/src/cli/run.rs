@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::args::{Global, PlanArgs, parse_parameter};
+use super::batch::Batch;
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::file::{self, ObjectName};
-use super::logs_of_all::Lines;
 use super::output::{self, Output};
-use super::planned::require_unchanged;
-use super::several::Batch;
+use super::precondition::require_unchanged;
+use super::process_logs::Lines;
 use super::task;
 use super::words::number;
 

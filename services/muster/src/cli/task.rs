@@ -21,7 +21,7 @@ use super::failure::{Exit, Failure};
 use super::lrp::UNCHANGED;
 use super::output::{self, Output, note};
 use super::progress::Bar;
-use super::{ended, file, find, rows, words};
+use super::{ended_rows, file, find, rows, words};
 
 /// Output of a command that changes a task.
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             let only = ListFilter { cell_id: cell, ..find::only(global.domain.as_ref()) };
             let client = connect(global).await?;
             if ended {
-                return output.rows(&client.ended_tasks(&only).await?.rows, ended::task_table);
+                return output.rows(&client.ended_tasks(&only).await?.rows, ended_rows::task_table);
             }
             output.rows(&client.tasks(&only).await?.rows, rows::tasks)
         }

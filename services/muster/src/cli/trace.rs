@@ -5,7 +5,7 @@
 //! spans, the log is read once more if a decision of the chain joined an evaluation of another chain.
 
 mod otlp;
-mod sought;
+mod query;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -25,8 +25,8 @@ use super::table::Table;
 use crate::otlp::span::joined_evaluations;
 use crate::otlp::{Collector, TraceContext};
 
-pub(crate) use sought::IdQuery;
-use sought::{Matches, Target};
+pub(crate) use query::IdQuery;
+use query::{Matches, Target};
 
 pub(crate) async fn run(id: IdQuery, to: Option<&Collector>, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);

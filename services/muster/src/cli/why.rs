@@ -15,8 +15,8 @@ use super::describe::{actor, sentence, sentences};
 use super::events::{PositionedDecision, decisions_of, entries_about, event_concerns};
 use super::failure::Failure;
 use super::find;
-use super::missing::{self, PlacementGap};
 use super::output::{Output, RenderOptions};
+use super::placement_gap::{self, PlacementGap};
 use super::rows::{addresses, note, state, task_note};
 use super::status::monitor_failures;
 use super::table::{Cell, Table};
@@ -78,13 +78,13 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExpla
     let (name, work, missing) = match find_task(client, id).await? {
         Some(row) => {
             find::whose(global, format!("task {id}"), row.domain.clone())?;
-            let missing = missing::for_task(client, &row).await?;
+            let missing = placement_gap::for_task(client, &row).await?;
             (format!("task {id}"), Work::Task(Box::new(row)), missing)
         }
         None => {
             let (name, row) = find_instance(client, id).await?;
             find::whose(global, format!("instance {id}"), row.domain.clone())?;
-            let missing = missing::for_instance(client, &row).await?;
+            let missing = placement_gap::for_instance(client, &row).await?;
             (name, Work::Instance(Box::new(row)), missing)
         }
     };

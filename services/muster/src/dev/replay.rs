@@ -16,8 +16,8 @@ use crate::cli::failure::Failure;
 use crate::cli::output::note;
 use crate::error::{ServiceError, chain};
 use crate::local::{Local, LocalConfig, RoleBus, end_leftovers};
+use crate::wire::monitoring::MetricsRegistry;
 use crate::wire::past::Cache;
-use crate::wire::watching::MetricsRegistry;
 
 /// Shows the content of an export until it is stopped.
 ///

@@ -7,13 +7,13 @@
 //! | file | content |
 //! |---|---|
 //! | [`span`] | conversion of a decision to a span |
-//! | [`known`] | the context that the conversion needs: parent spans of chains, and the origins of evaluations |
+//! | [`context`] | the context that the conversion needs: parent spans of chains, and the origins of evaluations |
 //! | [`collector`] | client of a collector |
 
 pub(crate) mod collector;
-pub(crate) mod known;
+pub(crate) mod context;
 pub(crate) mod span;
 
 pub(crate) use collector::{Collector, DEFAULT_TIMEOUT, MAX_BATCH, SendError};
-pub(crate) use known::TraceContext;
+pub(crate) use context::TraceContext;
 pub(crate) use span::DecisionSpan;

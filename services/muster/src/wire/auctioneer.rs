@@ -18,16 +18,16 @@ use schemas::{Position, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{REQUEST_TIMEOUT, ServiceClient};
-use super::beating::{LeaderHeartbeats, PresencePublisher};
 use super::drive::{INPUT_CAPACITY, begin, drive};
-use super::ended::{RunError, UnreadableEntry};
-use super::following;
+use super::election_listener::ElectionListener;
+use super::follower;
 use super::founding;
-use super::listening::ElectionListener;
+use super::monitoring::auctioneer::{AuctioneerMetrics, AuctioneerObserver};
 use super::past::{Cache, StartState};
-use super::setting_aside;
-use super::watching::auctioneer::{AuctioneerMetrics, AuctioneerObserver};
+use super::presence::{LeaderHeartbeats, PresencePublisher};
+use super::quarantine;
+use super::requests::{REQUEST_TIMEOUT, ServiceClient};
+use super::run_error::{RunError, UnreadableEntry};
 
 /// Runs an auctioneer until `stop` is cancelled. An entry that this program does not understand stops the
 /// machine until an operator quarantines the entry. A new machine then reads the log again, as after a start.
@@ -43,7 +43,7 @@ pub(crate) async fn run(
 ) -> Result<(), RunError> {
     loop {
         let listening = ElectionListener::begin(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
-        let Some(log) = setting_aside::current_cluster_log(&journal, &stop).await? else { return Ok(()) };
+        let Some(log) = quarantine::current_cluster_log(&journal, &stop).await? else { return Ok(()) };
         listening.set_leader(log.leader(Role::Auctioneer));
         let cluster_id = log.cluster_id();
         let _named = founding::report(&bus, format!("auctioneer {}", who.0), move || cluster_id).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn run(
                     "{why}. No data is lost. This auctioneer has stopped placing work. \
                      To quarantine the entry: muster journal quarantine POSITION --reason TEXT"
                 );
-                if !setting_aside::changed(&journal, log.quarantined(), &stop).await? {
+                if !quarantine::changed(&journal, log.quarantined(), &stop).await? {
                     return Err(why.into());
                 }
                 tracing::warn!("the entry that stopped this auctioneer is quarantined: continuing");
@@ -118,7 +118,7 @@ async fn follow(
     fatal: Fatal,
 ) {
     let read = |recorded| input(&mut reader, recorded);
-    if let Err(why) = following::follow(&journal, after, &inputs, Input::CaughtUp, read).await {
+    if let Err(why) = follower::follow(&journal, after, &inputs, Input::CaughtUp, read).await {
         *fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(why);
         ends.cancel();
     }

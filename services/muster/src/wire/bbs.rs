@@ -29,22 +29,22 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
-use super::beating::{LeaderHeartbeats, PresencePublisher};
 use super::budget::{Budgets, Ticket};
-use super::decided::{self, DecisionReporter, FoldedEntry};
+use super::decision_reports::{self, DecisionReporter, FoldedEntry};
 use super::drive::{INPUT_CAPACITY, begin, drive};
-use super::ended::{RunError, UnreadableEntry};
+use super::election_listener::ElectionListener;
 use super::feed::{self, Feed, FeedEntry};
-use super::following;
+use super::follower;
 use super::founding;
-use super::lanes::{BbsInputs, TurnQueue};
-use super::listening::ElectionListener;
+use super::monitoring::bbs::{BbsMetrics, BbsObserver};
+use super::monitoring::commands::ReceivedCommand;
 use super::past::{Cache, PastQueries, StartState};
-use super::reading::{self, QueryPool};
-use super::watching::bbs::{BbsMetrics, BbsObserver};
-use super::watching::commands::ReceivedCommand;
-use super::{inbox, setting_aside};
+use super::presence::{LeaderHeartbeats, PresencePublisher};
+use super::query_pool::{self, QueryPool};
+use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
+use super::run_error::{RunError, UnreadableEntry};
+use super::turn_queue::{BbsInputs, TurnQueue};
+use super::{inbox, quarantine};
 use crate::callback::Caller;
 use crate::callback::allow::Allowed;
 use crate::error::chain;
@@ -228,7 +228,7 @@ pub(crate) async fn run(
 ) -> Result<(), RunError> {
     loop {
         let listening = ElectionListener::begin(&lines.bus, LeaderRole::Bbs, settings.id.clone()).await?;
-        let Some(log) = setting_aside::current_cluster_log(&lines.journal, &stop).await? else {
+        let Some(log) = quarantine::current_cluster_log(&lines.journal, &stop).await? else {
             return Ok(());
         };
         listening.set_leader(log.leader(Role::Bbs));
@@ -261,7 +261,7 @@ async fn run_machine(
     let last_on = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position)).collect();
     let quarantine_reasons =
         reader.quarantined().last.iter().map(|none| (none.position, none.reason.clone())).collect();
-    let of_cluster = setting_aside::cluster_reader(&lines.journal, known, position).await?;
+    let of_cluster = quarantine::cluster_reader(&lines.journal, known, position).await?;
     let (inputs, happened) = mpsc::channel(INPUT_CAPACITY);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
     let (feed, fed) = Feed::new();
@@ -351,7 +351,7 @@ async fn end(
         // The stopped BBS continues to serve the log, and an operator can quarantine the entry that stopped
         // it.
         inbox::listen_to_operators(driver, &driver.ends).await?;
-        let goes_on = setting_aside::changed(&driver.lines.journal, known, &driver.ends).await;
+        let goes_on = quarantine::changed(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
         return if goes_on? { Ok(true) } else { Err(why.clone().into()) };
     }
@@ -379,9 +379,9 @@ fn spawn_responders(
     tokio::spawn(Arc::clone(driver).send_refusals(refused));
     tokio::spawn(feed::tell(driver.lines.queries.clone(), fed, driver.ends.clone()));
     let (traces, watch) = (driver.lines.traces.clone(), Arc::clone(&driver.watch));
-    tokio::spawn(decided::tell(folded, traces, watch, driver.ends.clone()));
-    for kind in [reading::QueryKind::Rows, reading::QueryKind::Records] {
-        (0..reading::thread_count()).for_each(|_| drop(tokio::spawn(Arc::clone(driver).read(kind))));
+    tokio::spawn(decision_reports::tell(folded, traces, watch, driver.ends.clone()));
+    for kind in [query_pool::QueryKind::Rows, query_pool::QueryKind::Records] {
+        (0..query_pool::thread_count()).for_each(|_| drop(tokio::spawn(Arc::clone(driver).read(kind))));
     }
     tokio::spawn(Arc::clone(driver).answer_past_queries());
     tokio::spawn(Arc::clone(driver).maintain_snapshot_index());
@@ -462,7 +462,7 @@ impl Driver {
             let why = format!("another BBS leads and can read position {}: upgrade this BBS", order.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        setting_aside::record(&self.lines.journal, order, patience).await
+        quarantine::record(&self.lines.journal, order, patience).await
     }
 
     /// Stores the reason that an entry is quarantined, so that reads of the log can return it.
@@ -557,7 +557,7 @@ impl Driver {
             self.followed.send_replace(position);
             Ok(Some(Input::Delivered { position, subject, entry, bytes }))
         };
-        match following::follow(&self.lines.journal, after, &self.inputs, Input::CaughtUp, recorded).await {
+        match follower::follow(&self.lines.journal, after, &self.inputs, Input::CaughtUp, recorded).await {
             Ok(()) => {}
             Err(ended) => self.halt(ended),
         }
@@ -582,7 +582,7 @@ impl Driver {
     }
 
     /// Answers queries of one kind, one after the other, until the driver ends.
-    async fn read(self: Arc<Self>, kind: reading::QueryKind) {
+    async fn read(self: Arc<Self>, kind: query_pool::QueryKind) {
         while let Some(asked) = self.ends.run_until_cancelled(self.reading.next(kind)).await {
             let (waiter, reply) = self.reading.answer(asked).await;
             self.reply(waiter, reply).await;

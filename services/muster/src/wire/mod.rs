@@ -6,46 +6,46 @@
 //! | file | content |
 //! |---|---|
 //! | [`drive`] | the loop that drives a machine |
-//! | [`decided`] | log lines and spans for the decisions of a leading BBS |
-//! | [`ended`] | errors that end a service |
+//! | [`decision_reports`] | log lines and spans for the decisions of a leading BBS |
+//! | [`run_error`] | errors that end a service |
 //! | [`feed`] | publication of every event by a leading BBS |
 //! | [`founding`] | answers to an operator who founds a cluster: the cluster that a service belongs to |
-//! | [`following`] | feeding journal entries to a machine |
-//! | [`asking`] | requests between services, in postcard or JSON |
+//! | [`follower`] | feeding journal entries to a machine |
+//! | [`requests`] | requests between services, in postcard or JSON |
 //! | [`bbs`] | driver of a BBS |
 //! | [`budget`] | limits of in-flight requests per client |
-//! | [`listening`] | leader heartbeats while a starting service reads the log |
-//! | [`known_log`] | comparison of the log of the cluster with the log that a rep knows |
-//! | [`lanes`] | queues in which clients take turns |
+//! | [`election_listener`] | leader heartbeats while a starting service reads the log |
+//! | [`log_comparison`] | comparison of the log of the cluster with the log that a rep knows |
+//! | [`turn_queue`] | queues in which clients take turns |
 //! | [`inbox`] | messages from the bus to a BBS |
 //! | [`past`] | queries about the past, each answered from a World (projected state) that is folded for it |
-//! | [`reading`] | queries about the present, answered from World snapshots |
-//! | [`watching`] | metrics and probes of each service |
-//! | [`setting_aside`] | quarantined entries of the journal |
+//! | [`query_pool`] | queries about the present, answered from World snapshots |
+//! | [`monitoring`] | metrics and probes of each service |
+//! | [`quarantine`] | quarantined entries of the journal |
 //! | [`auctioneer`], [`rep`] | drivers of the other machines |
 //! | [`projector`] | driver that keeps the tables of a database up to date |
 //! | [`containers`] | container backends: real or scripted |
 
-pub(crate) mod asking;
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;
-mod beating;
 mod budget;
 pub(crate) mod containers;
-mod decided;
+mod decision_reports;
 pub(crate) mod drive;
-pub(crate) mod ended;
+mod election_listener;
+mod exec_sessions;
 mod feed;
-mod following;
+mod follower;
 pub(crate) mod founding;
 pub(crate) mod inbox;
-mod known_log;
-mod lanes;
-mod listening;
+mod log_comparison;
+pub(crate) mod monitoring;
 pub(crate) mod past;
+mod presence;
 pub(crate) mod projector;
-mod reading;
+pub(crate) mod quarantine;
+mod query_pool;
 pub(crate) mod rep;
-pub(crate) mod setting_aside;
-mod talks;
-pub(crate) mod watching;
+pub(crate) mod requests;
+pub(crate) mod run_error;
+mod turn_queue;

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::bbs::{Driver, ReplyTarget};
-use super::lanes::TurnQueue;
+use super::turn_queue::TurnQueue;
 use crate::error::chain;
 
 /// Maximum number of entries that are folded for one query. The limit is higher if two snapshots are far

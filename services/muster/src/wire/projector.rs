@@ -4,9 +4,9 @@ use journal::Journal;
 use projector::{Error, Url};
 use tokio_util::sync::CancellationToken;
 
-use super::ended::RunError;
-use super::setting_aside;
-use super::watching::projector::ProjectorMetrics;
+use super::monitoring::projector::ProjectorMetrics;
+use super::quarantine;
+use super::run_error::RunError;
 
 /// Keeps the tables of a database up to date until `stop` is cancelled. An entry that this program does not
 /// understand stops the projector. It continues when an operator quarantines the entry or requests a retry.
@@ -19,7 +19,7 @@ pub(crate) async fn run(
     watch: &ProjectorMetrics,
     stop: CancellationToken,
 ) -> Result<(), RunError> {
-    while let Some(known) = setting_aside::known(&journal, &stop).await? {
+    while let Some(known) = quarantine::known(&journal, &stop).await? {
         let ended = projector::run(&journal, known.clone(), &url, &stop, |end| match end {
             Some(end) => {
                 tracing::debug!(position = %end.position, "the tables are written");
@@ -36,7 +36,7 @@ pub(crate) async fn run(
         );
         let asked = projector::asked(&url, &stop);
         let changed = tokio::select! {
-            changed = setting_aside::changed(&journal, &known, &stop) => changed?,
+            changed = quarantine::changed(&journal, &known, &stop) => changed?,
             asked = asked => asked?,
         };
         if !changed {
@@ -56,7 +56,7 @@ pub(crate) async fn run(
 /// # Errors
 /// Fails like [`run`], and if the log holds an entry that this program does not understand.
 pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), RunError> {
-    if let Some(known) = setting_aside::known(journal, stop).await? {
+    if let Some(known) = quarantine::known(journal, stop).await? {
         tracing::warn!(
             "rebuilding the tables of {url}: another version of muster created them, or an entry in them was \
              quarantined later"

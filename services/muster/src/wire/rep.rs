@@ -26,12 +26,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
 use super::containers::Containers;
 use super::drive::{begin, drive};
-use super::known_log::{self, KnownLog, LogComparison};
-use super::talks::ExecSessions;
-use super::watching::rep::{RepMetrics, RepObserver};
+use super::exec_sessions::ExecSessions;
+use super::log_comparison::{self, KnownLog, LogComparison};
+use super::monitoring::rep::{RepMetrics, RepObserver};
+use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
 use crate::error::chain;
 
 /// Maximum number of log bytes in a reply.
@@ -274,7 +274,7 @@ impl Driver {
             }
             let (terms, position) = self.watch.known();
             let known = KnownLog { cluster_id: self.cluster_id, terms, position };
-            let why = match known_log::compare(self.services.bus(), &self.cell, known).await {
+            let why = match log_comparison::compare(self.services.bus(), &self.cell, known).await {
                 LogComparison::Same => None,
                 LogComparison::Shorter(there) if !known.has_later_term(&there) => {
                     tracing::warn!(

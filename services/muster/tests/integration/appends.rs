@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, CommandOutput, Muster, Service, TestDir, eventually};
 use crate::watching::{address, get};
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::dev::sleeper;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 
 /// Subject with the role of its sender and valid messages. `answered` is set if the receiver sends an answer.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::dev::sleeper;
 use crate::support::cluster::Server;
 use crate::support::containers::{processes_in, running_in};
-use crate::support::place::so;
 use crate::support::plain::PlainClient;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, Muster, Service, eventually};
 
 /// Returns the configuration of Muster's stream with these fields replaced.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::dev::sleeper;
 use crate::support::containers::processes_in;
-use crate::support::place::{so, within};
+use crate::support::test_dir::{so, within};
 use crate::support::{Cluster, eventually};
 
 /// Returns a process whose instances need one port each.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use support::clock::Clock;
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
 const HOUR: i64 = 3_600;

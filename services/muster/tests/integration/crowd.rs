@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use schemas::limits::{CALLBACKS_IN_FLIGHT, COMMANDS_IN_FLIGHT, LONG_POLLS, QUERIES_IN_FLIGHT};
 use serde_json::{Value, json};
 
-use crate::support::place::so;
 use crate::support::plain::PlainClient;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 
 /// Starts services without cells and waits until leaders are elected.

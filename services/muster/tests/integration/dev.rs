@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::containers::{expect_exactly, indices, processes_in, running_in, signal};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, Service, TestDir, eventually};
 
 /// First example of the README.

@@ -1,7 +1,7 @@
 //! Parameterised tasks on real processes: their payload, their parameters, and the order in which they run.
 
 use crate::dev::LocalCluster;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{TestDir, eventually};
 
 const TEMPLATES: &str = r#"

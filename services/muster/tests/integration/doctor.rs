@@ -8,7 +8,7 @@ use access::probes::sample_roles;
 use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::users::Users;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 

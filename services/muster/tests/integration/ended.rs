@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Waits until at least `count` containers of an index have ended, and returns their rows.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::containers::signal;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, CommandOutput, Muster, Service, Terminal, TestDir, eventually};
 
 /// Runs a script in an instance with this input.

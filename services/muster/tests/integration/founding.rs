@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 use crate::watching::{address, get};
 

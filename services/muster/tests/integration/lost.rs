@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::dev::sleeper;
 use crate::support::containers::{processes_in, signal};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 
 /// Timeout until all work of a lost cell runs elsewhere. A cell is lost after 15 s of silence and a failed
@@ -58,11 +58,12 @@ fn work_of_lost_cells_runs_elsewhere() {
     cluster.kill9("rep-c3");
     cluster.place.tell("killed every container of c2");
     let killed = Instant::now();
-    let replaced = crate::support::place::within(REPLACEMENT_TIMEOUT, "all instances run elsewhere", || {
-        let rows = muster.instances("web")?;
-        let fine = rows.iter().all(|row| row["state"] == "RUNNING" && !is_on_lost_cell(row));
-        so(rows.len() == 5 && fine, || format!("{rows:#?}")).map(|()| killed.elapsed())
-    });
+    let replaced =
+        crate::support::test_dir::within(REPLACEMENT_TIMEOUT, "all instances run elsewhere", || {
+            let rows = muster.instances("web")?;
+            let fine = rows.iter().all(|row| row["state"] == "RUNNING" && !is_on_lost_cell(row));
+            so(rows.len() == 5 && fine, || format!("{rows:#?}")).map(|()| killed.elapsed())
+        });
     cluster.place.tell(&format!("the instances of two lost cells ran elsewhere after {replaced:.1?}"));
     assert!(replaced > Duration::from_secs(10), "the cells were lost too early: {replaced:?}");
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::dev::sleeper;
 use crate::support::containers::running_in;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, TIMEOUT, eventually};
 
 /// Timeout for a recovered cluster to answer, on a machine that is busy with many clusters.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Cluster;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Returns the output of a list or show command as of a moment.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::place::so;
 use crate::support::plain::PlainClient;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 
 /// Returns the process that the README desires, with this number of instances.

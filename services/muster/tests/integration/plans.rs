@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Returns the number of entries about both processes.

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
-use crate::support::place::so;
 use crate::support::plain::PlainClient;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 fn export(muster: &Muster, to: &Path) -> Vec<u8> {

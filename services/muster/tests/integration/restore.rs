@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::dev::sleeper;
 use crate::status::service_row;
-use crate::support::place::{so, within};
+use crate::support::test_dir::{so, within};
 use crate::support::{Cluster, Service, eventually};
 
 const DECIDERS: [&str; 3] = ["bbs-1", "bbs-2", "auctioneer-1"];

@@ -6,19 +6,19 @@
 //! | this file | cluster on which all parts run |
 //! | `roles/table.rs` | permissions of each role, as the server enforces them |
 //! | `roles/work.rs` | regular work of each role |
-//! | `roles/holes.rs` | attacks that no permission prevents: forged reply subjects, consumers of an insider, invalid ids |
-//! | `roles/sight.rs` | read scope of environments |
+//! | `roles/attacks.rs` | attacks that no permission prevents: forged reply subjects, consumers of an insider, invalid ids |
+//! | `roles/read_scope.rs` | read scope of environments |
 //! | `roles/changes.rs` | added and revoked users, while other users stay connected |
 //! | `roles/renewal.rs` | renewed certificates and rotated keys, while services run |
 
+mod attacks;
 mod changes;
-mod holes;
+mod read_scope;
 mod renewal;
-mod sight;
 mod table;
 mod work;
 
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::users::Users;
 use crate::support::{Service, TestDir, eventually};
 
@@ -81,12 +81,12 @@ fn each_role_can_do_its_work_and_nothing_else() {
     stage.place.tell("the cluster is ready");
     work::assert_client_is_served(&stage);
     work::assert_readers_are_read_only(&stage);
-    sight::assert_read_scope(&stage);
+    read_scope::assert_read_scope(&stage);
     stage.place.tell("clients and readers are served");
-    holes::assert_forged_replies_are_not_logged(&stage);
-    holes::assert_no_impersonation(&stage);
-    holes::assert_consumer_messages_are_ignored(&stage);
-    holes::assert_invalid_ids_are_refused(&stage);
+    attacks::assert_forged_replies_are_not_logged(&stage);
+    attacks::assert_no_impersonation(&stage);
+    attacks::assert_consumer_messages_are_ignored(&stage);
+    attacks::assert_invalid_ids_are_refused(&stage);
     stage.place.tell("the attacks are tested");
     changes::assert_only_revoked_user_is_disconnected(&mut stage);
     stage.place.tell("users were added and revoked");

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::dev::LocalCluster;
 use crate::support::containers::{processes_in, running_in};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Example of docs/guides/rolling-update.md.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::dev::LocalCluster;
 use crate::support::containers::{running_in, signal};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, Muster, TestDir, eventually, http};
 
 /// Common prefix of all secrets in these tests.

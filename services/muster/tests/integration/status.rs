@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 
 /// Returns the services that send heartbeats, according to `cluster show`.

@@ -6,12 +6,12 @@
 //! | file | content |
 //! |---|---|
 //! | `stage.rs` | services of a story, and the facts about them |
-//! | `acting.rs` | acts of users, and faults: command line and signals |
+//! | `acts.rs` | acts of users, and faults: command line and signals |
 //! | `work.rs` | work of a story's containers, as shell programs |
 //! | `owner.rs` | owners of tasks: a small HTTP server |
 //! | `clock.rs` | story time, which stops while the machine is too slow |
 
-mod acting;
+mod acts;
 mod clock;
 mod owner;
 mod stage;

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::support::containers::signal;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 /// Notification socket of a service.

@@ -5,7 +5,7 @@ use support::postgres::Postgres;
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, Service, TestDir, eventually};
 
 /// Returns the result of a query.

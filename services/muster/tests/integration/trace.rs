@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::http::{self, PostRequest};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
 /// Trace collector that records its requests. It accepts everything at `/v1/traces`, a part at `/partly`,

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use crate::dev::LocalCluster;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{TestDir, eventually};
 
 /// Starts a server that sends this archive to every client. Returns its port.

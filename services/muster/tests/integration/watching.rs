@@ -10,7 +10,7 @@ use metrics::family::{Family, Service as Teller};
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
-use crate::support::place::{so, within};
+use crate::support::test_dir::{so, within};
 use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 /// Sends an HTTP request and returns the status and the body.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Returns the position of the newest event in the log.

@@ -2,6 +2,6 @@
 
 mod databases;
 mod generations;
-mod questions;
+mod queries;
 mod tables;
 mod views;

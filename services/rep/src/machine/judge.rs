@@ -10,7 +10,7 @@ use schemas::placement::Explanation;
 use schemas::task::{EVACUATION_TIMED_OUT, NO_CONTAINER, Outcome};
 use schemas::{ActualLrpKey, Position, Timestamp, actual, evacuating, process, task as task_machine};
 
-use super::holds::{Allocation, Rank};
+use super::allocations::{Allocation, Rank};
 use crate::reconcile::evacuation::{self, EvacuatingLrp};
 use crate::reconcile::{ContainerAction, Holder, Row, Step, Verdict, conceivable, lrp, task};
 

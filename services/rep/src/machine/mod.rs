@@ -2,25 +2,25 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | `holds.rs` | containers and reservations, and the free resources |
+//! | `allocations.rs` | containers and reservations, and the free resources |
 //! | `judge.rs` | translation between containers, records, reconciliation tables and reports |
-//! | `look.rs` | the code path of every change: inspect a container, choose its table row, act |
+//! | `inspect.rs` | the code path of every change: inspect a container, choose its table row, act |
 //! | `reports.rs` | reports to the BBS and their answers |
 //! | `reads.rs` | container lists, record reads and their schedule |
 //! | `orders.rs` | perform, stop, cancel, evacuate, state |
 //! | `preparing.rs` | preparation of containers before their work is claimed |
-//! | `signs.rs` | heartbeats and self-tests |
+//! | `health.rs` | heartbeats and self-tests |
 //! | `terms.rs` | accepted terms of leaders |
 
-mod holds;
+mod allocations;
+mod health;
+mod inspect;
 mod judge;
-mod look;
+mod log_text;
 mod orders;
 mod preparing;
 mod reads;
 mod reports;
-mod signs;
-mod telling;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,12 +39,12 @@ use schemas::{MonotonicClock, Position, Refusal, Timestamp};
 
 use crate::limits;
 use crate::reconcile::Row;
-use holds::Allocations;
-pub use holds::ContainerCounts;
+use allocations::Allocations;
+pub use allocations::ContainerCounts;
+use health::{Heartbeats, SelfTests};
 use preparing::Preparing;
 use reads::Reads;
 use reports::PendingReports;
-use signs::{Heartbeats, SelfTests};
 use terms::Leadership;
 
 /// Number of time slots into which [`limits::ELECTED_SPREAD`] is divided. Each cell reports to a new leader

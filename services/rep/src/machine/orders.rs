@@ -11,11 +11,11 @@ use schemas::refusal::{BadField, Code};
 use schemas::resources::{Constraint, Resources, Shortage};
 use schemas::{Position, Refusal};
 
-use super::holds::{Allocation, Rank, Reservation};
+use super::allocations::{Allocation, Rank, Reservation};
+use super::inspect::Knowledge;
 use super::judge;
-use super::look::Knowledge;
 use super::preparing::Batch;
-use super::{Effect, EvacuationState, Level, Phase, Rep, telling};
+use super::{Effect, EvacuationState, Level, Phase, Rep, log_text};
 use crate::limits;
 
 impl Rep {
@@ -180,7 +180,7 @@ impl Rep {
         if self.is_newest(order) && self.phase == Phase::Open {
             let until = self.now + self.settings.evacuation_timeout;
             self.phase = Phase::Evacuating { until };
-            let held = telling::counted(self.holds.guids().len(), "container");
+            let held = log_text::counted(self.holds.guids().len(), "container");
             let limit = self.settings.evacuation_timeout.as_secs();
             self.log(Level::Info, format!("evacuation started: {held} to move away within {limit} s"));
             self.reads.poll_soon(self.now);
@@ -287,7 +287,7 @@ impl Rep {
         let text = match left.len() {
             0 => "evacuation finished: no container is left".to_owned(),
             left => {
-                let left = telling::counted(left, "container");
+                let left = log_text::counted(left, "container");
                 format!("evacuation timed out: deleting {left}")
             }
         };

@@ -8,9 +8,9 @@ use schemas::Timestamp;
 use schemas::message::PerformReply;
 use schemas::names::InstanceGuid;
 
-use super::holds::Rank;
-use super::look::Knowledge;
-use super::{Effect, Level, Rep, Unprepared, telling};
+use super::allocations::Rank;
+use super::inspect::Knowledge;
+use super::{Effect, Level, Rep, Unprepared, log_text};
 use crate::limits;
 
 /// Request of an auctioneer whose containers are being prepared.
@@ -67,7 +67,7 @@ impl Rep {
     pub(super) fn prepared(&mut self, results: Vec<(InstanceGuid, Result<(), Unprepared>)>) {
         for (guid, result) in results {
             let waits =
-                |hold: &&mut super::holds::Allocation| hold.rank() == Rank::Reserved && !hold.prepared;
+                |hold: &&mut super::allocations::Allocation| hold.rank() == Rank::Reserved && !hold.prepared;
             let Some(hold) = self.holds.get_mut(guid).filter(waits) else { continue };
             match result {
                 Ok(()) => {
@@ -76,7 +76,7 @@ impl Rep {
                     self.inspect(guid, Knowledge::Remembered);
                 }
                 Err(Unprepared { reason, is_fault }) => {
-                    let text = format!("refuses {}: {reason}", telling::container_text(hold.container()));
+                    let text = format!("refuses {}: {reason}", log_text::container_text(hold.container()));
                     self.log(Level::Warn, text);
                     if is_fault {
                         self.self_test_soon();

@@ -13,10 +13,10 @@ use schemas::names::InstanceGuid;
 use schemas::query::{Records, RecordsAnswer};
 use schemas::{Position, Refusal, Timestamp};
 
-use super::holds::{Key, Rank};
+use super::allocations::{Key, Rank};
+use super::inspect::Knowledge;
 use super::judge;
-use super::look::Knowledge;
-use super::{Effect, Level, Phase, Rep, telling};
+use super::{Effect, Level, Phase, Rep, log_text};
 use crate::limits;
 
 /// Container list that was requested from the executor.
@@ -288,7 +288,7 @@ impl Rep {
         };
         self.phase = until.map_or(Phase::Open, |until| Phase::Evacuating { until });
         if let Some(until) = until {
-            let held = telling::counted(self.holds.guids().len(), "container");
+            let held = log_text::counted(self.holds.guids().len(), "container");
             let left = until.since(self.now).as_secs();
             let text = format!("evacuation continues: {held} to move away within {left} s");
             self.log(Level::Info, text);

@@ -15,9 +15,9 @@ use schemas::placement::Explanation;
 use schemas::refusal::{Class, Code};
 use schemas::{Position, Refusal, Timestamp, actual, evacuating, process, task};
 
-use super::holds::Rank;
-use super::look::Knowledge;
-use super::{Effect, Level, Rep, judge, telling};
+use super::allocations::Rank;
+use super::inspect::Knowledge;
+use super::{Effect, Level, Rep, judge, log_text};
 use crate::limits;
 use crate::reconcile::ContainerAction;
 
@@ -179,14 +179,14 @@ impl Rep {
             None => {
                 self.log(
                     Level::Info,
-                    format!("no answer in time to {}", telling::counted(guids.len(), "report")),
+                    format!("no answer in time to {}", log_text::counted(guids.len(), "report")),
                 );
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
             Some(Err(refusal)) => {
                 self.log(
                     Level::Info,
-                    format!("{} refused: {refusal}", telling::counted(guids.len(), "report")),
+                    format!("{} refused: {refusal}", log_text::counted(guids.len(), "report")),
                 );
                 self.react_to(refusal.code);
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
@@ -248,7 +248,7 @@ impl Rep {
 
     fn log_refused(&mut self, guid: InstanceGuid, refusal: &Refusal) {
         let what = match self.holds.get(guid) {
-            Some(hold) => telling::container_text(hold.container()),
+            Some(hold) => log_text::container_text(hold.container()),
             None => format!("container {guid}"),
         };
         self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));

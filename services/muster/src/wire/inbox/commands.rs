@@ -21,9 +21,9 @@ use serde::de::DeserializeOwned;
 
 use super::authority::{checked_reply, is_command_inbox, is_expected_inbox};
 use super::relay;
-use crate::wire::asking::answer;
 use crate::wire::bbs::{BusCaller, Driver, ReplyTarget};
-use crate::wire::watching::commands::ReceivedCommand;
+use crate::wire::monitoring::commands::ReceivedCommand;
+use crate::wire::requests::answer;
 
 /// Passes a command, a report or an outcome to the machine.
 pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {

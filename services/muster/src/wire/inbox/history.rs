@@ -245,8 +245,8 @@ mod tests {
     use super::*;
     use crate::callback::allow::Allowed;
     use crate::wire::bbs::{Connections, SharedResources};
-    use crate::wire::watching::MetricsRegistry;
-    use crate::wire::watching::bbs::BbsMetrics;
+    use crate::wire::monitoring::MetricsRegistry;
+    use crate::wire::monitoring::bbs::BbsMetrics;
 
     /// Returns a journal of each kind, with the resources that must outlive it.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {

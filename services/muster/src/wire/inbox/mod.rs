@@ -11,15 +11,15 @@
 //! | [`history`] | reads of the journal |
 //! | [`logs`] | reads of container logs, through reps |
 //! | [`relay`] | other requests that are forwarded to reps |
-//! | [`waiting`] | refusals of a BBS that has no journal yet |
+//! | [`no_journal`] | refusals of a BBS that has no journal yet |
 
 mod authority;
 mod commands;
 mod history;
 mod logs;
+pub(crate) mod no_journal;
 mod queries;
 mod relay;
-pub(crate) mod waiting;
 
 use std::sync::Arc;
 

@@ -20,8 +20,8 @@ use super::authority::{checked_reply, is_expected_inbox, is_inbox_of_caller, rea
 use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::{files, health};
-use crate::wire::asking::{REQUEST_TIMEOUT, answer};
 use crate::wire::bbs::{BusCaller, Driver, ReplyTarget};
+use crate::wire::requests::{REQUEST_TIMEOUT, answer};
 
 /// JSON Schemas of events and commands, loaded once.
 static SCHEMAS: LazyLock<PublishedSchemas> = LazyLock::new(PublishedSchemas::new);

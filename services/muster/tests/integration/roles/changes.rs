@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Stage;
 use crate::support::eventually;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 
 /// Checks that a revoked user is disconnected and can't connect again. Other users are not affected, and a
 /// new user can connect.

@@ -5,7 +5,7 @@ use std::fs;
 use super::Stage;
 use crate::support::Muster;
 use crate::support::eventually;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 
 /// Checks that services follow renewed files without a restart, because they read them at each connect. A new
 /// authority renews every certificate, and two services get new nkeys. The server restarts when it trusts

@@ -6,8 +6,8 @@ use access::Role;
 use access::probes::{Probe, probes, sample_roles};
 
 use crate::support::eventually;
-use crate::support::place::so;
 use crate::support::plain::PlainClient;
+use crate::support::test_dir::so;
 use crate::support::users::Users;
 
 /// Adds every role that the folder does not contain yet, and waits until the server accepts the last one.

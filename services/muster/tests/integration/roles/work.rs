@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Muster, eventually};
 
 /// Checks that a process of a client is placed, runs, can be queried and ends, and that a task runs.

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use super::owner::Owner;
 use crate::support::containers::running_in;
-use crate::support::place::so;
+use crate::support::test_dir::so;
 use crate::support::{Cluster, eventually};
 
 /// Timeout of a query.

@@ -11,9 +11,9 @@ use support::server::{NatsServer, NoServer};
 use tokio::runtime::Runtime;
 
 use super::containers::{expect_exactly, indices};
-use super::place::{TIMEOUT, TestDir, eventually, so, within};
 use super::plain::PlainClient;
 use super::program::{Muster, Service};
+use super::test_dir::{TIMEOUT, TestDir, eventually, so, within};
 
 /// Runtime that starts and stops servers.
 pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::place::TIMEOUT;
+use super::test_dir::TIMEOUT;
 
 /// Waiting time before a message counts as not sent. Every answer takes a fraction of it.
 const GRACE: Duration = Duration::from_millis(1500);

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::containers::signal;
-use super::place::{TIMEOUT, eventually, so};
 use super::terminal::Terminal;
+use super::test_dir::{TIMEOUT, eventually, so};
 
 /// Number of log lines that a service prints when its test fails.
 const LAST_LINES: usize = 40;

@@ -1,0 +1,170 @@
+//! Answers queries from snapshots of the projected state (World), off the deciding thread. The number of
+//! threads is bounded, and clients take turns.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bbs::{Query, Reply};
+use projections::{Observed, WorldSnapshot};
+use schemas::limits::{WORLD_SNAPSHOT_HELD_MS, WORLD_SNAPSHOTS_HELD};
+use schemas::query::Cursor;
+use schemas::subject::Position;
+use schemas::{Code, Refusal};
+use tokio::time::Instant;
+
+use super::bbs::ReplyTarget;
+use super::turn_queue::TurnQueue;
+
+/// Queues of queries, and the World snapshots that are held for the further pages of lists.
+#[derive(Debug, Default)]
+pub(super) struct QueryPool {
+    rows: TurnQueue<QueuedQuery>,
+    /// Queries of reps. They are answered by separate threads.
+    records: TurnQueue<QueuedQuery>,
+    held: Mutex<VecDeque<HeldSnapshot>>,
+}
+
+/// Kind of queries that a thread answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueryKind {
+    /// Queries of clients, for rows.
+    Rows,
+    /// Queries of reps, for records.
+    Records,
+}
+
+/// A query with the World snapshot to answer it from.
+#[derive(Debug)]
+pub(super) struct QueuedQuery {
+    pub(super) waiter: ReplyTarget,
+    query: Query,
+    picture: WorldSnapshot,
+    observed: Observed,
+}
+
+/// Returns the number of threads for each kind of query.
+pub(super) fn thread_count() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
+}
+
+/// A World snapshot that is held for further pages.
+#[derive(Clone, Debug)]
+struct HeldSnapshot {
+    until: Instant,
+    picture: WorldSnapshot,
+    observed: Observed,
+}
+
+impl QueryPool {
+    /// Queues a query under the name of its caller.
+    pub(super) fn enqueue(
+        &self,
+        waiter: ReplyTarget,
+        query: Query,
+        picture: WorldSnapshot,
+        observed: Observed,
+    ) {
+        let lanes = match &query {
+            Query::Rows(_) => &self.rows,
+            Query::Records(_) => &self.records,
+        };
+        let name = waiter.name().to_owned();
+        lanes.push(&name, QueuedQuery { waiter, query, picture, observed });
+    }
+
+    /// Returns the next query. Cancel-safe.
+    pub(super) async fn next(&self, kind: QueryKind) -> QueuedQuery {
+        match kind {
+            QueryKind::Rows => self.rows.next().await,
+            QueryKind::Records => self.records.next().await,
+        }
+    }
+
+    /// Answers a query from its World snapshot.
+    pub(super) async fn answer(&self, asked: QueuedQuery) -> (ReplyTarget, Reply) {
+        let QueuedQuery { waiter, query, picture, observed } = asked;
+        let paged = is_list(&query);
+        let (shown, told) = (picture.clone(), observed.clone());
+        let sight = waiter.read_scope();
+        let answered =
+            tokio::task::spawn_blocking(move || bbs::answer_within(&sight, &query, &shown, &told)).await;
+        let reply = answered.unwrap_or_else(|error| {
+            tracing::error!(%error, "a query could not be answered");
+            Reply::Rows(Err(Refusal::new(Code::Unavailable, "the BBS is stopping")))
+        });
+        if paged && has_next_page(&reply) {
+            self.hold(picture, observed);
+        }
+        (waiter, reply)
+    }
+
+    /// Returns the World snapshot that a cursor names, if it is still held.
+    pub(super) fn held(&self, cursor: &Cursor) -> Option<(WorldSnapshot, Observed)> {
+        let now = Instant::now();
+        let held = self.lock();
+        let one = held.iter().find(|held| held.picture.position() == cursor.position && held.until > now);
+        one.map(|held| (held.picture.clone(), held.observed.clone()))
+    }
+
+    fn hold(&self, picture: WorldSnapshot, observed: Observed) {
+        let now = Instant::now();
+        let until = now + Duration::from_millis(WORLD_SNAPSHOT_HELD_MS);
+        let position: Position = picture.position();
+        let mut held = self.lock();
+        held.retain(|held| held.until > now);
+        if let Some(known) = held.iter_mut().find(|held| held.picture.position() == position) {
+            known.until = until;
+            return;
+        }
+        if held.len() >= WORLD_SNAPSHOTS_HELD {
+            held.pop_front();
+        }
+        held.push_back(HeldSnapshot { until, picture, observed });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<HeldSnapshot>> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Returns `true` if the query returns pages. Snapshots of other queries are not held.
+const fn is_list(query: &Query) -> bool {
+    use projections::Query as Rows;
+    match query {
+        Query::Rows(
+            Rows::Lrps(_)
+            | Rows::Instances(_)
+            | Rows::EndedInstances(_)
+            | Rows::Tasks(_)
+            | Rows::EndedTasks(_)
+            | Rows::Periodics(_)
+            | Rows::Parameterised(_)
+            | Rows::Domains(_)
+            | Rows::Cells(_)
+            | Rows::Evaluations(_),
+        ) => true,
+        Query::Rows(
+            Rows::Lrp(_)
+            | Rows::Instance(_)
+            | Rows::Task(_)
+            | Rows::Periodic(_)
+            | Rows::ParameterisedOne(_)
+            | Rows::DomainUse(_)
+            | Rows::Cell(_)
+            | Rows::Evaluation(_)
+            | Rows::Cluster(_)
+            | Rows::Status(_),
+        )
+        | Query::Records(_) => false,
+    }
+}
+
+/// Returns `true` if a list has another page. Relies on `next` being the last field of a page.
+fn has_next_page(reply: &Reply) -> bool {
+    match reply {
+        Reply::Rows(Ok(rows)) => !rows.ends_with("\"next\":null}"),
+        Reply::Rows(Err(_)) | Reply::Done(_) | Reply::Reported(_) | Reply::Records(_) => false,
+    }
+}

@@ -1,0 +1,52 @@
+//! Temporary folder of a test.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub(crate) use support::wait::{so, within};
+use tempfile::TempDir;
+
+use super::containers;
+
+/// Timeout of everything that normally takes a moment. Machines are busy.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Folder of a test and the processes that run in it. Dropping it removes both.
+pub(crate) struct TestDir {
+    folder: TempDir,
+    started: Instant,
+}
+
+impl TestDir {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), started: Instant::now() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file and returns its path.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Prints an event with its time since the start of the test.
+    pub(crate) fn tell(&self, what: &str) {
+        println!("{:7.2} s  {what}", self.started.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for TestDir {
+    /// Also cleans up after a failed test.
+    fn drop(&mut self) {
+        containers::clear(self.path(), TIMEOUT);
+    }
+}
+
+/// Waits until `look` succeeds. Panics with its last error after [`LIMIT`].
+pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    within(TIMEOUT, what, look)
+}
