@@ -57,7 +57,7 @@ fn measure_figures(world: &World) {
         history_limit: 0,
         refused_transitions: 0,
         log: None,
-        heard: BTreeMap::new(),
+        heartbeat_ages: BTreeMap::new(),
     };
     let picture = world.freeze();
     let begin = Instant::now();
@@ -79,7 +79,7 @@ struct Journal {
     snapshotting: Duration,
     /// Held World snapshots, one for each of the last entries.
     pictures: VecDeque<WorldSnapshot>,
-    held: usize,
+    max_held: usize,
     batch: usize,
 }
 
@@ -104,7 +104,7 @@ fn main() {
     let empty = rss();
     for step in [Step::Desire, Step::Claim, Step::Start] {
         let before = journal.folding;
-        journal.take(step, lrps, definitions);
+        journal.run_step(step, lrps, definitions);
         let seconds = (journal.folding - before).as_secs_f64();
         println!("{step:?}: folding {:.0} decisions/s", as_f64(lrps) / seconds);
     }
@@ -125,16 +125,16 @@ fn main() {
 /// Repeats the steps while World snapshots are held, a new one for each entry, like a BBS under a constant
 /// load of queries.
 fn measure_snapshots(lrps: u64) {
-    for (held, decisions) in
+    for (max_held, decisions) in
         [(0, BATCH), (limits::WORLD_SNAPSHOTS_HELD, BATCH), (0, 1), (limits::WORLD_SNAPSHOTS_HELD, 1)]
     {
-        let mut journal = Journal { held, batch: decisions, ..Journal::new() };
+        let mut journal = Journal { max_held, batch: decisions, ..Journal::new() };
         for step in [Step::Desire, Step::Claim, Step::Start] {
-            journal.take(step, lrps, lrps);
+            journal.run_step(step, lrps, lrps);
         }
         let (folding, picturing) = (journal.folding.as_secs_f64(), journal.snapshotting.as_secs_f64());
         println!(
-            "{lrps} LRPs, {decisions} decisions per entry, {held} World snapshots held: folding {:.0} \
+            "{lrps} LRPs, {decisions} decisions per entry, {max_held} World snapshots held: folding {:.0} \
              decisions/s, {:.1} us per World snapshot",
             as_f64(3 * lrps) / folding,
             picturing * 1e6 / as_f64(journal.position)
@@ -145,7 +145,7 @@ fn measure_snapshots(lrps: u64) {
 /// Writes a snapshot and starts a second process that reads it.
 fn snapshot(world: &World, lrps: u64) {
     let started = Instant::now();
-    let bytes = world.snapshot();
+    let bytes = world.to_bytes();
     println!("writing a snapshot: {:.2} s", started.elapsed().as_secs_f64());
     let size = as_f64(bytes.len() as u64);
     println!("snapshot size: {:.0} MiB, {:.0} bytes per LRP", size / MIB, size / as_f64(lrps));
@@ -228,7 +228,7 @@ impl Journal {
             reading: Duration::ZERO,
             snapshotting: Duration::ZERO,
             pictures: VecDeque::new(),
-            held: 0,
+            max_held: 0,
             batch: BATCH,
         };
         journal.found();
@@ -252,11 +252,11 @@ impl Journal {
         let changes = self.world.fold(Position(self.position), &entry);
         self.folding += started.elapsed();
         assert!(!changes.is_empty());
-        if self.held > 0 {
+        if self.max_held > 0 {
             let started = Instant::now();
             self.pictures.push_back(self.world.freeze());
             self.snapshotting += started.elapsed();
-            if self.pictures.len() > self.held {
+            if self.pictures.len() > self.max_held {
                 self.pictures.pop_front();
             }
         }
@@ -293,7 +293,7 @@ impl Journal {
     }
 
     /// Takes every LRP through one step, in batches for each shard.
-    fn take(&mut self, step: Step, lrps: u64, definitions: u64) {
+    fn run_step(&mut self, step: Step, lrps: u64, definitions: u64) {
         let mut batches: BTreeMap<Subject, Vec<Decision>> = BTreeMap::new();
         for number in 0..lrps {
             let decision = self.step(step, number, definitions);
@@ -332,8 +332,8 @@ impl Journal {
         let context = Context {
             now: self.now.next(),
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let events = process::decide(known, command, context).expect("the command is valid");

@@ -28,7 +28,7 @@ pub struct ClusterLog {
     last: Position,
     /// Version and time of the last decision.
     version: u64,
-    at: Timestamp,
+    last_time: Timestamp,
     positions: QuarantinedPositions,
     /// Position at which each quarantine is recorded.
     recorded: BTreeMap<Position, Position>,
@@ -68,12 +68,12 @@ impl ClusterLog {
             return;
         };
         let founded = self.cluster.is_some();
-        if !(founded || is_founding(&entry)) || (founded && first.at <= self.at) {
+        if !(founded || is_founding(&entry)) || (founded && first.at <= self.last_time) {
             return;
         }
-        (self.version, self.at) = (last.version, last.at);
+        (self.version, self.last_time) = (last.version, last.at);
         for event in cluster_events(&entry) {
-            self.cluster = cluster::evolve(self.cluster.take(), event, self.at);
+            self.cluster = cluster::evolve(self.cluster.take(), event, self.last_time);
             if let cluster::Event::EntryQuarantined { position: aside, reason } = event
                 && self.positions.len() < QUARANTINED_POSITIONS
             {
@@ -183,7 +183,7 @@ impl ClusterLog {
         actor: Actor,
         reason: Option<String>,
     ) -> Entry {
-        let at = now.max(self.at.next());
+        let at = now.max(self.last_time.next());
         let id = DecisionId(ids.next(at));
         let decision = Decision {
             id,

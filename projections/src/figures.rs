@@ -66,7 +66,7 @@ pub struct CellFigures {
     /// Resources reserved by the containers that the log has on the cell.
     pub used: Resources,
     /// Time since the last heartbeat, or `None` if this BBS has not received one yet.
-    pub heard: Option<Duration>,
+    pub heartbeat_age: Option<Duration>,
 }
 
 impl Figures {
@@ -81,11 +81,11 @@ impl Figures {
         let now = observed.now;
         figures.domains_fresh = count(world.domains().filter(|(_, freshness)| freshness.is_fresh(now)));
         for (id, cell) in world.cells() {
-            let heard = observed.heard.get(id).copied();
-            *figures.cells.entry(CellState::from_cell(cell, heard)).or_default() += 1;
+            let heartbeat_age = observed.heartbeat_ages.get(id).copied();
+            *figures.cells.entry(CellState::from_cell(cell, heartbeat_age)).or_default() += 1;
             if cell.present {
                 let (total, used) = (cell.presence.total, world.used_on(id));
-                figures.present.insert(id.clone(), CellFigures { total, used, heard });
+                figures.present.insert(id.clone(), CellFigures { total, used, heartbeat_age });
             }
         }
         figures
@@ -113,13 +113,13 @@ impl Figures {
         self.instances_unplaced += u64::from(process.unplaced);
         self.processes_crashing += u64::from(crashed);
         if let Some(rollout) = process.rollout.as_deref() {
-            self.rollouts.take(rollout);
+            self.rollouts.add(rollout);
         }
     }
 }
 
 impl RolloutCounts {
-    fn take(&mut self, rollout: &Rollout) {
+    fn add(&mut self, rollout: &Rollout) {
         match rollout.phase {
             Phase::Completed => {}
             Phase::Paused => self.paused += 1,

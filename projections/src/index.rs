@@ -214,15 +214,15 @@ enum CountedState {
 /// A container and the resources that it uses on its cell.
 #[derive(Clone, Debug, PartialEq)]
 struct ContainerUse {
-    by: Instance,
-    takes: Resources,
+    container: Instance,
+    resources: Resources,
 }
 
 /// Contribution of one slot or task to the sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Facts {
     counted: Option<CountedState>,
-    twin: bool,
+    evacuating: bool,
     stopping: bool,
     callback: bool,
     due: Option<Timestamp>,
@@ -253,14 +253,14 @@ impl Facts {
         let actual = slot.actual.as_ref();
         let twin = slot.evacuating.as_deref();
         let held = |by: &Instance| ContainerUse {
-            by: by.clone(),
-            takes: takes(process, &slot.place, by.instance_guid, former),
+            container: by.clone(),
+            resources: takes(process, &slot.place, by.instance_guid, former),
         };
         let holder = actual.and_then(Actual::holder);
         let other = twin.filter(|twin| Some(&twin.by) != holder);
         Self {
             counted: actual.map(|lrp| CountedState::instance(&lrp.state)),
-            twin: twin.is_some(),
+            evacuating: twin.is_some(),
             stopping: actual.is_some_and(Actual::is_stopping),
             callback: false,
             due: process.slot_due(slot),
@@ -279,10 +279,11 @@ impl Facts {
             task::State::Completed(_) => (CountedState::Completed, None, true),
             task::State::Resolving(_) => (CountedState::Resolving, None, false),
         };
-        let held = runner.map(|by| ContainerUse { by: by.clone(), takes: task.definition.resources() });
+        let held =
+            runner.map(|by| ContainerUse { container: by.clone(), resources: task.definition.resources() });
         Self {
             counted: Some(counted),
-            twin: false,
+            evacuating: false,
             stopping: false,
             callback: completed
                 && task.definition.completion_callback_url.is_some()
@@ -294,7 +295,7 @@ impl Facts {
 
     /// Returns each container with the resources that it uses.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&Instance, Resources)> {
-        self.held.iter().flatten().map(|held| (&held.by, held.takes))
+        self.held.iter().flatten().map(|held| (&held.container, held.resources))
     }
 
     fn is_on(&self, cell: &CellId) -> bool {
@@ -517,8 +518,8 @@ impl Index {
                 *self.counts.count_mut(counted) += 1;
             }
         }
-        self.counts.instances.evacuating -= u64::from(before.twin);
-        self.counts.instances.evacuating += u64::from(after.twin);
+        self.counts.instances.evacuating -= u64::from(before.evacuating);
+        self.counts.instances.evacuating += u64::from(after.evacuating);
     }
 
     fn move_containers(&mut self, work: &WorkRef, before: &Facts, after: &Facts) {

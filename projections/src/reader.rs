@@ -42,7 +42,7 @@ pub struct Reader {
     ends: BTreeMap<Subject, End>,
     /// Positions of the newest entries. Entry ids start with their time of creation, so the map is ordered by
     /// time.
-    written: BTreeMap<EntryId, Position>,
+    entry_positions: BTreeMap<EntryId, Position>,
     /// Positions that operators quarantined.
     by_operators: QuarantinedPositions,
     quarantined: QuarantinedEntries,
@@ -73,7 +73,7 @@ struct Stored {
 
 /// Returns an empty entry, to be folded where the journal holds no entry.
 #[must_use]
-pub fn nothing() -> Entry {
+pub fn empty_entry() -> Entry {
     Entry { id: EntryId(uuid::Uuid::nil()), format: cluster::FORMAT, decisions: vec![] }
 }
 
@@ -90,11 +90,11 @@ impl Reader {
     /// # Panics
     /// Never: the state is plain data.
     #[must_use]
-    pub fn stored(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let stored = Stored {
             shards: self.shards,
             ends: self.ends.iter().map(|(subject, end)| (subject.to_string(), *end)).collect(),
-            written: self.written.clone(),
+            written: self.entry_positions.clone(),
             by_operators: self.by_operators.clone(),
             quarantined: self.quarantined.clone(),
         };
@@ -125,8 +125,8 @@ impl Reader {
             let known = Subject::parse(&subject).ok_or_else(|| format!("{subject:?} is not a subject"))?;
             ends.insert(known, end);
         }
-        let (shards, written, quarantined) = (stored.shards, stored.written, stored.quarantined);
-        Ok(Self { shards, resharded, ends, written, by_operators, quarantined })
+        let (shards, entry_positions, quarantined) = (stored.shards, stored.written, stored.quarantined);
+        Ok(Self { shards, resharded, ends, entry_positions, by_operators, quarantined })
     }
 
     /// Returns the messages that were quarantined so far.
@@ -184,7 +184,7 @@ impl Reader {
         if let Some(reason) = self.by_operators.get(&position) {
             return Ok(ReadMessage::Quarantined(format!("quarantined by an operator: {reason}")));
         }
-        match self.check(position, subject, bytes) {
+        match self.decode(position, subject, bytes) {
             Ok(entry) if self.shards.is_none() && !is_founding(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
@@ -233,9 +233,9 @@ impl Reader {
             let end = self.ends.entry(subject).or_default();
             let version = end.version.max(last.version);
             *end = End { position, entry: position, at: last.at, version };
-            self.written.insert(entry.id, position);
-            if self.written.len() > REMEMBERED_ENTRIES {
-                self.written.pop_first();
+            self.entry_positions.insert(entry.id, position);
+            if self.entry_positions.len() > REMEMBERED_ENTRIES {
+                self.entry_positions.pop_first();
             }
         }
     }
@@ -257,7 +257,7 @@ impl Reader {
     fn replay_reason(&self, entry: &Entry) -> Option<String> {
         let end = self.ends.get(&self.subject_of(entry)?).filter(|end| end.entry > Position(0))?;
         let first = entry.decisions.first().filter(|first| first.at <= end.at)?;
-        Some(match self.written.get(&entry.id) {
+        Some(match self.entry_positions.get(&entry.id) {
             Some(first) => format!("repeated entry: first written at position {first}"),
             None => format!("repeated entry: decision {} is not later than position {}", first.id, end.entry),
         })
@@ -296,7 +296,7 @@ impl Reader {
     ///
     /// # Errors
     /// See [`Entry::decode`]. An entry on a wrong subject is `Malformed`.
-    pub fn check(&self, position: Position, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
+    pub fn decode(&self, position: Position, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
         let Some(subject) = Subject::parse(subject) else {
             return Err(DecodeError::Malformed(format!("{subject} is not a subject of Muster")));
         };
@@ -360,7 +360,7 @@ mod tests {
 
     fn entry_at(at: u64, aggregate: Aggregate, events: Vec<Event>) -> Vec<u8> {
         let decision = fixtures::decision(uuid::Uuid::nil(), Timestamp(at), aggregate, events);
-        Entry { decisions: vec![decision], ..nothing() }.encode()
+        Entry { decisions: vec![decision], ..empty_entry() }.encode()
     }
 
     fn founding() -> Vec<u8> {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     /// Returns the entry text with a valid checksum.
-    fn sealed(text: &str) -> Vec<u8> {
+    fn with_checksum(text: &str) -> Vec<u8> {
         let body = text.split_once(',').unwrap().1;
         let sum = schemas::checksum::crc32c(body.as_bytes());
         format!(r#"{{"crc32c":"{sum:08x}",{body}"#).into_bytes()
@@ -444,7 +444,7 @@ mod tests {
     }
 
     /// Returns the same entry with another id.
-    fn named(id: u128, bytes: &[u8]) -> Vec<u8> {
+    fn with_id(id: u128, bytes: &[u8]) -> Vec<u8> {
         let entry = Entry::decode(bytes).unwrap();
         Entry { id: EntryId(uuid::Uuid::from_u128(id)), ..entry }.encode()
     }
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn replayed_entry_is_reported_with_its_first_position() {
         let mut reader = Reader::default();
-        let (first, second) = (named(1, &cell_at(5, "c1")), named(2, &cell_at(6, "c1")));
+        let (first, second) = (with_id(1, &cell_at(5, "c1")), with_id(2, &cell_at(6, "c1")));
         for (at, bytes) in [(1, &founding()), (2, &first), (3, &second)] {
             let subject = if at == 1 { "muster.event.cluster" } else { "muster.event.cell.c1" };
             assert!(is_entry(&reader.read(Position(at), subject, bytes)));
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(why(&first), "repeated entry: first written at position 2");
         assert_eq!(why(&second), "repeated entry: first written at position 3");
         // A copy with another id is recognised by its time.
-        assert!(why(&named(7, &cell_at(6, "c1"))).contains("is not later than position 3"));
+        assert!(why(&with_id(7, &cell_at(6, "c1"))).contains("is not later than position 3"));
     }
 
     fn quarantine_record(position: u64, at: u64) -> Vec<u8> {
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn operator_quarantine_recorded_later_is_skipped() {
-        let future = sealed(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
+        let future = with_checksum(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
         let log = [
             ("muster.event.cluster", founding()),
             ("muster.event.cell.c1", future),
@@ -527,7 +527,7 @@ mod tests {
         assert!(is_entry(&reader.read(Position(1), "muster.event.cluster", &founding())));
         assert!(is_entry(&reader.read(Position(2), &old, &web)));
         assert!(!is_entry(&reader.read(Position(3), &new, &web)), "the shard count has not changed yet");
-        let version_7 = reader.stored();
+        let version_7 = reader.to_bytes();
         let change = Event::Cluster(cluster::Event::Resharded { shards: 7 });
         let change = entry_at(2, Aggregate::Cluster, vec![change]);
         assert!(is_entry(&reader.read(Position(4), "muster.event.cluster", &change)));
@@ -537,11 +537,11 @@ mod tests {
         );
         assert!(is_entry(&reader.read(Position(6), &new, &web)));
         let restored =
-            Reader::from_bytes(&reader.stored(), Position(6), QuarantinedPositions::default()).unwrap();
+            Reader::from_bytes(&reader.to_bytes(), Position(6), QuarantinedPositions::default()).unwrap();
         assert_eq!(restored, reader);
         assert!(
-            restored.check(Position(2), &old, &web).is_ok()
-                && restored.check(Position(5), &old, &web).is_err()
+            restored.decode(Position(2), &old, &web).is_ok()
+                && restored.decode(Position(5), &old, &web).is_err()
         );
         // The reader state in a snapshot of version 7 has no shard changes.
         let (empty, known) = version_7.split_last().unwrap();
@@ -562,10 +562,10 @@ mod tests {
         for later in
             [text.replace("evacuating.v1", "evacuating.v2"), text.replace("evacuating.v1", "painted.v1")]
         {
-            let why = reader.read(Position(2), "muster.event.cell.c1", &sealed(&later)).unwrap_err();
+            let why = reader.read(Position(2), "muster.event.cell.c1", &with_checksum(&later)).unwrap_err();
             assert!(why.contains("contains an unknown event"), "{why}");
         }
-        let future = sealed(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
+        let future = with_checksum(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
         let why = reader.read(Position(3), "muster.event.cell.c1", &future).unwrap_err();
         assert!(why.contains("entry has format 99"), "{why}");
         assert_eq!(*reader.quarantined(), QuarantinedEntries::default());

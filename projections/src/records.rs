@@ -16,7 +16,7 @@ use crate::world::World;
 #[must_use]
 pub fn record(world: &World, work: &WorkRef) -> Record {
     let found = match work {
-        WorkRef::Lrp(key) => world.process(&key.process_guid).map(|process| lrp(process, &key.place)),
+        WorkRef::Lrp(key) => world.process(&key.process_guid).map(|process| lrp_record(process, &key.place)),
         WorkRef::Task(guid) => task_record(world, guid),
     };
     found.unwrap_or(Record::Absent)
@@ -51,7 +51,7 @@ pub fn cell_records(world: &World, asked: &Records) -> RecordsAnswer {
 /// Returns the record of a slot. A process has a record even for a slot without an instance, and even after
 /// the process is gone and only remembered. The epoch in this record determines which containers belong to
 /// it. `changed_at` shows whether a later report is newer than the last change.
-fn lrp(process: &Process, place: &Place) -> Record {
+fn lrp_record(process: &Process, place: &Place) -> Record {
     let slot = process.slot(place);
     let twin = slot.and_then(|slot| slot.evacuating.as_deref());
     let own = slot.and_then(|slot| slot.actual.as_ref());

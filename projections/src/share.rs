@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Shares the definitions of a process that was just desired.
-    pub(crate) fn definitions(&mut self, process: &mut Process) {
+    pub(crate) fn share_definitions(&mut self, process: &mut Process) {
         let Some(desired) = &mut process.desired else { return };
         if desired.active_definition_id.as_str() == process.guid.as_str() {
             desired.active_definition_id = DefinitionId::from(&process.guid);
@@ -92,7 +92,7 @@ impl Shared {
     }
 
     /// Shares the policies of a process that were just set.
-    pub(crate) fn policies(&mut self, process: &mut Process) {
+    pub(crate) fn share_policies(&mut self, process: &mut Process) {
         if let Some(desired) = &mut process.desired {
             self.policies.share(&mut desired.policies);
         }
@@ -231,8 +231,8 @@ mod tests {
         let mut shared = Shared::default();
         let [one, other] = [("one", 1), ("other", 2)].map(|(guid, memory_mb)| {
             let mut process = desired(guid, memory_mb);
-            shared.definitions(&mut process);
-            shared.policies(&mut process);
+            shared.share_definitions(&mut process);
+            shared.share_policies(&mut process);
             let desired = process.desired.expect("the process was desired");
             (Arc::clone(&desired.definitions[0].1), desired.policies)
         });

@@ -75,7 +75,7 @@ pub enum SnapshotError {
     NotASnapshot,
     #[error("the snapshot has an unsupported version")]
     UnsupportedVersion,
-    #[error("the snapshot is of cluster {}, not of {expected}", name(.found.as_ref()))]
+    #[error("the snapshot is of cluster {}, not of {expected}", cluster_text(.found.as_ref()))]
     OtherCluster {
         /// Cluster of the snapshot. `None` if the cluster was not founded yet.
         found: Option<ClusterId>,
@@ -98,7 +98,7 @@ pub enum SnapshotError {
     Unreadable(String),
 }
 
-fn name(cluster: Option<&ClusterId>) -> String {
+fn cluster_text(cluster: Option<&ClusterId>) -> String {
     cluster.map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
@@ -139,7 +139,7 @@ impl World {
     /// # Panics
     /// Never: the World is plain data.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEAD_LEN];
         write_parts(&mut bytes, PartKind::Base, [&self.base_state()].into_iter());
         write_parts(&mut bytes, PartKind::Processes, self.processes.values().map(|process| &**process));
@@ -166,8 +166,8 @@ impl World {
     /// # Panics
     /// Panics if one of its threads panics.
     pub fn from_bytes(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
-        let position = check(bytes, cluster_id)?;
-        let parts = parts(&bytes[HEAD_LEN..])?;
+        let position = check_head(bytes, cluster_id)?;
+        let parts = split_parts(&bytes[HEAD_LEN..])?;
         let Some((small, parts)) = parts.split_first() else {
             return Err(SnapshotError::Unreadable("no parts".to_owned()));
         };
@@ -262,11 +262,12 @@ impl PartKind {
 impl Part<'_> {
     /// Verifies the checksum and returns the type of the items.
     fn check(&self) -> Result<PartKind, SnapshotError> {
-        if number(self.head, PART_CHECKSUM_OFFSET) != crc64(&[&self.head[..PART_CHECKSUM_OFFSET], self.items])
+        if read_u64(self.head, PART_CHECKSUM_OFFSET)
+            != crc64(&[&self.head[..PART_CHECKSUM_OFFSET], self.items])
         {
             return Err(SnapshotError::Damaged);
         }
-        let number = number(self.head, 0);
+        let number = read_u64(self.head, 0);
         let kind = PartKind::ALL.into_iter().find(|kind| *kind as u64 == number);
         kind.ok_or_else(|| SnapshotError::Unreadable(format!("unknown kind of part {number}")))
     }
@@ -303,11 +304,11 @@ fn write_parts<'a, T: Serialize + 'a>(
 }
 
 /// Splits bytes into parts without decoding them.
-fn parts(mut rest: &[u8]) -> Result<Vec<Part<'_>>, SnapshotError> {
+fn split_parts(mut rest: &[u8]) -> Result<Vec<Part<'_>>, SnapshotError> {
     let mut parts = vec![];
     while !rest.is_empty() {
         let (head, behind) = rest.split_first_chunk().ok_or(SnapshotError::Damaged)?;
-        let length = usize::try_from(number(head, 8)).unwrap_or(usize::MAX);
+        let length = usize::try_from(read_u64(head, 8)).unwrap_or(usize::MAX);
         let (items, behind) = behind.split_at_checked(length).ok_or(SnapshotError::Damaged)?;
         parts.push(Part { head, items });
         rest = behind;
@@ -343,7 +344,7 @@ fn read<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, SnapshotError> {
 }
 
 /// Checks the head of a snapshot and returns its position.
-fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, SnapshotError> {
+fn check_head(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, SnapshotError> {
     if !bytes.starts_with(&MAGIC) {
         return Err(SnapshotError::NotASnapshot);
     }
@@ -351,28 +352,28 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
     let Some(head) = bytes.first_chunk::<HEAD_LEN>() else {
         return Err(SnapshotError::WrongLength { announced: HEAD_LEN as u64, found });
     };
-    if !is_readable(number(head, 8)) {
+    if !is_readable(read_u64(head, 8)) {
         return Err(SnapshotError::UnsupportedVersion);
     }
-    let announced = number(head, 40).saturating_add(HEAD_LEN as u64);
+    let announced = read_u64(head, 40).saturating_add(HEAD_LEN as u64);
     if announced != found {
         return Err(SnapshotError::WrongLength { announced, found });
     }
-    if number(head, CHECKSUM_OFFSET) != crc64(&[&head[..CHECKSUM_OFFSET]]) {
+    if read_u64(head, CHECKSUM_OFFSET) != crc64(&[&head[..CHECKSUM_OFFSET]]) {
         return Err(SnapshotError::Damaged);
     }
-    let cluster = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;
+    let cluster = u128::from(read_u64(head, 16)) | u128::from(read_u64(head, 24)) << 64;
     let cluster = (cluster != 0).then(|| ClusterId(uuid::Uuid::from_u128(cluster)));
     match cluster_id {
         Some(expected) if cluster != Some(expected) => {
             Err(SnapshotError::OtherCluster { found: cluster, expected })
         }
-        Some(_) | None => Ok(Position(number(head, 32))),
+        Some(_) | None => Ok(Position(read_u64(head, 32))),
     }
 }
 
 /// Returns the number at an offset of a head.
-fn number(head: &[u8], at: usize) -> u64 {
+fn read_u64(head: &[u8], at: usize) -> u64 {
     let bytes = head[at..].first_chunk().expect("a head has eight bytes at each offset");
     u64::from_le_bytes(*bytes)
 }

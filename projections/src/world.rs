@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Returns the global processes in order of their guids.
-    pub fn global(&self) -> impl Iterator<Item = &ProcessGuid> {
+    pub fn global_processes(&self) -> impl Iterator<Item = &ProcessGuid> {
         self.index.global.iter()
     }
 
@@ -365,7 +365,7 @@ impl World {
 
     /// Returns the work to place: UNCLAIMED indices and PENDING tasks, including those with a placement
     /// error.
-    pub fn work(&self) -> impl Iterator<Item = &WorkRef> {
+    pub fn pending_work(&self) -> impl Iterator<Item = &WorkRef> {
         self.index.work.iter()
     }
 
@@ -527,10 +527,10 @@ impl World {
             self.shared.enter(&mut process.domain);
         }
         if decision.events.iter().any(adds_definition) {
-            self.shared.definitions(process);
+            self.shared.share_definitions(process);
         }
         if decision.events.iter().any(sets_policies) {
-            self.shared.policies(process);
+            self.shared.share_policies(process);
         }
         self.index.change_usage(Some((left, used)), Some((&process.domain, process_usage(process))));
         share_touched(process, &touched, &self.index);
@@ -781,8 +781,8 @@ impl World {
     pub(crate) fn add_process(&mut self, mut process: Process) {
         let (guid, shards) = (process.guid.clone(), self.shards());
         self.shared.enter(&mut process.domain);
-        self.shared.definitions(&mut process);
-        self.shared.policies(&mut process);
+        self.shared.share_definitions(&mut process);
+        self.shared.share_policies(&mut process);
         let all: Vec<Place> = process.slots.iter().map(|slot| slot.place.clone()).collect();
         share_touched(&mut process, &all, &self.index);
         for slot in process.slots.iter() {

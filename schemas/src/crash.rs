@@ -82,7 +82,7 @@ pub struct Attempts {
 #[derive(Clone, Copy, Debug)]
 pub struct Crash<'a> {
     /// Crash count before this crash.
-    pub before: u32,
+    pub previous_crashes: u32,
     /// Times of the restarts so far.
     pub restarts: &'a [Timestamp],
     /// Time at which the instance became RUNNING. `None` if it never did.
@@ -135,7 +135,7 @@ impl Crash<'_> {
     /// An instance that never became RUNNING waits at least as long as the crash policy requires, even if the
     /// delay of the restart policy is shorter. This prevents a fast restart loop.
     fn due(&self, policy: &RestartPolicy) -> Restart {
-        let crashes = self.before.saturating_add(1);
+        let crashes = self.previous_crashes.saturating_add(1);
         let by_count = restart_due(crashes, self.at);
         let longest = self.at + MAX_DELAY;
         let due = match (policy.delay(), self.running_since) {

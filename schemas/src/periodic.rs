@@ -204,7 +204,7 @@ pub enum Event {
 pub struct Context<'a> {
     pub now: Timestamp,
     /// Returns `true` if a task that the periodic task launched is PENDING or RUNNING.
-    pub runs: &'a dyn Fn(&PeriodicGuid) -> bool,
+    pub is_running: &'a dyn Fn(&PeriodicGuid) -> bool,
     /// Returns `true` if a task with this guid exists.
     pub task_exists: &'a dyn Fn(&TaskGuid) -> bool,
 }
@@ -344,7 +344,7 @@ fn launch_now(known: &Periodic, context: Context<'_>) -> Result<Vec<Event>, Refu
 /// latest due time of the schedule. Earlier due times that the BBS missed are skipped, so that only one
 /// launch follows a downtime.
 fn launch_due(known: &Periodic, desired: &DesiredPeriodic, context: Context<'_>) -> Vec<Event> {
-    let mut runs = (context.runs)(&known.guid);
+    let mut runs = (context.is_running)(&known.guid);
     let (mut waits, mut events) = (known.queued_due, vec![]);
     let launched = |due, reason, next| {
         let task_guid =

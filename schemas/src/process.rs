@@ -194,7 +194,7 @@ impl Purpose {
 
     /// Returns the reason of the rollout, as shown to users.
     #[must_use]
-    pub const fn done(self) -> &'static str {
+    pub const fn rollout_reason(self) -> &'static str {
         match self {
             Self::Restart => "restarted",
             Self::Rebalance => "rebalanced",
@@ -268,10 +268,10 @@ pub struct Context<'a> {
     /// `true` if the domain of the process is fresh.
     pub is_fresh: bool,
     /// Returns `true` if the cell is present.
-    pub present: &'a dyn Fn(&CellId) -> bool,
+    pub is_present: &'a dyn Fn(&CellId) -> bool,
     /// Returns `true` if the cell is remembered. For a forgotten cell, the log no longer holds the reason for
     /// its absence.
-    pub known: &'a dyn Fn(&CellId) -> bool,
+    pub is_known: &'a dyn Fn(&CellId) -> bool,
     /// Calls the visitor for every cell that has an ordinal.
     pub for_each_cell: &'a dyn Fn(CellVisitor<'_>),
 }
@@ -399,8 +399,8 @@ impl Process {
     fn wanted(&self, index: u32) -> DesiredDefinitions<'_> {
         let Some(desired) = self.desired.as_deref() else { return DesiredDefinitions::default() };
         let evacuates = self.slots_at(index).any(|slot| slot.evacuating.is_some());
-        let (rollout, there) = (self.rollout.as_deref(), self.actuals_at(index));
-        places::Index { desired, rollout, index, there, evacuates }.wanted()
+        let (rollout, instances) = (self.rollout.as_deref(), self.actuals_at(index));
+        places::Index { desired, rollout, index, instances, evacuates }.wanted()
     }
 
     /// Returns the origin of a decision about a slot: the cell, if given, together with the cause, or else

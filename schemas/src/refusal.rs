@@ -217,7 +217,7 @@ impl Refusal {
 
     /// Creates the refusal of a command for an epoch that this BBS has not read yet.
     #[must_use]
-    pub fn behind() -> Self {
+    pub fn unknown_epoch() -> Self {
         Self::new(Code::Unavailable, "this BBS has not read that epoch of the guid yet: try again")
     }
 

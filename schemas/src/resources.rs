@@ -48,7 +48,7 @@ impl Shortage {
 
     /// Returns the word that placement errors use.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Containers => "containers",
             Self::Disk => "disk",
@@ -140,7 +140,7 @@ pub enum Mismatch<'a> {
 impl Mismatch<'_> {
     /// Returns the reason as placement errors state it.
     #[must_use]
-    pub fn word(self) -> Cow<'static, str> {
+    pub fn description(self) -> Cow<'static, str> {
         match self {
             Self::Stack => "stack".into(),
             Self::Tags => "tags".into(),

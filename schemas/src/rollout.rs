@@ -220,7 +220,7 @@ pub struct IndexView<'a> {
     pub other_runs: bool,
     /// `true` if an instance of another definition has ended and the condition of its restart policy keeps it
     /// down.
-    pub done: bool,
+    pub other_ended: bool,
 }
 
 /// Other state that a rollout depends on.
@@ -258,7 +258,7 @@ impl<'a> IndexView<'a> {
             } else {
                 seen.other = true;
                 seen.other_runs |= lrp.keeps_running();
-                seen.done |= lrp.is_kept_down();
+                seen.other_ended |= lrp.is_kept_down();
             }
         }
         seen
@@ -274,7 +274,10 @@ impl<'a> IndexView<'a> {
     /// policy keeps it down.
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.target_runs() || self.other_runs || self.done || self.target.is_some_and(Actual::is_kept_down)
+        self.target_runs()
+            || self.other_runs
+            || self.other_ended
+            || self.target.is_some_and(Actual::is_kept_down)
     }
 
     /// Returns `true` if the index has no instance of another definition, and its instance of the target
@@ -521,7 +524,12 @@ fn completed<'a>(
 /// Returns the consequences of the failure of a new instance: the events for its index and, if too many
 /// indices failed, the reason that the rollout cannot continue.
 #[must_use]
-pub fn failed(rollout: &Rollout, index: u32, reason: &str, now: Timestamp) -> (Vec<Event>, Option<String>) {
+pub fn decide_failure(
+    rollout: &Rollout,
+    index: u32,
+    reason: &str,
+    now: Timestamp,
+) -> (Vec<Event>, Option<String>) {
     let mut events = vec![];
     let mut too_many = None;
     let mut failures = u32::try_from(rollout.failed.len()).unwrap_or(u32::MAX);
@@ -574,12 +582,12 @@ pub fn evolve(rollout: Option<Rollout>, event: &Event, at: Timestamp) -> Option<
         });
     }
     let mut rollout = rollout?;
-    rollout.take(event, at);
+    rollout.apply(event, at);
     Some(rollout)
 }
 
 impl Rollout {
-    fn take(&mut self, event: &Event, at: Timestamp) {
+    fn apply(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::Started { .. } => {}
             Event::IndicesStarted { indices } => {

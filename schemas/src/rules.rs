@@ -110,7 +110,7 @@ impl Operator {
 
     /// Returns the operator as users write it.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "=",
             Self::NotEqual => "!=",
@@ -266,7 +266,7 @@ impl Rules {
         let distinct = self.constraints.iter().enumerate().filter(|(_, rule)| rule.operator.is_distinct());
         let distinct = distinct.map(|(at, rule)| BadField {
             field: format!("constraints[{at}].operator"),
-            problem: format!("{} has no effect", rule.operator.word()),
+            problem: format!("{} has no effect", rule.operator.as_str()),
         });
         let spread = || BadField { field: "spread".to_owned(), problem: "has no effect".to_owned() };
         distinct.chain((!self.spread.is_empty()).then(spread))
@@ -284,9 +284,9 @@ impl Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinct<'a> {
     /// Limit per cell.
-    Cell { most: u32 },
+    Cell { max: u32 },
     /// Limit per value of an attribute. Cells without the attribute must have no instance.
-    Attribute { attribute: &'a AttributeName, most: u32 },
+    Attribute { attribute: &'a AttributeName, max: u32 },
 }
 
 impl Rule {
@@ -320,9 +320,9 @@ impl Rule {
     pub fn distinct(&self) -> Option<Distinct<'_>> {
         let most = || self.value.text.parse().unwrap_or(1).max(1);
         match self.operator {
-            Operator::DistinctCell => Some(Distinct::Cell { most: most() }),
+            Operator::DistinctCell => Some(Distinct::Cell { max: most() }),
             Operator::DistinctAttribute => {
-                Some(Distinct::Attribute { attribute: self.attribute.as_ref()?, most: most() })
+                Some(Distinct::Attribute { attribute: self.attribute.as_ref()?, max: most() })
             }
             Operator::Equal
             | Operator::NotEqual
@@ -349,11 +349,11 @@ impl Rule {
 /// `distinct_cell 2`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.operator.word();
+        let word = self.operator.as_str();
         let name = self.attribute.as_ref().map_or("", AttributeName::as_str);
         let words = match self.distinct() {
             None => [name, word, self.value.as_str()],
-            Some(Distinct::Cell { most: 1 } | Distinct::Attribute { most: 1, .. }) => [word, name, ""],
+            Some(Distinct::Cell { max: 1 } | Distinct::Attribute { max: 1, .. }) => [word, name, ""],
             Some(Distinct::Cell { .. } | Distinct::Attribute { .. }) => [word, name, self.value.as_str()],
         };
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
@@ -377,8 +377,8 @@ fn number(text: &str) -> Option<f64> {
 }
 
 fn is_in_range(version: &str, range: &str) -> bool {
-    match (Version::read(version), Range::read(range)) {
-        (Some(version), Ok(range)) => range.has(&version),
+    match (Version::parse(version), Range::parse(range)) {
+        (Some(version), Ok(range)) => range.contains(&version),
         (None, _) | (_, Err(_)) => false,
     }
 }

@@ -104,7 +104,7 @@ impl Schedule {
 
     /// Creates a schedule from the log. It was validated before it was recorded.
     #[must_use]
-    pub(crate) const fn stored(cron: String, time_zone: String) -> Self {
+    pub(crate) const fn from_log(cron: String, time_zone: String) -> Self {
         Self { cron, time_zone }
     }
 
@@ -161,7 +161,7 @@ impl ParsedSchedule {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
             // In the second pass of a repeated local time, the due time was already reached in the first
             // pass.
-            let due = self.moment(wall)?;
+            let due = self.to_timestamp(wall)?;
             if due > after {
                 return Some(due);
             }
@@ -179,7 +179,7 @@ impl ParsedSchedule {
     }
 
     /// Returns the point in time of a local time.
-    fn moment(&self, wall: DateTime) -> Option<Timestamp> {
+    fn to_timestamp(&self, wall: DateTime) -> Option<Timestamp> {
         let at = self.zone.to_ambiguous_timestamp(wall);
         let moment = match at.offset() {
             AmbiguousOffset::Unambiguous { .. } => at.unambiguous().ok()?,

@@ -325,7 +325,7 @@ impl Event {
 pub struct Context<'a> {
     pub now: Timestamp,
     /// Returns `true` if the cell is present.
-    pub present: &'a dyn Fn(&CellId) -> bool,
+    pub is_present: &'a dyn Fn(&CellId) -> bool,
 }
 
 impl Task {
@@ -506,7 +506,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
 /// read from the log yet.
 fn check_epoch(task: &Task, report: &Report) -> Result<(), Refusal> {
     match task.epoch.cmp(&report.epoch) {
-        Ordering::Less => Err(Refusal::behind()),
+        Ordering::Less => Err(Refusal::unknown_epoch()),
         Ordering::Equal => Ok(()),
         Ordering::Greater => {
             let why = "the task was created again after this container was created";
@@ -611,7 +611,7 @@ fn judge_report(
             format!("task {} is in domain {}", task.guid, task.domain),
         ));
     }
-    if !(context.present)(&report.by.cell_id) {
+    if !(context.is_present)(&report.by.cell_id) {
         return Err(Refusal::new(Code::CellAbsent, format!("cell {} is not present", report.by.cell_id)));
     }
     let elsewhere = |by: &Instance| {
@@ -696,7 +696,7 @@ fn fail_placement(
 fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
     let now = context.now;
     match state {
-        State::Running { by } if !(context.present)(&by.cell_id) => {
+        State::Running { by } if !(context.is_present)(&by.cell_id) => {
             vec![completed(Some(by), failed(CELL_DISAPPEARED))]
         }
         State::Pending { placement_error } if task.pending_until() <= now => {

@@ -36,7 +36,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::common::{
-    any_action, any_name, cell_id, definition, domain, id, instance, lrp_key, net, place, run,
+    any_action, any_name, cell_id, definition, domain, id, instance, lrp_key, net_info, place, run_action,
 };
 use crate::machines::cases;
 
@@ -82,13 +82,13 @@ fn keys() -> [WorkKey; 2] {
 fn reports() -> Reports {
     let actual = [
         actual::Command::Claim { placement: explanation() },
-        actual::Command::Start { net: net(61_000), isolation: Isolation::NONE },
+        actual::Command::Start { net: net_info(61_000), isolation: Isolation::NONE },
         actual::Command::Crash { reason: "exit 1".into(), exit_status: Some(1) },
         actual::Command::Remove,
         actual::Command::Unclaim,
     ];
     let twin = [
-        evacuating::Command::Set { net: net(61_001), expires_at: Timestamp(9) },
+        evacuating::Command::Set { net: net_info(61_001), expires_at: Timestamp(9) },
         evacuating::Command::Remove,
     ];
     let steps =
@@ -198,7 +198,7 @@ fn heartbeat() -> Heartbeat {
 fn perform() -> Perform {
     let task = TaskDefinition {
         environment_variables: vec![Variable { name: "A".into(), value: Secret::Plain("1".into()) }],
-        action: Action::Parallel(Group { actions: vec![run("a"), run("b")] }),
+        action: Action::Parallel(Group { actions: vec![run_action("a"), run_action("b")] }),
         cpu_weight: 3,
         result_file: "r".into(),
         completion_callback_url: Some(Secret::Plain("http://x".into())),
@@ -395,7 +395,7 @@ fn action_tree_beyond_limits_is_refused_before_allocation() {
 }
 
 fn deep(levels: usize) -> Action {
-    (1..levels).fold(run("a"), |action, _| Action::Try(Try { action: Box::new(action) }))
+    (1..levels).fold(run_action("a"), |action, _| Action::Try(Try { action: Box::new(action) }))
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn action_tree_at_limits_round_trips() {
         assert_eq!(decode::<Action>(&encode(form, &action)).unwrap().0, action);
     }
     assert!(decode::<Action>(&encode(Form::Postcard, &deep(limits::ACTION_DEPTH + 1))).is_err());
-    let group = |members| Action::Serial(Group { actions: vec![run("a"); members] });
+    let group = |members| Action::Serial(Group { actions: vec![run_action("a"); members] });
     let widest = group(limits::ACTION_NODES - 1);
     assert_eq!(decode::<Action>(&encode(Form::Postcard, &widest)).unwrap().0, widest);
     assert!(decode::<Action>(&encode(Form::Postcard, &group(limits::ACTION_NODES))).is_err());
@@ -414,7 +414,9 @@ fn action_tree_at_limits_round_trips() {
 #[test]
 fn faults_of_action_tree_name_their_paths() {
     let bad = Action::Timeout(Timeout {
-        action: Box::new(Action::Serial(Group { actions: vec![run(""), Action::Run(Run::default())] })),
+        action: Box::new(Action::Serial(Group {
+            actions: vec![run_action(""), Action::Run(Run::default())],
+        })),
         timeout_ms: 0,
     });
     let faults = bad.faults("action");

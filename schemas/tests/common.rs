@@ -27,7 +27,7 @@ use schemas::resources::Constraint;
 use schemas::rules::{Affinity, Operator, Rule, Rules};
 use schemas::task::{self, Task};
 
-pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net, place, run};
+pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net_info, place, run_action};
 
 /// Returns an id with this number.
 pub(crate) fn id(number: u128) -> uuid::Uuid {

@@ -58,8 +58,8 @@ impl Stage {
         let context = Context {
             now: stamp.at,
             is_fresh: true,
-            present: &|_| true,
-            known: &|_| true,
+            is_present: &|_| true,
+            is_known: &|_| true,
             for_each_cell: &numbered,
         };
         let known = Some(&self.process).filter(|process| process.desired.is_some());

@@ -17,7 +17,7 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unpl
 use schemas::refusal::Code;
 use schemas::{Refusal, Timestamp, limits};
 
-use crate::common::{domain, id, instance, lrp, net, outcome, place};
+use crate::common::{domain, id, instance, lrp, net_info, outcome, place};
 
 const TABLE: &str = include_str!("../../tests/conformance/evaluation.csv");
 
@@ -155,8 +155,8 @@ impl Scenario {
         let context = Context {
             now: self.now,
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         process::decide(self.process.as_ref(), command, context)
@@ -206,7 +206,7 @@ impl Scenario {
         self.report(
             index,
             u128::from(index) + 1,
-            actual::Command::Start { net: net(1), isolation: Isolation::NONE },
+            actual::Command::Start { net: net_info(1), isolation: Isolation::NONE },
         );
     }
 

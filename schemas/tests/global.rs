@@ -22,7 +22,7 @@ use schemas::rules::{Operator, Rule, Rules, Spread};
 use schemas::{Code, Origin, Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 
-use crate::common::{domain, instance, lrp, net};
+use crate::common::{domain, instance, lrp, net_info};
 
 const CELLS: u32 = 4;
 
@@ -123,8 +123,8 @@ impl Harness {
         let context = Context {
             now: self.now,
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &numbered,
         };
         let events = process::decide(self.process.as_ref(), command, context)?;
@@ -233,7 +233,7 @@ impl Harness {
                 self.report(
                     place,
                     by,
-                    step(actual::Command::Start { net: net(1), isolation: Isolation::NONE }),
+                    step(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE }),
                 )
                 .unwrap();
             }
@@ -382,7 +382,7 @@ fn instance_on_returned_unfit_cell_is_stopped() {
     stage.appear(1, "windows");
     stage.settle();
     stage.ended.clear();
-    let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
+    let start = ReportStep::Actual(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE });
     stage.report(&place, by, start).unwrap();
     assert_eq!(stage.ended, [(1, StopReason::CellUnfit)]);
     stage.settle();
@@ -400,7 +400,7 @@ fn index_rejects_claim_of_other_cell_scale_and_evacuation() {
     let refused = stage.report(&place, by.clone(), claim).unwrap_err();
     assert_eq!(refused.code, Code::ActualLrpCannotBeClaimed);
     assert!(refused.message.contains("index 0 belongs to cell c0"), "{refused:?}");
-    let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
+    let start = ReportStep::Actual(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE });
     assert_eq!(stage.report(&place, by, start).unwrap_err().code, Code::ActualLrpCannotBeStarted);
     // 2 is refused as well, although it is the current number.
     for count in [5, 2] {
@@ -409,7 +409,7 @@ fn index_rejects_claim_of_other_cell_scale_and_evacuation() {
     }
     stage.settle();
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
-    let set = evacuating::Command::Set { net: net(1), expires_at: stage.now + Duration::from_secs(60) };
+    let set = evacuating::Command::Set { net: net_info(1), expires_at: stage.now + Duration::from_secs(60) };
     let refused = stage.report(&place, by, ReportStep::Evacuating(set)).unwrap_err();
     assert_eq!(refused.code, Code::ActualLrpCannotBeEvacuated);
 }

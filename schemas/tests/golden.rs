@@ -50,7 +50,7 @@ use serde_json::Value;
 
 use fixtures::definition_id;
 
-use crate::common::{id, instance, net, place};
+use crate::common::{id, instance, net_info, place};
 
 /// Files in the folder of the golden files that are JSON Schemas.
 pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
@@ -326,7 +326,7 @@ fn process_events() -> Vec<Event> {
         actual::Event::Started {
             place: place(),
             by: by.clone(),
-            net: net(61_001),
+            net: net_info(61_001),
             isolation: Isolation::FULL.without(IsolationLayer::Landlock),
         },
         actual::Event::Crashed {

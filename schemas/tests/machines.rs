@@ -18,7 +18,9 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot
 use schemas::task::{self, Outcome, Task};
 use schemas::{Origin, Place, Refusal, Timestamp, crash, evacuating, evaluation, limits};
 
-use crate::common::{cell_id, domain, id, instance, lrp, net, outcome, task as desired_task, unplaced_task};
+use crate::common::{
+    cell_id, domain, id, instance, lrp, net_info, outcome, task as desired_task, unplaced_task,
+};
 
 /// A random step of the test.
 #[derive(Clone, Debug)]
@@ -173,7 +175,7 @@ impl World {
         let step = |step: &Step| match *step {
             Step::Claim => ReportStep::Actual(actual::Command::Claim { placement: None }),
             Step::Start { port } => {
-                ReportStep::Actual(actual::Command::Start { net: net(port), isolation: Isolation::NONE })
+                ReportStep::Actual(actual::Command::Start { net: net_info(port), isolation: Isolation::NONE })
             }
             Step::Crash => {
                 ReportStep::Actual(actual::Command::Crash { reason: "boom".into(), exit_status: None })
@@ -182,7 +184,7 @@ impl World {
             Step::Unclaim => ReportStep::Actual(actual::Command::Unclaim),
             Step::SetTwin { port, seconds } => {
                 let expires_at = self.now + Duration::from_secs(seconds);
-                ReportStep::Evacuating(evacuating::Command::Set { net: net(port), expires_at })
+                ReportStep::Evacuating(evacuating::Command::Set { net: net_info(port), expires_at })
             }
             Step::RemoveTwin => ReportStep::Evacuating(evacuating::Command::Remove),
         };
@@ -211,8 +213,8 @@ impl World {
         let context = Context {
             now: self.now,
             is_fresh: self.fresh,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         process::decide(self.process.as_ref(), command, context)
@@ -677,7 +679,7 @@ impl TaskWorld {
 
     fn decide(&self, command: &task::Command) -> Result<Vec<Event>, Refusal> {
         let present = |cell: &CellId| !self.absent.contains(cell);
-        task::decide(self.task.as_ref(), command, task::Context { now: self.now, present: &present })
+        task::decide(self.task.as_ref(), command, task::Context { now: self.now, is_present: &present })
     }
 }
 

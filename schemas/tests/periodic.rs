@@ -160,7 +160,7 @@ impl Harness {
     fn try_apply(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let runs = |_: &PeriodicGuid| !self.live.is_empty();
         let exists = |task: &TaskGuid| self.live.contains(task);
-        let context = Context { now: self.now, runs: &runs, task_exists: &exists };
+        let context = Context { now: self.now, is_running: &runs, task_exists: &exists };
         let events = periodic::decide(self.known.as_ref(), command, context)?;
         self.decisions += 1;
         let stamp = Stamp::root(schemas::names::DecisionId(id(self.decisions)), self.now);

@@ -16,7 +16,7 @@ use schemas::spec::{ClientCommand, client_command};
 use schemas::{Place, Timestamp, actual, desired};
 use serde_json::json;
 
-use crate::common::{any_lrp, any_policies, any_update, id, instance, net};
+use crate::common::{any_lrp, any_policies, any_update, id, instance, net_info};
 
 /// A process that commands are applied to.
 struct Deployment {
@@ -39,8 +39,8 @@ impl Deployment {
         let context = Context {
             now: self.now,
             is_fresh: true,
-            present: &|_| true,
-            known: &|_| true,
+            is_present: &|_| true,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let events = process::decide(Some(&self.process), command, context).unwrap();
@@ -53,7 +53,7 @@ impl Deployment {
     /// Reports the instance at index 0 of a definition as running.
     fn start(&mut self, definition_id: &DefinitionId) -> Vec<Event> {
         let place = Place::new(0, definition_id.clone());
-        let start = actual::Command::Start { net: net(1), isolation: Isolation::NONE };
+        let start = actual::Command::Start { net: net_info(1), isolation: Isolation::NONE };
         self.apply(&Command::Report(Report {
             domain: self.process.domain.clone(),
             epoch: self.process.epoch,

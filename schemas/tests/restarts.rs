@@ -18,7 +18,7 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::{Place, Timestamp, limits};
 use uuid::Uuid;
 
-use crate::common::{domain, instance, lrp, net};
+use crate::common::{domain, instance, lrp, net_info};
 
 const NOW: u64 = 10_000_000;
 
@@ -97,7 +97,14 @@ fn crash_outcomes_match_table() {
         (policy(If::Any,       None, None, 0),    200, false, None, true,  &[],               "960"),
     ] {
         let restarts: Vec<Timestamp> = ago.iter().map(|ago| at(NOW - ago)).collect();
-        let crash = Crash { before, restarts: &restarts, running_since, succeeded, is_starting, at: at(NOW) };
+        let crash = Crash {
+            previous_crashes: before,
+            restarts: &restarts,
+            running_since,
+            succeeded,
+            is_starting,
+            at: at(NOW),
+        };
         assert_eq!(outcome_text(&policy, &crash), wanted, "{policy:?} {crash:?}");
     }
 }
@@ -122,7 +129,14 @@ proptest! {
             let running_since = runs.map(|_| now);
             now = now + Duration::from_millis(runs.unwrap_or(0) * 100);
             let before = crash::count_before(count, running_since, now);
-            let crash = Crash { before, restarts: &restarts, running_since, succeeded, is_starting: false, at: now };
+            let crash = Crash {
+                previous_crashes: before,
+                restarts: &restarts,
+                running_since,
+                succeeded,
+                is_starting: false,
+                at: now,
+            };
             let (restart, attempts) = crash::decide(&policy, &crash);
             count = before + 1;
             prop_assert_eq!(attempts.map(|of| of.allowed), policy.max_attempts);
@@ -201,8 +215,8 @@ impl Harness {
         let context = Context {
             now: self.now,
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let events = process::decide(self.process.as_ref(), command, context).unwrap();
@@ -252,7 +266,7 @@ impl Harness {
                 (by, actual::Command::Remove)
             }
             State::Claimed { by, .. } => {
-                (by, actual::Command::Start { net: net(1), isolation: Isolation::NONE })
+                (by, actual::Command::Start { net: net_info(1), isolation: Isolation::NONE })
             }
             State::Running { .. } | State::Crashed { .. } => return false,
         };

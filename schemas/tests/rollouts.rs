@@ -16,7 +16,7 @@ use schemas::process::{Command, Purpose, ReportStep, RolloutControl};
 use schemas::{Code, Place, evacuating};
 
 use self::harness::{Behaviour, Harness, definition, id, instances_at, policies};
-use crate::common::net;
+use crate::common::net_info;
 
 #[test]
 fn working_definition_rolls_out_from_index_0_start_first() {
@@ -341,7 +341,7 @@ fn evacuating_index_does_not_fall_back() {
         .report(
             &old,
             by,
-            vec![ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE })],
+            vec![ReportStep::Actual(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE })],
         )
         .unwrap();
     stage.pass(60);
@@ -387,7 +387,10 @@ fn returned_instance_does_not_replace_serving_instance() {
             .report(
                 &old,
                 by,
-                vec![ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE })],
+                vec![ReportStep::Actual(actual::Command::Start {
+                    net: net_info(1),
+                    isolation: Isolation::NONE,
+                })],
             )
             .unwrap();
         assert_eq!(stage.ended, [(old, StopReason::Replaced)], "{:#?}", stage.event_log);
@@ -439,7 +442,7 @@ fn same_definition_under_other_id_starts_no_rollout() {
     for purpose in [Purpose::Restart, Purpose::Rebalance, Purpose::Restart] {
         stage.apply(&Command::Restart(purpose));
         let rollout = stage.process().rollout.as_ref().unwrap();
-        assert_eq!(rollout.reason, purpose.done());
+        assert_eq!(rollout.reason, purpose.rollout_reason());
         let named = format!("id1-{}-", purpose.as_str());
         let number = rollout.target.as_str().strip_prefix(&named).unwrap_or_else(|| panic!("{rollout:?}"));
         assert!(number.bytes().all(|byte| byte.is_ascii_digit()), "{rollout:?}");
@@ -478,7 +481,7 @@ fn evacuating_record_is_removed_once() {
     stage.evacuate(0);
     stage.perform_next(&old);
     let by = stage.process().actual(&old).and_then(Actual::holder).cloned().unwrap();
-    let start = ReportStep::Actual(actual::Command::Start { net: net(1), isolation: Isolation::NONE });
+    let start = ReportStep::Actual(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE });
     let gone = ReportStep::Evacuating(evacuating::Command::Remove);
     let events = stage.report(&old, by, vec![start, gone]).unwrap();
     let removed = |event: &&Event| matches!(event, Event::Evacuating(evacuating::Event::Removed { .. }));

@@ -82,12 +82,12 @@ fn constrained(constraints: Vec<Rule>) -> Constraint {
 
 #[test]
 fn versions_compare_by_numbers_and_match_ranges() {
-    let read = |text: &str| Version::read(text).unwrap();
+    let read = |text: &str| Version::parse(text).unwrap();
     assert_eq!(read("v1.2"), read("1.2.0+build"));
     assert!(read("1.10") > read("1.9"));
     assert!(read("5.15.0-91-generic") >= read("5.15"));
     for bad in ["", "x", "1..2", "-1", "99999999999999999999"] {
-        assert_eq!(Version::read(bad), None, "{bad}");
+        assert_eq!(Version::parse(bad), None, "{bad}");
     }
     let table = [
         ("1.2", "1.2.0", true),
@@ -101,10 +101,10 @@ fn versions_compare_by_numbers_and_match_ranges() {
         ("~> 1.2.3", "1.2.2", false),
     ];
     for (range, version, has) in table {
-        assert_eq!(Range::read(range).unwrap().has(&read(version)), has, "{range} {version}");
+        assert_eq!(Range::parse(range).unwrap().contains(&read(version)), has, "{range} {version}");
     }
     for bad in ["", ">=", "1.2-rc1", ">= 1,", "=> 1", "^1.2"] {
-        assert!(Range::read(bad).is_err(), "{bad}");
+        assert!(Range::parse(bad).is_err(), "{bad}");
     }
 }
 
@@ -117,7 +117,7 @@ fn rule_formats_as_in_spec() {
     assert_eq!(said("rack", Operator::DistinctAttribute, "2"), "distinct_attribute rack 2");
     let class = rule("rack", Operator::DistinctAttribute, "2");
     let attribute = class.attribute.as_ref().unwrap();
-    assert_eq!(class.distinct(), Some(Distinct::Attribute { attribute, most: 2 }));
+    assert_eq!(class.distinct(), Some(Distinct::Attribute { attribute, max: 2 }));
 }
 
 #[test]

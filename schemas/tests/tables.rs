@@ -16,7 +16,9 @@ use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::task::{self, Outcome, Task};
 use schemas::{Code, Place, Places, Refusal, Timestamp, crash, desired, evacuating, limits};
 
-use crate::common::{domain, id, instance, lrp, net, outcome, place, task as desired_task, unplaced_task};
+use crate::common::{
+    domain, id, instance, lrp, net_info, outcome, place, task as desired_task, unplaced_task,
+};
 
 /// Transitions of an instance record. A column is a command of the container in `who`, and a word in capitals
 /// is the state afterwards. `=`: no change. `gone`: the record is removed. `!`: refused.
@@ -84,8 +86,8 @@ impl ProcessScenario {
         let context = Context {
             now: self.now,
             is_fresh: self.fresh,
-            present: &present,
-            known: &known,
+            is_present: &present,
+            is_known: &known,
             for_each_cell: &|_| {},
         };
         let events = process::decide(self.process.as_ref(), command, context)?;
@@ -166,7 +168,7 @@ fn claim() -> actual::Command {
 }
 
 fn start() -> actual::Command {
-    actual::Command::Start { net: net(1), isolation: Isolation::NONE }
+    actual::Command::Start { net: net_info(1), isolation: Isolation::NONE }
 }
 
 fn crash() -> actual::Command {
@@ -360,7 +362,7 @@ fn evacuating_record_transitions_match_table() {
         _ => None,
     };
     let expires_at = Timestamp::from_millis(2_000_000_000);
-    let set = || ReportStep::Evacuating(evacuating::Command::Set { net: net(1), expires_at });
+    let set = || ReportStep::Evacuating(evacuating::Command::Set { net: net_info(1), expires_at });
     for row in rows(EVACUATING).1 {
         for (command, expected) in
             [set(), ReportStep::Evacuating(evacuating::Command::Remove)].iter().zip(&row[2..])
@@ -392,7 +394,7 @@ fn evacuating_record_is_removed_only_by_running_replacement() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
     let mut story = ProcessScenario::desired(1);
     let expires_at = story.now + Duration::from_secs(60);
-    let set = evacuating::Command::Set { net: net(1), expires_at };
+    let set = evacuating::Command::Set { net: net_info(1), expires_at };
     story.report(0, &other, ReportStep::Evacuating(set)).unwrap();
     story.report_at_0(&own, actual::Command::Claim { placement: None });
     let remove = ReportStep::Evacuating(evacuating::Command::Remove);
@@ -407,7 +409,7 @@ fn evacuating_record_ends_at_expiry_or_with_its_cell() {
     let own = instance(1, "c1");
     let mut story = ProcessScenario::desired(1);
     let expires_at = story.now + Duration::from_secs(60);
-    let set = evacuating::Command::Set { net: net(1), expires_at };
+    let set = evacuating::Command::Set { net: net_info(1), expires_at };
     story.report(0, &own, ReportStep::Evacuating(set)).unwrap();
     assert_eq!(story.process.as_ref().unwrap().next_due(), Some(expires_at));
     assert_eq!(story.try_apply(&Command::Converge), Ok(vec![]));
@@ -545,7 +547,7 @@ fn undesired_instance_stops_when_reported_even_in_stale_domain() {
                 "claim" => ReportStep::Actual(claim()),
                 "start" => ReportStep::Actual(start()),
                 "crash" => ReportStep::Actual(crash()),
-                _ => ReportStep::Evacuating(evacuating::Command::Set { net: net(1), expires_at }),
+                _ => ReportStep::Evacuating(evacuating::Command::Set { net: net_info(1), expires_at }),
             };
             let outcome = match story.report(1, &away, step) {
                 Err(_) => "!".to_owned(),
@@ -587,7 +589,7 @@ fn with_records(records: [(&str, &str); 2], desired: &str) -> ProcessScenario {
     let mut events = vec![Event::Desired(desired::Event::Desired(Box::new(lrp)))];
     let known = records.into_iter().flat_map(|(id, records)| [(place(0, id), records), (place(1, id), "IE")]);
     for ((place, records), number) in known.zip(1..) {
-        let (by, net, expires_at) = (instance(number, "c1"), net(1), Timestamp(u64::MAX));
+        let (by, net, expires_at) = (instance(number, "c1"), net_info(1), Timestamp(u64::MAX));
         if records.contains('I') {
             let (place, by, net, isolation) = (place.clone(), by.clone(), net.clone(), Isolation::NONE);
             events.push(Event::Actual(actual::Event::Started { place, by, net, isolation }));
@@ -807,7 +809,7 @@ impl TaskScenario {
     fn try_apply(&mut self, command: &task::Command) -> Result<Vec<Event>, Refusal> {
         self.now = self.now.next();
         let present = |_: &CellId| self.present;
-        let context = task::Context { now: self.now, present: &present };
+        let context = task::Context { now: self.now, is_present: &present };
         let events = task::decide(self.task.as_ref(), command, context)?;
         let decision = DecisionId(id(self.now.0.into()));
         let stamp = Stamp::root(decision, self.now);

@@ -188,7 +188,7 @@ fn to_one_line(text: &str) -> String {
 }
 
 /// Returns the sections of a document that a text cites: `TITLE, "Section"`, or `"TITLE, Section"`.
-fn named<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
+fn cited_sections<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
     let sections = text.match_indices(title).filter_map(|(at, _)| {
         let rest = text[at + title.len()..].strip_prefix(", ")?;
         let quoted = rest.strip_prefix('"');
@@ -205,7 +205,7 @@ fn cited_sections_exist() {
     for path in texts() {
         let text = to_one_line(&read(&path));
         for (title, sections) in &documents {
-            for section in named(&text, title) {
+            for section in cited_sections(&text, title) {
                 let section = section.trim_end_matches(',');
                 seen += 1;
                 assert!(sections.contains(section), "{}: {title} has no section {section:?}", path.display());

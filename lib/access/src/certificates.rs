@@ -132,7 +132,7 @@ fn made(certificate: &Certificate, key: &KeyPair) -> IssuedCertificate {
 
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = called(AUTHORITY_NAME);
+    params.distinguished_name = distinguished_name(AUTHORITY_NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
@@ -144,14 +144,14 @@ fn certificate_params(holder: Holder<'_>) -> Result<CertificateParams, Certifica
     params.use_authority_key_identifier_extension = true;
     match holder {
         Holder::Server(hosts) => {
-            params.distinguished_name = called("nats-server");
+            params.distinguished_name = distinguished_name("nats-server");
             params.extended_key_usages =
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
             params.subject_alt_names =
                 hosts.iter().map(|host| subject_alt_name(host)).collect::<Result<_, _>>()?;
         }
         Holder::User(name) => {
-            params.distinguished_name = called(name);
+            params.distinguished_name = distinguished_name(name);
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         }
     }
@@ -172,7 +172,7 @@ fn subject_alt_name(host: &str) -> Result<SanType, CertificateError> {
     if is_name { Ok(SanType::DnsName(host.try_into().map_err(|_| bad())?)) } else { Err(bad()) }
 }
 
-fn called(name: &str) -> DistinguishedName {
+fn distinguished_name(name: &str) -> DistinguishedName {
     let mut distinguished = DistinguishedName::new();
     distinguished.push(DnType::OrganizationName, "Muster");
     distinguished.push(DnType::CommonName, name);

@@ -22,7 +22,7 @@ pub enum Probe {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probes {
     /// Operations that the server must allow.
-    pub may: BTreeSet<Probe>,
+    pub allowed: BTreeSet<Probe>,
     /// Operations that the server must refuse.
     pub denied: BTreeSet<Probe>,
 }
@@ -89,7 +89,9 @@ const FORBIDDEN_SUBSCRIPTIONS: [&str; 9] = [
 /// limits.
 #[must_use]
 pub fn probes(role: &Role) -> Probes {
-    let Some(own) = role.rights() else { return Probes { may: BTreeSet::new(), denied: BTreeSet::new() } };
+    let Some(own) = role.rights() else {
+        return Probes { allowed: BTreeSet::new(), denied: BTreeSet::new() };
+    };
     let publish = |subject: &String| Probe::Publish(example(subject));
     let may = own.publishes.iter().map(publish).chain(own.subscribes.iter().cloned().map(Probe::Subscribe));
     let others = sample_roles().into_iter().filter(|other| other != role).filter_map(|other| other.rights());
@@ -108,5 +110,5 @@ pub fn probes(role: &Role) -> Probes {
         .filter(|subject| !covered(&own.publishes, subject))
         .map(Probe::Publish)
         .chain(heard.filter(|pattern| !covered(&own.subscribes, pattern)).map(Probe::Subscribe));
-    Probes { may: may.collect(), denied: may_not.collect() }
+    Probes { allowed: may.collect(), denied: may_not.collect() }
 }

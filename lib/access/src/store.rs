@@ -175,7 +175,7 @@ impl Store {
             streams: new.streams.map_or_else(|| seen_at.join("streams"), Path::to_owned),
         };
         write_new(&folder.join(CONFIGURATION_FILE), 0o644, &server::configuration(&settings))?;
-        let addresses: Vec<String> = hosts.iter().map(|host| address(host)).collect();
+        let addresses: Vec<String> = hosts.iter().map(|host| url_host(host)).collect();
         let servers = &addresses[..if new.cluster { new.hosts.len() } else { 1 }];
         if new.cluster {
             for number in 1..=servers.len() {
@@ -400,7 +400,7 @@ impl Store {
     /// # Errors
     /// Returns an error if the configuration cannot be read.
     pub fn is_outdated(&self) -> Result<bool, StoreError> {
-        Ok(read(&self.folder.join(USERS_FILE))? != server::users(&self.users))
+        Ok(read(&self.folder.join(USERS_FILE))? != server::users_configuration(&self.users))
     }
 
     /// Writes the list of users and the server's configuration that is generated from it.
@@ -421,7 +421,7 @@ impl Store {
             debug_assert!(written.is_ok());
         }
         replace(&self.folder.join(LIST_FILE), 0o644, &list)?;
-        replace(&self.folder.join(USERS_FILE), 0o644, &server::users(&self.users))
+        replace(&self.folder.join(USERS_FILE), 0o644, &server::users_configuration(&self.users))
     }
 }
 
@@ -443,7 +443,7 @@ fn with_local_hosts(hosts: &[String]) -> Vec<String> {
 }
 
 /// Returns a host as it appears in a URL: IPv6 addresses are in brackets.
-fn address(host: &str) -> String {
+fn url_host(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 

@@ -21,7 +21,7 @@ const ROLES: [&str; 11] = [
     "system",
 ];
 
-fn row(role: &str) -> String {
+fn table_row(role: &str) -> String {
     let list =
         |patterns: &[String]| patterns.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
     match role.parse::<Role>().unwrap().rights() {
@@ -40,7 +40,7 @@ fn documented_table_of_roles_matches_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/permissions.md");
     let text = fs::read_to_string(path).unwrap();
     let head = "| role | publishes | subscribes | `allow_responses` |\n|---|---|---|---|\n";
-    let table = format!("{head}{}\n", ROLES.map(row).join("\n"));
+    let table = format!("{head}{}\n", ROLES.map(table_row).join("\n"));
     assert!(
         text.contains(&table),
         "the table of roles in docs/reference/permissions.md differs from\n{table}"

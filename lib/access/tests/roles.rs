@@ -10,7 +10,7 @@ use schemas::caller::Caller;
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::subject::Subject;
 
-fn may(role: &Role, subject: &str) -> bool {
+fn may_publish(role: &Role, subject: &str) -> bool {
     role.rights().unwrap().publishes.iter().any(|right| covers(right, subject))
 }
 
@@ -38,7 +38,7 @@ fn callers() -> impl Iterator<Item = (Role, Caller)> {
 #[test]
 fn only_bbs_writer_publishes_events() {
     for role in sample_roles() {
-        let writes = may(&role, &Subject::Lrp(0).to_string());
+        let writes = may_publish(&role, &Subject::Lrp(0).to_string());
         assert_eq!(writes, role == Role::BbsWriter, "{role}");
     }
     for pattern in Role::BbsWriter.rights().unwrap().publishes {
@@ -56,13 +56,13 @@ fn only_admin_changes_the_stream() {
         for question in
             ["STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE", "STREAM.RESTORE"]
         {
-            let may = may(&role, &format!("$JS.API.{question}.MUSTER"));
+            let may = may_publish(&role, &format!("$JS.API.{question}.MUSTER"));
             assert_eq!(may, matches!(role, Role::Admin(_)), "{role}: {question}");
         }
     }
     assert!(
-        may(&Role::BbsWriter, "$JS.API.STREAM.CREATE.MUSTER")
-            && !may(&Role::Bbs, "$JS.API.STREAM.CREATE.MUSTER")
+        may_publish(&Role::BbsWriter, "$JS.API.STREAM.CREATE.MUSTER")
+            && !may_publish(&Role::Bbs, "$JS.API.STREAM.CREATE.MUSTER")
     );
 }
 
@@ -81,7 +81,7 @@ fn every_order_command_and_query_has_one_sender() {
     let cell = CellId::new("c1").unwrap();
     for verb in RepVerb::ALL {
         let order = BusSubject::Rep(cell.clone(), verb).to_string();
-        let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &order)).collect();
+        let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may_publish(role, &order)).collect();
         assert_eq!(givers.len(), 1, "{order}: {givers:?}");
         assert!([Role::Bbs, Role::Auctioneer].contains(&givers[0]), "{order}");
         assert!(
@@ -95,20 +95,21 @@ fn every_order_command_and_query_has_one_sender() {
     let beside =
         [BusSubject::Seal(domain.clone(), name.clone()), BusSubject::ExecIo(domain.clone(), name.clone())];
     for command in of_client.into_iter().chain(beside.map(|subject| subject.to_string())) {
-        let givers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &command)).collect();
+        let givers: Vec<Role> =
+            sample_roles().into_iter().filter(|role| may_publish(role, &command)).collect();
         assert_eq!(givers, [Role::Client(domain.clone(), name.clone())], "{command}");
         assert!(may_subscribe(&Role::Bbs, &command), "{command}");
     }
     for verb in OperatorVerb::ALL {
         let command = BusSubject::Operator(ClientName::new("o").unwrap(), verb).to_string();
         let givers: Vec<String> =
-            sample_roles().iter().filter(|role| may(role, &command)).map(Role::to_string).collect();
+            sample_roles().iter().filter(|role| may_publish(role, &command)).map(Role::to_string).collect();
         assert_eq!(givers, ["operator o"], "{command}");
     }
     for (verb, (role, caller)) in QueryVerb::ALL.iter().flat_map(|verb| callers().map(|of| (*verb, of))) {
         let query = caller.query(verb);
         assert!(may_subscribe(&Role::Bbs, &query), "{query}");
-        let askers: Vec<Role> = sample_roles().into_iter().filter(|role| may(role, &query)).collect();
+        let askers: Vec<Role> = sample_roles().into_iter().filter(|role| may_publish(role, &query)).collect();
         let granted = !matches!(caller, Caller::Rep(_))
             || [QueryVerb::CellRecords, QueryVerb::ClusterShow].contains(&verb);
         assert_eq!(askers, Vec::from_iter(granted.then_some(role)), "{query}");
@@ -125,7 +126,7 @@ fn inbox_has_one_subscriber_and_bbs_may_answer_every_caller() {
     for (role, caller) in callers() {
         let inbox = format!("{INBOX_ROOT}{caller}.>");
         assert!(role.rights().unwrap().subscribes.contains(&inbox), "{role} does not subscribe to {inbox}");
-        assert!(may(&Role::Bbs, &example(&inbox)), "{role} sends queries and must get their answers");
+        assert!(may_publish(&Role::Bbs, &example(&inbox)), "{role} sends queries and must get their answers");
     }
 }
 
@@ -140,11 +141,11 @@ fn only_reps_may_answer_any_reply_subject() {
 fn probes_agree_with_the_table() {
     for role in sample_roles() {
         let all = probes(&role);
-        assert!(!all.may.is_empty() && all.denied.len() > 40, "{role}");
-        assert!(all.may.is_disjoint(&all.denied), "{role}");
+        assert!(!all.allowed.is_empty() && all.denied.len() > 40, "{role}");
+        assert!(all.allowed.is_disjoint(&all.denied), "{role}");
         for probe in &all.denied {
             match probe {
-                Probe::Publish(subject) => assert!(!may(&role, subject), "{role}: {subject}"),
+                Probe::Publish(subject) => assert!(!may_publish(&role, subject), "{role}: {subject}"),
                 Probe::Subscribe(pattern) => assert!(!may_subscribe(&role, pattern), "{role}: {pattern}"),
             }
         }
@@ -156,7 +157,7 @@ fn configuration_lists_every_user_once_with_permissions() {
     let user =
         |role: Role| User { name: role.default_name(), nkey: format!("U{}", role.default_name()), role };
     let users: Vec<User> = sample_roles().into_iter().chain([Role::System]).map(user).collect();
-    let text = server::users(&users);
+    let text = server::users_configuration(&users);
     for User { name, nkey, role } in &users {
         assert_eq!(text.matches(&format!("# {name}: {role}\n")).count(), 1);
         assert_eq!(

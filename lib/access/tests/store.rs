@@ -65,7 +65,10 @@ fn secrets_are_private_and_configuration_matches_list() {
         again.users().iter().map(|user| user.name.as_str()).collect::<Vec<_>>(),
         ["bbs-writer", "bbs", "web"]
     );
-    assert_eq!(fs::read_to_string(at.join("users.conf")).unwrap(), server::users(again.users()));
+    assert_eq!(
+        fs::read_to_string(at.join("users.conf")).unwrap(),
+        server::users_configuration(again.users())
+    );
 }
 
 #[test]

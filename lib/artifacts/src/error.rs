@@ -41,13 +41,13 @@ pub enum Error {
         limit: u64,
     },
     /// The checksum does not match.
-    #[error("{} mismatch: got {actual}, expected {wanted}", algorithm_name(*algorithm))]
+    #[error("{} mismatch: got {actual}, expected {expected}", algorithm_name(*algorithm))]
     Checksum {
         algorithm: ChecksumAlgorithm,
         /// Computed checksum, in lower-case hexadecimal digits.
         actual: String,
         /// Expected checksum.
-        wanted: String,
+        expected: String,
     },
     /// The connection failed on every attempt.
     #[error("{0}")]

@@ -192,11 +192,11 @@ impl Download<'_> {
 
     fn check(&mut self) -> Result<(), Error> {
         let Some(((by, wanted), sum)) = self.wanted.checksum.zip(self.sum.take()) else { return Ok(()) };
-        let found = sum.into_hex();
-        if found == wanted {
+        let actual = sum.into_hex();
+        if actual == wanted {
             Ok(())
         } else {
-            Err(Error::Checksum { algorithm: by, actual: found, wanted: wanted.to_owned() })
+            Err(Error::Checksum { algorithm: by, actual, expected: wanted.to_owned() })
         }
     }
 }

@@ -95,7 +95,7 @@ pub struct Fetched {
     /// Size of the archive in bytes.
     pub bytes: u64,
     /// `true` if the archive came from the cache and the server reported it unchanged.
-    pub kept: bool,
+    pub from_cache: bool,
 }
 
 /// Downloads, caches and uploads files for a cell. Only one store may use a folder at a time.
@@ -104,11 +104,11 @@ pub struct Store {
     folder: PathBuf,
     settings: Settings,
     web: Web,
-    room: Semaphore,
+    permits: Semaphore,
     cache: Cache,
     /// Locks by cache key. A download holds the lock of its key. Concurrent requests for the same key wait
     /// for the lock and then find the archive in the cache.
-    keys: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    key_locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     next_number: AtomicU64,
 }
 
@@ -127,9 +127,9 @@ impl Store {
         fs::create_dir_all(&new)?;
         let cache = Cache::open(folder.join("kept"), settings.cache_bytes)?;
         let web = Web::new(settings.judge.clone()).map_err(io::Error::other)?;
-        let room = Semaphore::new(settings.max_concurrent);
-        let (keys, next_number) = (Mutex::default(), AtomicU64::new(0));
-        Ok(Self { folder, settings, web, room, cache, keys, next_number })
+        let permits = Semaphore::new(settings.max_concurrent);
+        let (key_locks, next_number) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { folder, settings, web, permits, cache, key_locks, next_number })
     }
 
     /// Downloads an archive, or returns the cached one if it has not changed. Dropping the future cancels the
@@ -140,13 +140,13 @@ impl Store {
     pub async fn fetch(&self, wanted: &FetchRequest<'_>) -> Result<Fetched, Error> {
         let within = tokio::time::timeout(limits::TRANSFER_TIMEOUT, async {
             if wanted.cache_key.is_empty() {
-                let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
+                let _room = self.permits.acquire().await.map_err(|_| Error::Stopping)?;
                 return self.fetch_uncached(wanted).await;
             }
             let key = key(wanted.domain, wanted.cache_key);
             let turn = self.key_lock(&key);
             let _turn = turn.lock().await;
-            let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
+            let _room = self.permits.acquire().await.map_err(|_| Error::Stopping)?;
             self.fetch_cached(wanted, &key).await
         });
         let fetched = within.await.unwrap_or(Err(Error::TimedOut));
@@ -161,7 +161,7 @@ impl Store {
     /// The reason why the upload failed. It contains no part of a secret URL.
     pub async fn send(&self, file: File, url: &str, is_secret: bool) -> Result<u64, Error> {
         let within = tokio::time::timeout(limits::TRANSFER_TIMEOUT, async {
-            let _room = self.room.acquire().await.map_err(|_| Error::Stopping)?;
+            let _room = self.permits.acquire().await.map_err(|_| Error::Stopping)?;
             send::send(&self.web, file, url, is_secret, self.settings.artifact_bytes).await
         });
         within.await.unwrap_or(Err(Error::TimedOut))
@@ -172,7 +172,7 @@ impl Store {
         let new = self.new_file();
         match fetch(&self.web, wanted, None, &new.path, self.settings.artifact_bytes).await? {
             Outcome::Downloaded(whole) => {
-                Ok(Fetched { file: File::open(&new.path)?, bytes: whole.bytes, kept: false })
+                Ok(Fetched { file: File::open(&new.path)?, bytes: whole.bytes, from_cache: false })
             }
             Outcome::Unchanged => Err(Error::UnexpectedStatus(304)),
         }
@@ -194,11 +194,11 @@ impl Store {
         match (fetch(&self.web, wanted, changed, &new.path, self.settings.artifact_bytes).await?, known) {
             (Outcome::Unchanged, Some((kept, file))) => {
                 self.cache.touch(key);
-                Ok(Fetched { file, bytes: kept.bytes, kept: true })
+                Ok(Fetched { file, bytes: kept.bytes, from_cache: true })
             }
             (Outcome::Unchanged, None) => Err(Error::UnexpectedStatus(304)),
             (Outcome::Downloaded(whole), _) => {
-                let fetched = Fetched { file: File::open(&new.path)?, bytes: whole.bytes, kept: false };
+                let fetched = Fetched { file: File::open(&new.path)?, bytes: whole.bytes, from_cache: false };
                 if whole.changed.is_present() {
                     let mut kept = CachedArchive::from(whole);
                     kept.checksum = wanted.checksum.map(|(by, value)| (by, value.to_owned()));
@@ -216,13 +216,13 @@ impl Store {
     }
 
     fn key_lock(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.key_locks.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(keys.entry(key.to_owned()).or_default())
     }
 
     /// Drops the locks of keys that no download uses.
     fn drop_unused_locks(&self) {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.key_locks.lock().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, turn| Arc::strong_count(turn) > 1);
     }
 }

@@ -142,7 +142,7 @@ async fn archive_without_cache_key_is_fetched_each_time_and_leaves_no_files() {
         (store(&root, settings()), Server::new(vec![reply("200 OK\r\netag: \"1\"", b"hello")]));
     for _ in 0..2 {
         let mut fetched = fetch(&store, &server.url(), "").await.unwrap();
-        assert!(!fetched.kept);
+        assert!(!fetched.from_cache);
         assert_eq!(text(&mut fetched), "hello");
     }
     assert_eq!(server.request_heads().len(), 2);
@@ -163,11 +163,11 @@ async fn unchanged_archive_comes_from_cache_also_after_reopening() {
     let first = store(&root, settings());
     assert_eq!(text(&mut fetch(&first, &server.url(), "k").await.unwrap()), "hello");
     let mut again = fetch(&first, &server.url(), "k").await.unwrap();
-    assert!(again.kept);
+    assert!(again.from_cache);
     assert_eq!(text(&mut again), "hello");
     drop(first);
     let second = store(&root, settings());
-    assert!(fetch(&second, &server.url(), "k").await.unwrap().kept);
+    assert!(fetch(&second, &server.url(), "k").await.unwrap().from_cache);
     for told in &server.request_heads()[1..] {
         assert!(
             told.contains("if-none-match: \"1\"\r\n") && told.contains("if-modified-since: tue, 01"),
@@ -284,10 +284,10 @@ async fn least_recently_used_archive_is_evicted_first() {
         fetch(&store, &server.url(), key).await.unwrap();
     }
     let unchanged = Server::new(vec![reply("304 Not Modified", b"")]);
-    assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().kept);
+    assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().from_cache);
     fetch(&store, &server.url(), "c").await.unwrap();
-    assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().kept);
-    assert!(fetch(&store, &unchanged.url(), "c").await.unwrap().kept);
+    assert!(fetch(&store, &unchanged.url(), "a").await.unwrap().from_cache);
+    assert!(fetch(&store, &unchanged.url(), "c").await.unwrap().from_cache);
     assert!(matches!(fetch(&store, &unchanged.url(), "b").await, Err(Error::UnexpectedStatus(304))));
     assert_eq!(file_count(&root, "kept"), 4);
     // An archive larger than the whole cache is fetched but not cached.
@@ -307,7 +307,7 @@ async fn reopened_store_removes_incomplete_files_and_keeps_archives() {
     std::fs::write(folder.join("kept/4567.json"), "{\"data\":").unwrap();
     let again = store(&root, settings());
     assert_eq!((file_count(&root, "new"), file_count(&root, "kept")), (0, 2));
-    assert!(fetch(&again, &server.url(), "k").await.unwrap().kept);
+    assert!(fetch(&again, &server.url(), "k").await.unwrap().from_cache);
     drop(again);
     // A record whose bytes are truncated is discarded.
     for entry in std::fs::read_dir(folder.join("kept")).unwrap() {
@@ -330,7 +330,10 @@ async fn concurrent_fetches_of_one_key_download_once() {
     );
     let (url, asked) = (url.url(), url);
     let all = futures::future::join_all((0..8).map(|_| fetch(&store, &url, "k"))).await;
-    assert_eq!(all.iter().filter(|fetched| fetched.as_ref().is_ok_and(|fetched| !fetched.kept)).count(), 1);
+    assert_eq!(
+        all.iter().filter(|fetched| fetched.as_ref().is_ok_and(|fetched| !fetched.from_cache)).count(),
+        1
+    );
     assert!(all.iter().all(Result::is_ok));
     assert_eq!(asked.request_heads().len(), 8);
 }

@@ -75,7 +75,7 @@ pub struct Chain {
 impl Chain {
     /// Continues a chain after a position, from the hash at that position.
     #[must_use]
-    pub const fn behind(position: Position, hash: Hash) -> Self {
+    pub const fn resume(position: Position, hash: Hash) -> Self {
         Self { position, hash }
     }
 

@@ -79,7 +79,7 @@ impl Key {
 
     /// Returns the line that the key is stored as.
     #[must_use]
-    pub fn line(&self) -> String {
+    pub fn secret_line(&self) -> String {
         format!("{SECRET_PREFIX}{}\n", HEXLOWER.encode(&self.0.to_bytes()))
     }
 
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn checkpoint_is_genuine_only_if_unchanged() {
         let key = Key::from_bytes(&[7; 32]);
-        let again: Key = key.line().parse().unwrap();
+        let again: Key = key.secret_line().parse().unwrap();
         assert_eq!(again.public(), key.public());
-        let chain = Chain::behind(Position(41), Hash::compute(b"x"));
+        let chain = Chain::resume(Position(41), Hash::compute(b"x"));
         let (statement, line) = key.sign(ClusterId(Uuid::nil()), &chain, Timestamp(0), Some(b"before"));
         let read = Checkpoint::read(&line).unwrap();
         assert_eq!(read.checkpoint, statement);

@@ -37,7 +37,7 @@ struct Lookahead {
 #[derive(Clone, Copy, Debug)]
 struct Fingerprint {
     position: Position,
-    what: Hash,
+    hash: Hash,
 }
 
 impl Lookahead {
@@ -47,7 +47,7 @@ impl Lookahead {
 
     /// Returns the index of the first message with the same content.
     fn find(&self, seen: Fingerprint) -> Option<usize> {
-        self.messages.iter().position(|one| one.what == seen.what)
+        self.messages.iter().position(|one| one.hash == seen.hash)
     }
 }
 
@@ -66,15 +66,15 @@ impl Compare {
     }
 
     /// Processes the next message of a side. `None` marks the end of that log. Returns new findings.
-    pub fn take(&mut self, side: Side, message: Option<&Message>) -> Vec<Finding> {
+    pub fn add(&mut self, side: Side, message: Option<&Message>) -> Vec<Finding> {
         let ahead = match side {
             Side::Audited => &mut self.judged,
             Side::Reference => &mut self.other,
         };
         match message {
             Some(message) => {
-                let what = Hash::compute(&[message.subject.as_bytes(), &[0], &message.bytes].concat());
-                ahead.messages.push_back(Fingerprint { position: message.position, what });
+                let hash = Hash::compute(&[message.subject.as_bytes(), &[0], &message.bytes].concat());
+                ahead.messages.push_back(Fingerprint { position: message.position, hash });
             }
             None => ahead.ended = true,
         }
@@ -100,11 +100,11 @@ impl Compare {
                 let less = *less;
                 self.other.messages.pop_front();
                 let what = format!("the log ends at position {}, but the other log continues", self.last);
-                return Some(Finding::at(Kind::Missing, less.position, what));
+                return Some(Finding::at_position(Kind::Missing, less.position, what));
             }
             (Some(judged), Some(other)) => (*judged, *other),
         };
-        if judged.what == other.what {
+        if judged.hash == other.hash {
             self.judged.messages.pop_front();
             self.other.messages.pop_front();
             self.last = judged.position;
@@ -115,11 +115,19 @@ impl Compare {
                 self.judged.messages.pop_front();
                 self.other.messages.pop_front();
                 self.last = judged.position;
-                Finding::at(Kind::Altered, judged.position, "the other log has a different message here")
+                Finding::at_position(
+                    Kind::Altered,
+                    judged.position,
+                    "the other log has a different message here",
+                )
             }
             (None, Some(_)) => {
                 self.judged.messages.pop_front();
-                Finding::at(Kind::Inserted, judged.position, "the other log does not have this message")
+                Finding::at_position(
+                    Kind::Inserted,
+                    judged.position,
+                    "the other log does not have this message",
+                )
             }
             (Some(_), None) => {
                 self.other.messages.pop_front();
@@ -127,13 +135,13 @@ impl Compare {
                     "the other log has this message; here it is missing after position {}",
                     self.last
                 );
-                Finding::at(Kind::Missing, other.position, what)
+                Finding::at_position(Kind::Missing, other.position, what)
             }
             (Some(later), Some(_)) => {
                 let stood = self.other.messages.remove(later).map_or(other.position, |one| one.position);
                 self.judged.messages.pop_front();
                 let what = format!("the other log has this message at position {stood}");
-                Finding::at(Kind::Moved, judged.position, what)
+                Finding::at_position(Kind::Moved, judged.position, what)
             }
         })
     }
@@ -161,9 +169,9 @@ mod tests {
                 Side::Audited => judged.pop_front(),
                 Side::Reference => other.pop_front(),
             };
-            findings.extend(compare.take(side, next.as_ref()));
+            findings.extend(compare.add(side, next.as_ref()));
         }
-        findings.iter().map(|one| format!("{} {}", one.kind, one.place())).collect()
+        findings.iter().map(|one| format!("{} {}", one.kind, one.position_text())).collect()
     }
 
     #[test]

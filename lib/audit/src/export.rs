@@ -93,19 +93,19 @@ pub enum ExportError {
     #[error("unsupported export format {0}: expected format {FORMAT}")]
     Format(u32),
     /// The line cannot be parsed.
-    #[error("invalid message in line {line}: {why}")]
+    #[error("invalid message in line {line}: {reason}")]
     Line {
         /// Number of the line, starting at 1.
         line: u64,
-        why: String,
+        reason: String,
     },
     /// A position is missing or occurs too often.
-    #[error("found position {found}, expected position {expected}: lines are missing or were added")]
+    #[error("found position {actual}, expected position {expected}: lines are missing or were added")]
     Gap {
         /// Position that must follow the line before.
         expected: Position,
         /// Position in the line.
-        found: Position,
+        actual: Position,
     },
     /// The manifest is missing. The position is that of the last message.
     #[error("truncated: no manifest after position {0}")]
@@ -141,7 +141,7 @@ impl Writer {
     /// # Panics
     /// Never, because a header is plain data.
     #[must_use]
-    pub fn begin(program: &str, cluster: ClusterId, from: Position) -> (Self, Vec<u8>) {
+    pub fn start(program: &str, cluster: ClusterId, from: Position) -> (Self, Vec<u8>) {
         let head = Header { muster_export: FORMAT, program: program.to_owned(), cluster, from };
         let line = to_line(&head);
         let mut hasher = Sha256::new();
@@ -155,7 +155,7 @@ impl Writer {
     ///
     /// # Errors
     /// Returns an error if the message does not fit into a line.
-    pub fn line(&mut self, message: &Message) -> Result<Vec<u8>, ExportError> {
+    pub fn add(&mut self, message: &Message) -> Result<Vec<u8>, ExportError> {
         let text = std::str::from_utf8(&message.bytes).ok();
         let as_text = text.map(|text| message_line(message, Some(text.to_owned()), None));
         let line = match as_text.filter(|line| line.len() <= LINE_BYTES) {
@@ -248,7 +248,7 @@ impl Reader {
         match &mut self.state {
             State::Start => {
                 let head = head(line)?;
-                let (mut writer, _) = Writer::begin(&head.program, head.cluster, head.from);
+                let (mut writer, _) = Writer::start(&head.program, head.cluster, head.from);
                 // Hash the line as it is in the file, not as this program would write it.
                 writer.hasher = Sha256::new();
                 writer.hasher.update(line);
@@ -257,17 +257,18 @@ impl Reader {
             }
             State::Messages(writer) => {
                 if let Ok(ManifestLine { manifest }) = serde_json::from_slice(line) {
-                    check(&manifest, &writer.manifest())?;
+                    check_manifest(&manifest, &writer.manifest())?;
                     self.state = State::Complete(Box::new(manifest.clone()));
                     return Ok(ParsedLine::Manifest(manifest));
                 }
                 if line.last() != Some(&b'\n') {
                     return Err(ExportError::Truncated(writer.to));
                 }
-                let message = message(line).map_err(|why| ExportError::Line { line: self.lines, why })?;
+                let message =
+                    parse_message(line).map_err(|why| ExportError::Line { line: self.lines, reason: why })?;
                 let expected = Position(writer.to.0 + 1);
                 if message.position != expected {
-                    return Err(ExportError::Gap { expected, found: message.position });
+                    return Err(ExportError::Gap { expected, actual: message.position });
                 }
                 writer.hasher.update(line);
                 writer.chain.iter_mut().for_each(|chain| chain.add(&message));
@@ -301,11 +302,11 @@ fn head(line: &[u8]) -> Result<Header, ExportError> {
         Err(_) => Err(ExportError::InvalidHeader),
         Ok(Version { muster_export }) if muster_export != FORMAT => Err(ExportError::Format(muster_export)),
         Ok(_) => serde_json::from_slice(line)
-            .map_err(|error| ExportError::Line { line: 1, why: error.to_string() }),
+            .map_err(|error| ExportError::Line { line: 1, reason: error.to_string() }),
     }
 }
 
-fn message(line: &[u8]) -> Result<Message, String> {
+fn parse_message(line: &[u8]) -> Result<Message, String> {
     let line: MessageLine = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let bytes = match (line.entry, line.base64) {
         (Some(text), None) => text.into_bytes(),
@@ -316,7 +317,7 @@ fn message(line: &[u8]) -> Result<Message, String> {
 }
 
 /// Compares the manifest in the file with the one that is computed from its lines.
-fn check(says: &Manifest, read: &Manifest) -> Result<(), ExportError> {
+fn check_manifest(says: &Manifest, read: &Manifest) -> Result<(), ExportError> {
     let differs = |what: &str, says: &str, is: &str| {
         Err(ExportError::Altered(format!("the manifest has {what} {says}, but the content has {is}")))
     };
@@ -388,9 +389,9 @@ mod tests {
     }
 
     fn written(from: usize) -> Vec<Vec<u8>> {
-        let (mut writer, head) = Writer::begin("muster 0", CLUSTER, Position(from as u64 + 1));
+        let (mut writer, head) = Writer::start("muster 0", CLUSTER, Position(from as u64 + 1));
         let mut lines = vec![head];
-        lines.extend(log()[from..].iter().map(|message| writer.line(message).unwrap()));
+        lines.extend(log()[from..].iter().map(|message| writer.add(message).unwrap()));
         lines.push(writer.finish().1);
         lines
     }
@@ -427,8 +428,8 @@ mod tests {
     fn message_too_long_as_text_is_written_in_base64_or_refused() {
         let of = |byte: u8, bytes: usize| Message { bytes: vec![byte; bytes], ..log()[0].clone() };
         let write = |message: &Message| {
-            let (mut writer, head) = Writer::begin("muster 0", CLUSTER, Position(1));
-            let line = writer.line(message)?;
+            let (mut writer, head) = Writer::start("muster 0", CLUSTER, Position(1));
+            let line = writer.add(message)?;
             Ok::<_, ExportError>(vec![head, line, writer.finish().1])
         };
         // JSON escapes each of these bytes as six bytes.

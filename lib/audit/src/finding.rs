@@ -87,7 +87,7 @@ impl fmt::Display for Kind {
 
 impl Finding {
     /// Creates a finding about one position.
-    pub(crate) fn at(kind: Kind, position: Position, what: impl Into<String>) -> Self {
+    pub(crate) fn at_position(kind: Kind, position: Position, what: impl Into<String>) -> Self {
         Self::within(kind, (position, position), what)
     }
 
@@ -101,13 +101,13 @@ impl Finding {
     }
 
     /// Sets the affected aggregate.
-    pub(crate) fn about(self, about: impl fmt::Display) -> Self {
+    pub(crate) fn with_target(self, about: impl fmt::Display) -> Self {
         Self { target: about.to_string(), ..self }
     }
 
     /// Returns the affected position or range as text: `41` or `41-60`.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn position_text(&self) -> String {
         if self.position == self.last_position {
             self.position.to_string()
         } else {

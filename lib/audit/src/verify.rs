@@ -29,7 +29,7 @@ pub struct Checkpoints {
     /// The first [`MAX_FINDINGS`] findings.
     pub findings: Vec<Finding>,
     /// Number of further findings.
-    pub more: u64,
+    pub omitted_findings: u64,
     trust: Trust,
     /// Number of lines so far. `previous` is the hash of the last one.
     lines: usize,
@@ -40,19 +40,19 @@ impl Checkpoints {
     /// Reads a file of checkpoints.
     #[must_use]
     pub fn read(text: &[u8], trust: Trust) -> Self {
-        let mut read = Self::begin(trust);
-        text.split_inclusive(|byte| *byte == b'\n').for_each(|line| read.line(line));
+        let mut read = Self::start(trust);
+        text.split_inclusive(|byte| *byte == b'\n').for_each(|line| read.read_line(line));
         read.finish()
     }
 
     /// Starts reading a file of checkpoints.
     #[must_use]
-    pub fn begin(trust: Trust) -> Self {
+    pub fn start(trust: Trust) -> Self {
         Self { trust, ..Self::default() }
     }
 
     /// Processes the next line, including its terminator. Blank lines are skipped.
-    pub fn line(&mut self, line: &[u8]) {
+    pub fn read_line(&mut self, line: &[u8]) {
         if line.trim_ascii().is_empty() {
             return;
         }
@@ -61,12 +61,12 @@ impl Checkpoints {
         match Checkpoint::read(line) {
             Ok(checkpoint) => {
                 let key = *self.trust.key.get_or_insert(checkpoint.checkpoint.key);
-                self.take(number, checkpoint, (key, self.trust.cluster), self.previous);
+                self.check(number, checkpoint, (key, self.trust.cluster), self.previous);
             }
             Err(error) => {
                 let last = self.trusted.last().map(|last| last.position).unwrap_or_default();
                 let what = format!("line {number} of the checkpoints: {error}");
-                self.find(Finding::at(Kind::Checkpoint, last, what));
+                self.add_finding(Finding::at_position(Kind::Checkpoint, last, what));
             }
         }
         self.previous = Some(Hash::compute(line));
@@ -76,20 +76,24 @@ impl Checkpoints {
     #[must_use]
     pub fn finish(mut self) -> Self {
         if self.lines == 0 {
-            self.find(Finding::at(Kind::Checkpoint, Position(0), "the file has no checkpoints"));
+            self.add_finding(Finding::at_position(
+                Kind::Checkpoint,
+                Position(0),
+                "the file has no checkpoints",
+            ));
         }
         self
     }
 
-    fn find(&mut self, finding: Finding) {
+    fn add_finding(&mut self, finding: Finding) {
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
         } else {
-            self.more += 1;
+            self.omitted_findings += 1;
         }
     }
 
-    fn take(
+    fn check(
         &mut self,
         number: usize,
         checkpoint: Checkpoint,
@@ -120,10 +124,10 @@ impl Checkpoints {
             let what = format!(
                 "checkpoint {number} does not follow the line before it: lines are missing or were changed"
             );
-            self.find(Finding::at(Kind::Checkpoint, says.position, what));
+            self.add_finding(Finding::at_position(Kind::Checkpoint, says.position, what));
         }
         match wrong {
-            Some((kind, what)) => self.find(Finding::at(kind, says.position, what)),
+            Some((kind, what)) => self.add_finding(Finding::at_position(kind, says.position, what)),
             None => self.trusted.push(says),
         }
     }
@@ -141,7 +145,7 @@ pub struct Verifier {
     /// Position before the first message of the chain.
     range_start: Position,
     last: Position,
-    held: usize,
+    matched: usize,
 }
 
 impl Verifier {
@@ -152,16 +156,16 @@ impl Verifier {
         let passed_checkpoints = trusted.iter().take_while(|one| one.position < from).count();
         let known = trusted[..passed_checkpoints].iter().rev().find(|one| one.position == before);
         let range_chain = match known {
-            Some(known) => Some(Chain::behind(before, known.hash)),
+            Some(known) => Some(Chain::resume(before, known.hash)),
             None => (before == Position(0)).then(Chain::default),
         };
-        Self { trusted, passed_checkpoints, range_chain, range_start: before, last: before, held: 0 }
+        Self { trusted, passed_checkpoints, range_chain, range_start: before, last: before, matched: 0 }
     }
 
     /// Returns the number of checkpoints that have matched so far.
     #[must_use]
-    pub const fn held(&self) -> usize {
-        self.held
+    pub const fn matched_checkpoints(&self) -> usize {
+        self.matched
     }
 
     /// Processes the next message. Returns new findings.
@@ -191,7 +195,7 @@ impl Verifier {
                 );
                 findings.push(Finding::within(Kind::RangeDiffers, range, what));
             } else {
-                self.held += usize::from(self.range_chain.is_some());
+                self.matched += usize::from(self.range_chain.is_some());
             }
             self.pass(&next);
         }
@@ -205,7 +209,7 @@ impl Verifier {
     fn pass(&mut self, checkpoint: &Statement) {
         self.passed_checkpoints += 1;
         self.range_start = checkpoint.position;
-        self.range_chain = Some(Chain::behind(checkpoint.position, checkpoint.hash));
+        self.range_chain = Some(Chain::resume(checkpoint.position, checkpoint.hash));
     }
 
     /// Ends the log. Positions after the end that a checkpoint vouches for are reported as missing.
@@ -263,7 +267,7 @@ mod tests {
         let mut verify = Verifier::new(trusted, log.first().map_or(Position(1), |one| one.position));
         findings.extend(log.iter().flat_map(|message| verify.add(message)));
         findings.extend(verify.finish());
-        findings.into_iter().map(|finding| (finding.kind, finding.place())).collect()
+        findings.into_iter().map(|finding| (finding.kind, finding.position_text())).collect()
     }
 
     #[test]
@@ -318,7 +322,7 @@ mod tests {
         }
         let garbage = [lines[0], "{}\n".repeat(MAX_FINDINGS + 7).as_bytes()].concat();
         let read = Checkpoints::read(&garbage, Trust::default());
-        assert_eq!((read.trusted.len(), read.findings.len(), read.more), (1, MAX_FINDINGS, 7));
+        assert_eq!((read.trusted.len(), read.findings.len(), read.omitted_findings), (1, MAX_FINDINGS, 7));
         let trust = Trust { key: Some(Key::from_bytes(&[2; 32]).public()), cluster: None };
         let read = Checkpoints::read(&text, trust);
         assert!(read.trusted.is_empty());

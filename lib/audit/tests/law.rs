@@ -4,7 +4,7 @@
 use audit::{Kind, Law};
 use fixtures::{cell_id, definition_id, domain, instance, place, process_guid, service_id, task_guid};
 use projections::World;
-use projections::reader::nothing;
+use projections::reader::empty_entry;
 use schemas::actual::{self, StopReason, UnclaimReason};
 use schemas::cluster::{self, FORMAT};
 use schemas::container::Epoch;
@@ -45,7 +45,7 @@ impl Log {
     fn quarantine(&mut self, subject: &str, bytes: &[u8]) {
         self.position += 1;
         self.law.quarantine(subject, bytes);
-        self.world.fold(Position(self.position), &nothing());
+        self.world.fold(Position(self.position), &empty_entry());
     }
 
     /// Returns the kinds of findings that this decision would cause next.
@@ -69,12 +69,12 @@ fn decision(number: u64, version: u64, aggregate: Aggregate, actor: Actor, event
 }
 
 /// Returns the process `web` in the epoch that started in this second.
-fn web(life: u64) -> Aggregate {
+fn web_process(life: u64) -> Aggregate {
     let epoch = Epoch(Timestamp::from_millis(life * 1_000));
     Aggregate::Process { guid: process_guid("web"), domain: domain("shop"), epoch }
 }
 
-fn here() -> Place {
+fn first_slot() -> Place {
     place(0, "web")
 }
 
@@ -87,47 +87,47 @@ fn desire() -> Vec<Event> {
 }
 
 fn claimed(number: u64, on: &str) -> Event {
-    Event::Actual(actual::Event::Claimed { place: here(), by: instance(number, on), placement: None })
+    Event::Actual(actual::Event::Claimed { place: first_slot(), by: instance(number, on), placement: None })
 }
 
 fn started(number: u64, on: &str) -> Event {
     Event::Actual(actual::Event::Started {
-        place: here(),
+        place: first_slot(),
         by: instance(number, on),
-        net: fixtures::net(1),
+        net: fixtures::net_info(1),
         isolation: Isolation::NONE,
     })
 }
 
 fn removed(cause: StopReason) -> Event {
-    Event::Actual(actual::Event::Removed { places: here().into(), cause })
+    Event::Actual(actual::Event::Removed { places: first_slot().into(), cause })
 }
 
 fn unclaimed(cause: UnclaimReason) -> Event {
-    Event::Actual(actual::Event::Unclaimed { places: here().into(), cause })
+    Event::Actual(actual::Event::Unclaimed { places: first_slot().into(), cause })
 }
 
 /// Returns a log with a process whose only instance is claimed by cell c1.
 fn claimed_log() -> Log {
     let mut log = Log::default();
-    log.add_legal(decision(1, 1, web(1), client(), desire()));
-    log.add_legal(decision(2, 2, web(1), cell("c1"), vec![claimed(1, "c1")]));
+    log.add_legal(decision(1, 1, web_process(1), client(), desire()));
+    log.add_legal(decision(2, 2, web_process(1), cell("c1"), vec![claimed(1, "c1")]));
     log
 }
 
 /// Returns the bytes of an entry as a later version writes it, with an event that this version does not know.
-fn later(decision: Decision) -> Vec<u8> {
+fn newer_entry_bytes(decision: Decision) -> Vec<u8> {
     let entry = Entry { id: EntryId(decision.id.0), format: FORMAT, decisions: vec![decision] };
     String::from_utf8(entry.encode()).unwrap().replace("claimed.v1", "painted.v9").into_bytes()
 }
 
 #[test]
 fn decisions_after_quarantined_entry_are_not_judged_until_next_epoch() {
-    let aside = decision(3, 3, web(1), cell("c2"), vec![claimed(2, "c2")]);
+    let aside = decision(3, 3, web_process(1), cell("c2"), vec![claimed(2, "c2")]);
     let next = Decision {
         cause: Some(aside.id),
         correlation: aside.correlation,
-        ..decision(4, 4, web(1), cell("c2"), vec![started(2, "c2")])
+        ..decision(4, 4, web_process(1), cell("c2"), vec![started(2, "c2")])
     };
     let mut without = claimed_log();
     without.position += 1;
@@ -135,23 +135,29 @@ fn decisions_after_quarantined_entry_are_not_judged_until_next_epoch() {
     assert_eq!(found, [Kind::Cause, Kind::Version], "without a quarantine there are findings");
 
     let unreadable = br#"{"crc32c":"00000000","format":99,"decisions":{"new":"shape"}}"#.to_vec();
-    for bytes in [later(aside), unreadable] {
+    for bytes in [newer_entry_bytes(aside), unreadable] {
         let mut log = claimed_log();
-        let subject = web(1).subject(log.world.shards()).to_string();
+        let subject = web_process(1).subject(log.world.shards()).to_string();
         log.quarantine(&subject, &bytes);
         // The next decision may follow the quarantined entry (version 4) or the state before it (version 3).
-        let back = decision(4, 3, web(1), cell("c2"), vec![unclaimed(UnclaimReason::Evacuation)]);
+        let back = decision(4, 3, web_process(1), cell("c2"), vec![unclaimed(UnclaimReason::Evacuation)]);
         assert_eq!(log.kinds_if_added(back), []);
         log.add_legal(next.clone());
-        let skips = decision(5, 6, web(1), client(), vec![]);
+        let skips = decision(5, 6, web_process(1), client(), vec![]);
         assert_eq!(log.kinds_if_added(skips), [Kind::Version], "later versions are checked again");
-        log.add_legal(decision(5, 5, web(1), cell("c3"), vec![removed(StopReason::Stopped)]));
-        log.add_legal(decision(6, 6, web(1), client(), vec![Event::Desired(desired::Event::Removed {})]));
+        log.add_legal(decision(5, 5, web_process(1), cell("c3"), vec![removed(StopReason::Stopped)]));
+        log.add_legal(decision(
+            6,
+            6,
+            web_process(1),
+            client(),
+            vec![Event::Desired(desired::Event::Removed {})],
+        ));
         // The next epoch is judged completely.
-        log.add_legal(decision(7, 7, web(7), client(), desire()));
-        let forged = decision(8, 8, web(7), cell("c1"), vec![claimed(3, "c2")]);
+        log.add_legal(decision(7, 7, web_process(7), client(), desire()));
+        let forged = decision(8, 8, web_process(7), cell("c1"), vec![claimed(3, "c2")]);
         assert_eq!(log.kinds_if_added(forged), [Kind::Illegal]);
-        log.add_legal(decision(8, 8, web(7), cell("c2"), vec![claimed(3, "c2")]));
+        log.add_legal(decision(8, 8, web_process(7), cell("c2"), vec![claimed(3, "c2")]));
     }
 }
 
@@ -167,8 +173,11 @@ fn quarantine_does_not_affect_other_aggregates() {
         1,
         vec![Event::Desired(desired::Event::Desired(Box::new(fixtures::lrp("api", "shop", 0))))],
     ));
-    let subject = web(1).subject(log.world.shards()).to_string();
-    log.quarantine(&subject, &later(decision(40, 3, web(1), cell("c2"), vec![claimed(2, "c2")])));
+    let subject = web_process(1).subject(log.world.shards()).to_string();
+    log.quarantine(
+        &subject,
+        &newer_entry_bytes(decision(40, 3, web_process(1), cell("c2"), vec![claimed(2, "c2")])),
+    );
     assert_eq!(log.kinds_if_added(other(3, vec![])), [Kind::Version]);
     let nobody = Decision { cause: Some(DecisionId(Uuid::from_u128(77))), ..other(2, vec![]) };
     assert_eq!(log.kinds_if_added(nobody), [Kind::Cause], "the cause is not a quarantined decision");
@@ -177,21 +186,28 @@ fn quarantine_does_not_affect_other_aggregates() {
 #[test]
 fn cell_may_report_only_its_own_containers() {
     let mut log = claimed_log();
-    log.add_legal(decision(3, 3, web(1), cell("c1"), vec![started(1, "c1")]));
+    log.add_legal(decision(3, 3, web_process(1), cell("c1"), vec![started(1, "c1")]));
     let set = Event::Evacuating(evacuating::Event::Set {
-        place: here(),
+        place: first_slot(),
         by: instance(1, "c1"),
-        net: fixtures::net(1),
+        net: fixtures::net_info(1),
         expires_at: Timestamp::from_millis(600_000),
     });
-    let gone = |cause| Event::Evacuating(evacuating::Event::Removed { place: here(), cause });
+    let gone = |cause| Event::Evacuating(evacuating::Event::Removed { place: first_slot(), cause });
     let mut evacuates = log.clone();
-    evacuates.add_legal(decision(4, 4, web(1), cell("c1"), vec![set, unclaimed(UnclaimReason::Evacuation)]));
+    evacuates.add_legal(decision(
+        4,
+        4,
+        web_process(1),
+        cell("c1"),
+        vec![set, unclaimed(UnclaimReason::Evacuation)],
+    ));
     let mut replaced = evacuates.clone();
-    replaced.add_legal(decision(5, 5, web(1), cell("c2"), vec![claimed(2, "c2")]));
+    replaced.add_legal(decision(5, 5, web_process(1), cell("c2"), vec![claimed(2, "c2")]));
     let bbs = || Actor::Bbs(service_id("b1"));
-    let by =
-        |actor, log: &Log, events| log.kinds_if_added(decision(9, log.position + 1, web(1), actor, events));
+    let by = |actor, log: &Log, events| {
+        log.kinds_if_added(decision(9, log.position + 1, web_process(1), actor, events))
+    };
     for (log, event, own, others) in [
         (&log, removed(StopReason::Stopped), cell("c1"), vec![cell("c2"), client(), bbs()]),
         (&log, removed(StopReason::Evacuated), cell("c1"), vec![cell("c2"), client(), bbs()]),

@@ -18,13 +18,13 @@ pub(super) const GREETING: &str = "muster-bus-1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Client: the greeting is in the subject, the inbox in `other`. The server answers it.
+    /// Client: the greeting is in the subject, the inbox in `extra`. The server answers it.
     Hello,
     /// Client: a message to publish.
     Publish,
     /// Client: a request with a number and a timeout. The server may not answer it.
-    Ask,
-    /// Client: subscribe to the subject under this number, in the group of `other` unless that is empty. The
+    Request,
+    /// Client: subscribe to the subject under this number, in the group of `extra` unless that is empty. The
     /// server answers it.
     Subscribe,
     /// Client: end the subscription with this number.
@@ -35,16 +35,16 @@ pub(super) enum Kind {
     NoResponder,
     /// Server: the request with this number timed out.
     TimedOut,
-    /// Server: the request with this number is refused. The reason is in `other`.
+    /// Server: the request with this number is refused. The reason is in `extra`.
     Refused,
-    /// Server: a message for the subscription with this number. The reply subject is in `other`.
+    /// Server: a message for the subscription with this number. The reply subject is in `extra`.
     Message,
 }
 
 const KINDS: [Kind; 10] = [
     Kind::Hello,
     Kind::Publish,
-    Kind::Ask,
+    Kind::Request,
     Kind::Subscribe,
     Kind::Unsubscribe,
     Kind::Response,
@@ -60,19 +60,19 @@ pub(super) struct Frame {
     pub(super) number: u64,
     pub(super) millis: u32,
     pub(super) subject: String,
-    pub(super) other: String,
+    pub(super) extra: String,
     pub(super) payload: Bytes,
 }
 
 impl Frame {
     pub(super) fn new(kind: Kind, number: u64) -> Self {
-        Self { kind, number, millis: 0, subject: String::new(), other: String::new(), payload: Bytes::new() }
+        Self { kind, number, millis: 0, subject: String::new(), extra: String::new(), payload: Bytes::new() }
     }
 
     fn encode(&self, into: &mut BytesMut) -> io::Result<()> {
-        let lengths = (u16::try_from(self.subject.len()), u16::try_from(self.other.len()));
+        let lengths = (u16::try_from(self.subject.len()), u16::try_from(self.extra.len()));
         let (Ok(subject), Ok(other)) = lengths else { return Err(invalid_data("subject too long")) };
-        let length = HEADER_BYTES + self.subject.len() + self.other.len() + self.payload.len();
+        let length = HEADER_BYTES + self.subject.len() + self.extra.len() + self.payload.len();
         let length = u32::try_from(length).ok().filter(|_| length <= FRAME_BYTES);
         into.put_u32(length.ok_or_else(|| invalid_data("frame too large"))?);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
@@ -82,7 +82,7 @@ impl Frame {
         into.put_u16(subject);
         into.put_slice(self.subject.as_bytes());
         into.put_u16(other);
-        into.put_slice(self.other.as_bytes());
+        into.put_slice(self.extra.as_bytes());
         into.put_slice(&self.payload);
         Ok(())
     }
@@ -91,8 +91,8 @@ impl Frame {
         let kind = *KINDS.get(usize::from(bytes.try_get_u8().ok()?))?;
         let (number, millis) = (bytes.try_get_u64().ok()?, bytes.try_get_u32().ok()?);
         let subject = read_text(&mut bytes)?;
-        let other = read_text(&mut bytes)?;
-        Some(Self { kind, number, millis, subject, other, payload: bytes })
+        let extra = read_text(&mut bytes)?;
+        Some(Self { kind, number, millis, subject, extra, payload: bytes })
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
             let frame = Frame {
                 millis: 7,
                 subject: "a.b".into(),
-                other: "ä".into(),
+                extra: "ä".into(),
                 payload: vec![0, 255].into(),
                 ..Frame::new(kind, u64::MAX)
             };

@@ -25,11 +25,11 @@ pub struct InProcess {
 struct Shared {
     subscribers: Trie<Subscriber>,
     /// Pending requests by reply subject.
-    asked: BTreeMap<String, oneshot::Sender<Bytes>>,
+    pending: BTreeMap<String, oneshot::Sender<Bytes>>,
     /// Last number that was assigned to a subscriber or a request.
-    last: u64,
+    last_number: u64,
     /// Counter that selects the next member of every group.
-    turn: usize,
+    group_turn: usize,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl InProcess {
 
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         let mut shared = self.shared();
-        if let Some(asked) = shared.asked.remove(subject) {
+        if let Some(asked) = shared.pending.remove(subject) {
             // The request may just have timed out. The reply is then dropped.
             drop(asked.send(payload));
             return Ok(());
@@ -78,7 +78,7 @@ impl InProcess {
         Ok(())
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         subject: &str,
         payload: Bytes,
@@ -87,9 +87,10 @@ impl InProcess {
         let (sender, answer) = oneshot::channel();
         let question = {
             let mut shared = self.shared();
-            shared.last += 1;
-            let question = PendingRequest { bus: self, reply: format!("{}.{}", self.inbox, shared.last) };
-            shared.asked.insert(question.reply.clone(), sender);
+            shared.last_number += 1;
+            let question =
+                PendingRequest { bus: self, reply: format!("{}.{}", self.inbox, shared.last_number) };
+            shared.pending.insert(question.reply.clone(), sender);
             let reply = Some(ReplyTo { subject: question.reply.clone() });
             if !shared.deliver(&Incoming { subject: subject.to_owned(), payload, reply }) {
                 drop(shared);
@@ -105,8 +106,8 @@ impl InProcess {
     pub(super) fn subscribe(&self, pattern: &str, group: Option<&str>) -> Subscription {
         let (inlet, messages) = Inlet::new();
         let mut shared = self.shared();
-        shared.last += 1;
-        let number = shared.last;
+        shared.last_number += 1;
+        let number = shared.last_number;
         shared.subscribers.insert(pattern, Subscriber { number, group: group.map(Into::into), inlet });
         let registration = Registration { bus: self.clone(), pattern: pattern.to_owned(), number };
         Subscription(Source::Queue(messages, Guard::InProcess(registration)))
@@ -117,8 +118,8 @@ impl Shared {
     /// Delivers a message to every subscriber without a group and to one member of each group. Returns `true`
     /// if there is a subscriber.
     fn deliver(&mut self, message: &Incoming) -> bool {
-        self.turn = self.turn.wrapping_add(1);
-        let (turn, mut any) = (self.turn, false);
+        self.group_turn = self.group_turn.wrapping_add(1);
+        let (turn, mut any) = (self.group_turn, false);
         let mut groups: BTreeMap<&str, Vec<&Inlet>> = BTreeMap::new();
         self.subscribers.matching(&message.subject, &mut |subscriber| {
             any = true;
@@ -144,7 +145,7 @@ struct PendingRequest<'a> {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        self.bus.shared().asked.remove(&self.reply);
+        self.bus.shared().pending.remove(&self.reply);
     }
 }
 

@@ -230,7 +230,7 @@ impl Bus {
     ///
     /// # Errors
     /// See [`RequestError`]. A missing subscriber is reported immediately.
-    pub async fn ask(
+    pub async fn request(
         &self,
         subject: &str,
         payload: Bytes,
@@ -238,9 +238,9 @@ impl Bus {
     ) -> Result<Bytes, RequestError> {
         subject::check_publish(subject, payload.len())?;
         match self {
-            Self::InProcess(bus) => bus.ask(subject, payload, patience).await,
-            Self::Socket(bus) => bus.ask(subject, payload, patience).await,
-            Self::Nats(bus) => bus.ask(subject, payload, patience).await,
+            Self::InProcess(bus) => bus.request(subject, payload, patience).await,
+            Self::Socket(bus) => bus.request(subject, payload, patience).await,
+            Self::Nats(bus) => bus.request(subject, payload, patience).await,
         }
     }
 

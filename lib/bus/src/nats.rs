@@ -32,10 +32,10 @@ pub struct Settings {
     pub login: Login,
     pub tls: Tls,
     /// Timeout of the first connect. A connection that is lost later is reestablished without a limit.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
     /// Number of operations that the server refused because of a missing permission. Several connections may
     /// share the counter.
-    pub refused: Arc<AtomicU64>,
+    pub violation_count: Arc<AtomicU64>,
     /// `true` if this connection probes its permissions. Violations of permissions are then expected and
     /// logged at level debug.
     pub probes_permissions: bool,
@@ -61,7 +61,7 @@ pub struct Tls {
     /// `true` rejects servers that do not encrypt.
     pub required: bool,
     /// `true` starts the encryption before the first message of the server (`handshake_first`).
-    pub first: bool,
+    pub handshake_first: bool,
     /// File with trusted root certificates. `None` trusts those of the system.
     pub roots: Option<PathBuf>,
     /// Files with the client's certificate and its key.
@@ -102,7 +102,7 @@ pub struct Connection {
     client: async_nats::Client,
     violations: Violations,
     /// Number of times that the connection was established.
-    made: watch::Receiver<u64>,
+    connect_count: watch::Receiver<u64>,
 }
 
 impl Settings {
@@ -115,8 +115,8 @@ impl Settings {
             inbox: inbox.to_owned(),
             login: Login::default(),
             tls: Tls::default(),
-            patience: Duration::from_secs(5),
-            refused: Arc::default(),
+            connect_timeout: Duration::from_secs(5),
+            violation_count: Arc::default(),
             probes_permissions: false,
         }
     }
@@ -139,19 +139,19 @@ impl Settings {
 
     async fn connect_once(&self) -> Result<Connection, ConnectError> {
         let addresses = self.addresses()?;
-        let violations = Violations::new(Arc::clone(&self.refused));
-        let (count, made) = watch::channel(0);
+        let violations = Violations::new(Arc::clone(&self.violation_count));
+        let (count, connect_count) = watch::channel(0);
         let options = self.options(violations.clone(), count).await?;
-        let urls = self.shown();
-        let client = match timeout(self.patience, options.connect(addresses)).await {
+        let urls = self.redacted_urls();
+        let client = match timeout(self.connect_timeout, options.connect(addresses)).await {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => return Err(connect_error(&error, urls)),
             Err(_) => {
-                let why = format!("no answer within {:?}", self.patience);
+                let why = format!("no answer within {:?}", self.connect_timeout);
                 return Err(ConnectError::Unreachable { urls, why });
             }
         };
-        Ok(Connection { client, violations, made })
+        Ok(Connection { client, violations, connect_count })
     }
 
     fn addresses(&self) -> Result<Vec<async_nats::ServerAddr>, ConnectError> {
@@ -161,7 +161,8 @@ impl Settings {
         }
         let parse = |url: &String| {
             url.parse().map_err(|error| {
-                let why = format!("invalid NATS server URL {:?}: {error}; use nats://HOST:PORT", shown(url));
+                let why =
+                    format!("invalid NATS server URL {:?}: {error}; use nats://HOST:PORT", redact_url(url));
                 ConnectError::Settings(why)
             })
         };
@@ -179,7 +180,7 @@ impl Settings {
             .await?
             .name(&self.name)
             .custom_inbox_prefix(&self.inbox)
-            .connection_timeout(self.patience)
+            .connection_timeout(self.connect_timeout)
             .request_timeout(Some(API_TIMEOUT))
             .client_capacity(CLIENT_QUEUE)
             .subscription_capacity(SUBSCRIPTION_QUEUE)
@@ -204,7 +205,7 @@ impl Settings {
                 None => options,
             },
             Login::Credentials(path) => {
-                let text = secret(path).await?;
+                let text = read_secret(path).await?;
                 if is_seed(&text) {
                     nkey_options(path.clone())
                 } else {
@@ -213,10 +214,12 @@ impl Settings {
                 }
             }
             Login::Nkey(path) => {
-                secret(path).await?;
+                read_secret(path).await?;
                 nkey_options(path.clone())
             }
-            Login::Password { user, file } => options.user_and_password(user.clone(), secret(file).await?),
+            Login::Password { user, file } => {
+                options.user_and_password(user.clone(), read_secret(file).await?)
+            }
         })
     }
 
@@ -225,7 +228,7 @@ impl Settings {
         if self.tls.required {
             options = options.require_tls(true);
         }
-        if self.tls.first {
+        if self.tls.handshake_first {
             options = options.tls_first();
         }
         if let Some(roots) = &self.tls.roots {
@@ -238,8 +241,8 @@ impl Settings {
     }
 
     /// Returns the URLs without passwords.
-    fn shown(&self) -> String {
-        self.urls.iter().map(|url| shown(url)).collect::<Vec<_>>().join(", ")
+    fn redacted_urls(&self) -> String {
+        self.urls.iter().map(|url| redact_url(url)).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -265,8 +268,8 @@ impl Connection {
     /// Returns a watch on the number of times that the connection was established. It changes after every
     /// reconnect.
     #[must_use]
-    pub fn made(&self) -> watch::Receiver<u64> {
-        self.made.clone()
+    pub fn connect_count(&self) -> watch::Receiver<u64> {
+        self.connect_count.clone()
     }
 
     /// Sends pending messages and closes the connection for all clones.
@@ -300,12 +303,12 @@ impl Connection {
     /// separately from the message, so this explains a missing response.
     #[must_use]
     pub fn publish_was_denied(&self, subject: &str, since: Instant) -> bool {
-        self.violations.after(subject, since)
+        self.violations.denied_since(subject, since)
     }
 
     /// Waits until the server refuses a publish on `subject`. Use it while waiting for a response.
     pub async fn publish_denied(&self, subject: &str, since: Instant) {
-        let mut counted = self.violations.counted.subscribe();
+        let mut counted = self.violations.changes.subscribe();
         while !self.publish_was_denied(subject, since) {
             if counted.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -331,7 +334,7 @@ pub struct Denials {
 struct Violations {
     refused: Arc<Mutex<DeniedState>>,
     /// Number of violations.
-    counted: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
     /// Number of violations, including those of other connections.
     shared_count: Arc<AtomicU64>,
 }
@@ -347,16 +350,16 @@ struct DeniedState {
 
 impl Violations {
     fn new(shared_count: Arc<AtomicU64>) -> Self {
-        Self { refused: Arc::default(), counted: watch::Sender::new(0), shared_count }
+        Self { refused: Arc::default(), changes: watch::Sender::new(0), shared_count }
     }
 
     fn record(&self, violation: Violation<'_>, text: &str) {
         self.shared_count.fetch_add(1, Ordering::Relaxed);
-        self.count(violation, text);
-        self.counted.send_modify(|count| *count += 1);
+        self.record_details(violation, text);
+        self.changes.send_modify(|count| *count += 1);
     }
 
-    fn count(&self, violation: Violation<'_>, text: &str) {
+    fn record_details(&self, violation: Violation<'_>, text: &str) {
         let mut noted = self.lock();
         match violation {
             Violation::Other => return,
@@ -376,7 +379,7 @@ impl Violations {
         noted.denials.last = Some(text.to_owned());
     }
 
-    fn after(&self, subject: &str, since: Instant) -> bool {
+    fn denied_since(&self, subject: &str, since: Instant) -> bool {
         self.lock().publish.get(subject).is_some_and(|at| *at >= since)
     }
 
@@ -438,12 +441,12 @@ impl<'a> Violation<'a> {
             // The case of the first letter depends on the version of the library.
             ServerError::Other(text) => {
                 let (_, what) = text.split_once("ermissions Violation")?;
-                Some((Self::named(what), text))
+                Some((Self::from_text(what), text))
             }
         }
     }
 
-    fn named(what: &'a str) -> Self {
+    fn from_text(what: &'a str) -> Self {
         let Some(what) = what.strip_prefix(" for ") else { return Self::Other };
         let subject = what.strip_prefix("Publish to \"").and_then(|rest| rest.split('"').next());
         match subject {
@@ -469,7 +472,7 @@ fn nkey_options(path: PathBuf) -> ConnectOptions {
     ConnectOptions::with_auth_callback(move |nonce| {
         let path = path.clone();
         async move {
-            let seed = secret(&path).await.map_err(|error| AuthError::new(error.to_string()))?;
+            let seed = read_secret(&path).await.map_err(|error| AuthError::new(error.to_string()))?;
             let key = KeyPair::from_seed(&seed).map_err(|error| AuthError::new(error.to_string()))?;
             let signature = key.sign(&nonce).map_err(|error| AuthError::new(error.to_string()))?;
             let mut auth = Auth::new();
@@ -481,7 +484,7 @@ fn nkey_options(path: PathBuf) -> ConnectOptions {
 }
 
 /// Returns the content of a file with a secret, without comments before it.
-async fn secret(path: &Path) -> Result<String, ConnectError> {
+async fn read_secret(path: &Path) -> Result<String, ConnectError> {
     let text = tokio::fs::read_to_string(path).await.map_err(|source| file_error(path, source))?;
     let mut rest = text.trim();
     while rest.starts_with('#') {
@@ -507,7 +510,7 @@ fn file_error(path: &Path, source: io::Error) -> ConnectError {
 }
 
 /// Returns a URL without its password.
-fn shown(url: &str) -> String {
+fn redact_url(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
         (None, Some((_, host))) => host.to_owned(),
@@ -535,9 +538,9 @@ mod tests {
 
     #[test]
     fn url_is_shown_without_password() {
-        assert_eq!(shown("nats://bbs:hunter2@host:4222"), "nats://host:4222");
-        assert_eq!(shown("bbs:hunter2@host"), "host");
-        assert_eq!(shown("tls://host:4222"), "tls://host:4222");
+        assert_eq!(redact_url("nats://bbs:hunter2@host:4222"), "nats://host:4222");
+        assert_eq!(redact_url("bbs:hunter2@host"), "host");
+        assert_eq!(redact_url("tls://host:4222"), "tls://host:4222");
     }
 
     #[test]
@@ -565,7 +568,9 @@ mod tests {
         assert_eq!(violations.lock().denials, Denials { publish: 2, subscribe: 1, last });
         assert_eq!(violations.lock().messages.len(), 3);
         assert_eq!(of_all.load(Ordering::Relaxed), 4, "other violations are counted, too");
-        assert!(violations.after("muster.event.lrp.1", began) && !violations.after("a.>", began));
+        assert!(
+            violations.denied_since("muster.event.lrp.1", began) && !violations.denied_since("a.>", began)
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Nats {
         }
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         subject: &str,
         payload: Bytes,

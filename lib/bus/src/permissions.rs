@@ -34,7 +34,7 @@ pub struct Operations {
 ///
 /// # Errors
 /// Returns an error if the connection is lost.
-pub async fn attempt(
+pub async fn probe_permissions(
     connection: &Connection,
     attempt: &Operations,
     question: &str,
@@ -52,7 +52,7 @@ pub async fn attempt(
         heard.push(client.subscribe(pattern.clone()).await.map_err(|error| lost(&error))?);
     }
     // Every result, even an error, arrives after all refusals.
-    drop(Bus::from(connection.clone()).ask(question, Bytes::new(), PROBE_TIMEOUT).await);
+    drop(Bus::from(connection.clone()).request(question, Bytes::new(), PROBE_TIMEOUT).await);
     let complaints = wait_for_refusals(connection).await;
     let refused = |what: &str, subject: &String| {
         let said = format!("{what} to \"{subject}\"");

@@ -35,8 +35,8 @@ struct Wire {
 #[derive(Debug, Default)]
 struct State {
     /// Last number that was assigned to a request or a subscription.
-    last: u64,
-    asked: BTreeMap<u64, oneshot::Sender<Frame>>,
+    last_number: u64,
+    pending: BTreeMap<u64, oneshot::Sender<Frame>>,
     subscriptions: BTreeMap<u64, Inlet>,
     closed: bool,
 }
@@ -56,7 +56,7 @@ impl Socket {
         ];
         let socket = Self { wire, _tasks: Arc::new(tasks) };
         let hello =
-            Frame { subject: GREETING.to_owned(), other: inbox.to_owned(), ..Frame::new(Kind::Hello, 0) };
+            Frame { subject: GREETING.to_owned(), extra: inbox.to_owned(), ..Frame::new(Kind::Hello, 0) };
         socket.call(hello, API_TIMEOUT).await.map_err(|error| BusError::Disconnected(error.to_string()))?;
         Ok(socket)
     }
@@ -68,19 +68,19 @@ impl Socket {
     pub(super) async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         let frame = Frame { subject: subject.to_owned(), payload, ..Frame::new(Kind::Publish, 0) };
         if self.wire.state().closed {
-            return Err(gone());
+            return Err(disconnected());
         }
-        self.wire.frames.send(frame).await.map_err(|_| gone())
+        self.wire.frames.send(frame).await.map_err(|_| disconnected())
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         subject: &str,
         payload: Bytes,
         patience: Duration,
     ) -> Result<Bytes, RequestError> {
         let millis = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
-        let frame = Frame { millis, subject: subject.to_owned(), payload, ..Frame::new(Kind::Ask, 0) };
+        let frame = Frame { millis, subject: subject.to_owned(), payload, ..Frame::new(Kind::Request, 0) };
         self.call(frame, patience).await
     }
 
@@ -90,16 +90,16 @@ impl Socket {
         group: Option<&str>,
     ) -> Result<Subscription, BusError> {
         let (inlet, messages) = Inlet::new();
-        let number = self.wire.number();
+        let number = self.wire.next_number();
         self.wire.state().subscriptions.insert(number, inlet);
         let registration = Registration { socket: self.clone(), number };
         let group = group.unwrap_or_default().to_owned();
         let frame =
-            Frame { subject: pattern.to_owned(), other: group, ..Frame::new(Kind::Subscribe, number) };
+            Frame { subject: pattern.to_owned(), extra: group, ..Frame::new(Kind::Subscribe, number) };
         self.call(frame, API_TIMEOUT).await.map_err(|error| match error {
             RequestError::Refused(why) => BusError::Refused(why),
             RequestError::NoResponder(_) | RequestError::TimedOut(_) | RequestError::Disconnected(_) => {
-                gone()
+                disconnected()
             }
         })?;
         Ok(Subscription(Source::Queue(messages, Guard::Socket(registration))))
@@ -108,35 +108,38 @@ impl Socket {
     /// Sends a frame and waits for the response with its number. A frame without a number is assigned one.
     async fn call(&self, mut frame: Frame, patience: Duration) -> Result<Bytes, RequestError> {
         if frame.number == 0 {
-            frame.number = self.wire.number();
+            frame.number = self.wire.next_number();
         }
         let (number, subject) = (frame.number, frame.subject.clone());
         let (sender, answer) = oneshot::channel();
         {
             let mut state = self.wire.state();
             if state.closed {
-                return Err(gone().into());
+                return Err(disconnected().into());
             }
-            state.asked.insert(number, sender);
+            state.pending.insert(number, sender);
         }
         let _asked = PendingRequest { wire: &self.wire, number };
         let exchange = async {
-            self.wire.frames.send(frame).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())
+            self.wire.frames.send(frame).await.map_err(|_| disconnected())?;
+            answer.await.map_err(|_| disconnected())
         };
         let answer = timeout(patience, exchange).await.map_err(|_| RequestError::TimedOut(patience))??;
         match answer.kind {
             Kind::Response => Ok(answer.payload),
             Kind::NoResponder => Err(RequestError::NoResponder(subject)),
             Kind::TimedOut => Err(RequestError::TimedOut(patience)),
-            Kind::Refused => Err(RequestError::Refused(answer.other)),
-            Kind::Hello | Kind::Publish | Kind::Ask | Kind::Subscribe | Kind::Unsubscribe | Kind::Message => {
-                Err(RequestError::Disconnected(
-                    "the process that serves the socket uses another \
+            Kind::Refused => Err(RequestError::Refused(answer.extra)),
+            Kind::Hello
+            | Kind::Publish
+            | Kind::Request
+            | Kind::Subscribe
+            | Kind::Unsubscribe
+            | Kind::Message => Err(RequestError::Disconnected(
+                "the process that serves the socket uses another \
                     protocol"
-                        .to_owned(),
-                ))
-            }
+                    .to_owned(),
+            )),
         }
     }
 }
@@ -148,10 +151,10 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn number(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         let mut state = self.state();
-        state.last += 1;
-        state.last
+        state.last_number += 1;
+        state.last_number
     }
 
     /// Ends a subscription at the server. If the frame cannot be queued, the next message for the
@@ -162,14 +165,14 @@ impl Wire {
         }
     }
 
-    fn take(&self, frame: Frame) {
+    fn handle_frame(&self, frame: Frame) {
         if frame.kind != Kind::Message {
-            let asked = self.state().asked.remove(&frame.number);
+            let asked = self.state().pending.remove(&frame.number);
             // The request may have timed out. The response is then dropped.
             drop(asked.map(|asked| asked.send(frame)));
             return;
         }
-        let reply = (!frame.other.is_empty()).then_some(ReplyTo { subject: frame.other });
+        let reply = (!frame.extra.is_empty()).then_some(ReplyTo { subject: frame.extra });
         let message = Incoming { subject: frame.subject, payload: frame.payload, reply };
         let state = self.state();
         match state.subscriptions.get(&frame.number) {
@@ -187,7 +190,7 @@ struct PendingRequest<'a> {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        self.wire.state().asked.remove(&self.number);
+        self.wire.state().pending.remove(&self.number);
     }
 }
 
@@ -209,7 +212,7 @@ async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
     let mut reader = tokio::io::BufReader::new(&mut reader);
     loop {
         match frame::read(&mut reader).await {
-            Ok(Some(frame)) => wire.take(frame),
+            Ok(Some(frame)) => wire.handle_frame(frame),
             Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "bus socket error");
@@ -220,7 +223,7 @@ async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
     // Dropping the senders notifies requests and subscriptions that the connection is closed.
     let mut state = wire.state();
     state.closed = true;
-    state.asked.clear();
+    state.pending.clear();
     state.subscriptions.clear();
 }
 
@@ -233,6 +236,6 @@ async fn send(mut writer: OwnedWriteHalf, mut queued: mpsc::Receiver<Frame>) {
     }
 }
 
-fn gone() -> BusError {
+fn disconnected() -> BusError {
     BusError::Disconnected("the process that served the socket has exited".to_owned())
 }

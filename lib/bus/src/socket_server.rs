@@ -140,7 +140,7 @@ async fn serve(stream: UnixStream, bus: InProcess) -> io::Result<()> {
     if hello.kind != Kind::Hello || hello.subject != GREETING {
         return Err(invalid_data("missing greeting"));
     }
-    let bus = bus.with_inbox(&hello.other).map_err(|error| invalid_data(&error.to_string()))?;
+    let bus = bus.with_inbox(&hello.extra).map_err(|error| invalid_data(&error.to_string()))?;
     let (frames, queued) = mpsc::channel(SOCKET_QUEUE);
     let writing = AbortOnDropHandle::new(tokio::spawn(write(writer, queued)));
     let served = SocketConnection { bus, frames, requests: JoinSet::new(), subscriptions: BTreeMap::new() };
@@ -178,25 +178,25 @@ impl SocketConnection {
             };
             let Some(frame) = frame else { return Ok(()) };
             while self.requests.try_join_next().is_some() {}
-            self.take(frame).await?;
+            self.handle_frame(frame).await?;
         }
     }
 
-    async fn take(&mut self, frame: Frame) -> io::Result<()> {
+    async fn handle_frame(&mut self, frame: Frame) -> io::Result<()> {
         let wrong = |error: BusError| invalid_data(&error.to_string());
         match frame.kind {
             Kind::Publish => {
                 subject::check_publish(&frame.subject, frame.payload.len()).map_err(wrong)?;
                 self.bus.publish(&frame.subject, frame.payload).map_err(wrong)
             }
-            Kind::Ask => {
+            Kind::Request => {
                 subject::check_publish(&frame.subject, frame.payload.len()).map_err(wrong)?;
-                self.ask(frame).await
+                self.handle_request(frame).await
             }
             Kind::Subscribe => {
                 subject::check_pattern(&frame.subject).map_err(wrong)?;
-                if !frame.other.is_empty() {
-                    subject::check_group(&frame.other).map_err(wrong)?;
+                if !frame.extra.is_empty() {
+                    subject::check_group(&frame.extra).map_err(wrong)?;
                 }
                 self.handle_subscribe(frame).await
             }
@@ -213,20 +213,20 @@ impl SocketConnection {
         }
     }
 
-    async fn ask(&mut self, frame: Frame) -> io::Result<()> {
+    async fn handle_request(&mut self, frame: Frame) -> io::Result<()> {
         if self.requests.len() >= SOCKET_REQUESTS {
             let why = format!("too many pending requests: at most {SOCKET_REQUESTS} per connection");
-            return self.send(Frame { other: why, ..Frame::new(Kind::Refused, frame.number) }).await;
+            return self.send(Frame { extra: why, ..Frame::new(Kind::Refused, frame.number) }).await;
         }
         let (bus, frames) = (self.bus.clone(), self.frames.clone());
         self.requests.spawn(async move {
             let patience = Duration::from_millis(u64::from(frame.millis));
-            let answer = match bus.ask(&frame.subject, frame.payload, patience).await {
+            let answer = match bus.request(&frame.subject, frame.payload, patience).await {
                 Ok(payload) => Frame { payload, ..Frame::new(Kind::Response, frame.number) },
                 Err(RequestError::NoResponder(_)) => Frame::new(Kind::NoResponder, frame.number),
                 Err(RequestError::TimedOut(_)) => Frame::new(Kind::TimedOut, frame.number),
-                Err(RequestError::Disconnected(other) | RequestError::Refused(other)) => {
-                    Frame { other, ..Frame::new(Kind::Refused, frame.number) }
+                Err(RequestError::Disconnected(extra) | RequestError::Refused(extra)) => {
+                    Frame { extra, ..Frame::new(Kind::Refused, frame.number) }
                 }
             };
             // The connection may be closed. The response is then dropped.
@@ -238,9 +238,9 @@ impl SocketConnection {
     async fn handle_subscribe(&mut self, frame: Frame) -> io::Result<()> {
         if self.subscriptions.len() >= SOCKET_SUBSCRIPTIONS {
             let why = format!("too many subscriptions: at most {SOCKET_SUBSCRIPTIONS} per connection");
-            return self.send(Frame { other: why, ..Frame::new(Kind::Refused, frame.number) }).await;
+            return self.send(Frame { extra: why, ..Frame::new(Kind::Refused, frame.number) }).await;
         }
-        let group = Some(frame.other.as_str()).filter(|group| !group.is_empty());
+        let group = Some(frame.extra.as_str()).filter(|group| !group.is_empty());
         let mut subscription = self.bus.subscribe(&frame.subject, group);
         let (frames, number) = (self.frames.clone(), frame.number);
         let forwarding = tokio::spawn(async move {
@@ -260,8 +260,8 @@ impl SocketConnection {
 }
 
 fn message_frame(number: u64, message: Incoming) -> Frame {
-    let other = message.reply.map(|reply| reply.subject).unwrap_or_default();
-    Frame { subject: message.subject, other, payload: message.payload, ..Frame::new(Kind::Message, number) }
+    let extra = message.reply.map(|reply| reply.subject).unwrap_or_default();
+    Frame { subject: message.subject, extra, payload: message.payload, ..Frame::new(Kind::Message, number) }
 }
 
 fn invalid_data(what: &str) -> io::Error {

@@ -23,14 +23,14 @@ pub(super) fn check_publish(subject: &str, payload: usize) -> Result<(), BusErro
 
 /// Checks that `text` is the subject of one message: tokens separated by dots, without wildcards.
 pub(super) fn check_subject(text: &str) -> Result<(), BusError> {
-    check(text, "subject", |token| !matches!(token, "*" | ">"))
+    check_tokens(text, "subject", |token| !matches!(token, "*" | ">"))
 }
 
 /// Checks that `text` is a pattern: `*` matches one token, `>` at the end matches one or more.
 pub(super) fn check_pattern(text: &str) -> Result<(), BusError> {
     let body = text.strip_suffix(".>").unwrap_or(if text == ">" { "*" } else { text });
-    check(body, "pattern", |token| token != ">")?;
-    check(text, "pattern", |_| true)
+    check_tokens(body, "pattern", |token| token != ">")?;
+    check_tokens(text, "pattern", |_| true)
 }
 
 /// Returns `true` if a pattern matches a subject. In the subject, `*` and `>` are ordinary tokens, because a
@@ -49,7 +49,7 @@ pub(super) fn matches(pattern: &str, subject: &str) -> bool {
 
 /// Checks that `text` is the name of a group: one token.
 pub(super) fn check_group(text: &str) -> Result<(), BusError> {
-    check(text, "group", |token| token.len() == text.len() && !matches!(token, "*" | ">"))
+    check_tokens(text, "group", |token| token.len() == text.len() && !matches!(token, "*" | ">"))
 }
 
 /// Checks that `text` is a valid prefix of reply subjects.
@@ -61,7 +61,7 @@ pub(crate) fn check_inbox(text: &str) -> Result<(), BusError> {
     Err(BusError::Refused(format!("invalid inbox {text:?}: expected a subject below {INBOX_ROOT}")))
 }
 
-fn check(text: &str, what: &str, word: impl Fn(&str) -> bool) -> Result<(), BusError> {
+fn check_tokens(text: &str, what: &str, word: impl Fn(&str) -> bool) -> Result<(), BusError> {
     let plain = |byte: u8| byte > b' ' && byte != 0x7f;
     let is_word = |token: &str| !token.is_empty() && token.bytes().all(plain) && word(token);
     if text.len() <= SUBJECT_BYTES && text.split('.').all(is_word) {

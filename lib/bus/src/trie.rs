@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 /// Trie of values by pattern.
 #[derive(Debug)]
 pub(super) struct Trie<T> {
-    words: BTreeMap<Box<str>, Self>,
+    tokens: BTreeMap<Box<str>, Self>,
     /// Values whose pattern ends at this node.
-    here: Vec<T>,
+    exact: Vec<T>,
     /// Values whose pattern ends with `>` at this node.
     below: Vec<T>,
 }
 
 impl<T> Default for Trie<T> {
     fn default() -> Self {
-        Self { words: BTreeMap::new(), here: Vec::new(), below: Vec::new() }
+        Self { tokens: BTreeMap::new(), exact: Vec::new(), below: Vec::new() }
     }
 }
 
@@ -22,12 +22,12 @@ impl<T> Trie<T> {
     pub(super) fn insert(&mut self, pattern: &str, value: T) {
         let (prefix, below) = split(pattern);
         let node = prefix.into_iter().flat_map(|prefix| prefix.split('.')).fold(self, |node, word| {
-            if !node.words.contains_key(word) {
-                node.words.insert(word.into(), Self::default());
+            if !node.tokens.contains_key(word) {
+                node.tokens.insert(word.into(), Self::default());
             }
-            node.words.get_mut(word).expect("the word was inserted")
+            node.tokens.get_mut(word).expect("the word was inserted")
         });
-        if below { &mut node.below } else { &mut node.here }.push(value);
+        if below { &mut node.below } else { &mut node.exact }.push(value);
     }
 
     /// Removes the values of a pattern for which `gone` returns `true`, and the nodes that become empty.
@@ -39,18 +39,18 @@ impl<T> Trie<T> {
 
     fn remove_below(&mut self, words: &[&str], below: bool, gone: &impl Fn(&T) -> bool) {
         let Some((word, rest)) = words.split_first() else {
-            if below { &mut self.below } else { &mut self.here }.retain(|value| !gone(value));
+            if below { &mut self.below } else { &mut self.exact }.retain(|value| !gone(value));
             return;
         };
-        let Some(node) = self.words.get_mut(*word) else { return };
+        let Some(node) = self.tokens.get_mut(*word) else { return };
         node.remove_below(rest, below, gone);
         if node.is_empty() {
-            self.words.remove(*word);
+            self.tokens.remove(*word);
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.words.is_empty() && self.here.is_empty() && self.below.is_empty()
+        self.tokens.is_empty() && self.exact.is_empty() && self.below.is_empty()
     }
 
     /// Calls `show` with every value whose pattern matches a subject.
@@ -60,10 +60,10 @@ impl<T> Trie<T> {
             Some((word, rest)) => (word, Some(rest)),
             None => (subject, None),
         };
-        for node in [self.words.get(word), self.words.get("*")].into_iter().flatten() {
+        for node in [self.tokens.get(word), self.tokens.get("*")].into_iter().flatten() {
             match rest {
                 Some(rest) => node.matching(rest, show),
-                None => node.here.iter().for_each(&mut *show),
+                None => node.exact.iter().for_each(&mut *show),
             }
         }
     }

@@ -91,7 +91,7 @@ async fn next(subscription: &mut Subscription) -> Option<(String, String)> {
 /// Sends requests until there is a response. Over a network, a subscription takes a moment to become active.
 async fn request_until_answered(bus: &Bus, subject: &str) {
     for _ in 0..100 {
-        if bus.ask(subject, "there?".into(), PATIENCE / 5).await.is_ok() {
+        if bus.request(subject, "there?".into(), PATIENCE / 5).await.is_ok() {
             return;
         }
         sleep(Duration::from_millis(10)).await;
@@ -105,7 +105,7 @@ async fn request_is_answered() {
         let mut questions = bbs.subscribe("muster.cell.*.bbs.claim", Some("bbs")).await.unwrap();
         let asking = tokio::spawn(async move {
             request_until_answered(&rep, "muster.cell.c1.bbs.claim").await;
-            rep.ask("muster.cell.c1.bbs.claim", "mine?".into(), PATIENCE).await
+            rep.request("muster.cell.c1.bbs.claim", "mine?".into(), PATIENCE).await
         });
         for _ in 0..2 {
             let question = timeout(PATIENCE, questions.next()).await.unwrap().unwrap();
@@ -123,18 +123,18 @@ async fn request_is_answered() {
 async fn missing_subscriber_is_reported_immediately_and_silence_times_out() {
     for Bench { name, bbs, rep, _resources } in benches().await {
         let started = Instant::now();
-        let error = rep.ask("nobody.here", "?".into(), PATIENCE).await.unwrap_err();
+        let error = rep.request("nobody.here", "?".into(), PATIENCE).await.unwrap_err();
         assert!(matches!(error, RequestError::NoResponder(_)), "{name}: {error}");
         assert!(started.elapsed() < PATIENCE / 2, "{name}");
 
         let silent = bbs.subscribe("somebody.here", None).await.unwrap();
         sleep(Duration::from_millis(50)).await;
-        let error = rep.ask("somebody.here", "?".into(), Duration::from_millis(100)).await.unwrap_err();
+        let error = rep.request("somebody.here", "?".into(), Duration::from_millis(100)).await.unwrap_err();
         assert!(matches!(error, RequestError::TimedOut(_)), "{name}: {error}");
 
         drop(silent);
         sleep(Duration::from_millis(50)).await;
-        let error = rep.ask("somebody.here", "?".into(), PATIENCE).await.unwrap_err();
+        let error = rep.request("somebody.here", "?".into(), PATIENCE).await.unwrap_err();
         assert!(matches!(error, RequestError::NoResponder(_)), "{name}, dropped: {error}");
     }
 }
@@ -206,10 +206,10 @@ async fn slow_subscriber_loses_messages_without_delaying_others() {
             rep.publish("flood", n.to_string().into()).await.unwrap();
             // At this pace the connection itself loses no message. The test is about the losses of the queue.
             if n % 512 == 0 {
-                rep.ask("question", "still there?".into(), PATIENCE).await.unwrap();
+                rep.request("question", "still there?".into(), PATIENCE).await.unwrap();
             }
         }
-        rep.ask("question", "still there?".into(), PATIENCE).await.unwrap();
+        rep.request("question", "still there?".into(), PATIENCE).await.unwrap();
         let mut got = 0;
         while next(&mut slow).await.is_some() {
             got += 1;
@@ -226,7 +226,7 @@ async fn invalid_subjects_and_oversized_payloads_are_refused() {
         let large = Bytes::from(vec![0; MESSAGE_BYTES + 1]);
         let error = rep.publish("large", large.clone()).await.unwrap_err();
         assert!(matches!(&error, BusError::Refused(why) if why.contains("large")), "{name}: {error}");
-        let error = rep.ask("large", large, PATIENCE).await.unwrap_err();
+        let error = rep.request("large", large, PATIENCE).await.unwrap_err();
         assert!(matches!(&error, RequestError::Refused(why) if why.contains("large")), "{name}: {error}");
         for subject in ["", "a b", "a.*", "a..b", "muster.event.cluster"] {
             let error = rep.publish(subject, Bytes::new()).await.unwrap_err();
@@ -250,7 +250,7 @@ async fn forged_reply_subject_is_refused() {
     let bbs = connect(&server, "bbs").await;
     let mut questions = bbs.subscribe("question", None).await.unwrap();
     // The server has processed the subscription once it has answered a later request.
-    bbs.ask("nobody", Bytes::new(), PATIENCE).await.unwrap_err();
+    bbs.request("nobody", Bytes::new(), PATIENCE).await.unwrap_err();
     let mut raw = tokio::net::TcpStream::connect(server.url.strip_prefix("nats://").unwrap()).await.unwrap();
     raw.write_all(b"CONNECT {\"verbose\":false}\r\nPUB question muster.event.cluster 2\r\nhi\r\n")
         .await
@@ -284,7 +284,7 @@ async fn invalid_frame_closes_only_its_socket_connection() {
         // The server closes the connection. This may arrive as a reset.
         drop(timeout(PATIENCE, bad.read_to_end(&mut rest)).await.unwrap());
         assert!(rest.is_empty());
-        assert_eq!(good.ask("question", "there?".into(), PATIENCE).await.unwrap(), "there?");
+        assert_eq!(good.request("question", "there?".into(), PATIENCE).await.unwrap(), "there?");
     }
     let mut subscription = good.subscribe("never", None).await.unwrap();
     answering.abort();
@@ -294,7 +294,7 @@ async fn invalid_frame_closes_only_its_socket_connection() {
         timeout(PATIENCE, subscription.next()).await.unwrap().is_none(),
         "a closed bus ends subscriptions"
     );
-    let error = good.ask("question", "there?".into(), PATIENCE).await.unwrap_err();
+    let error = good.request("question", "there?".into(), PATIENCE).await.unwrap_err();
     assert!(matches!(error, RequestError::Disconnected(_)), "{error}");
     let error = Bus::connect_socket(&path, "muster.inbox.client").await.unwrap_err();
     assert!(error.to_string().contains("no process serves the socket"), "{error}");
@@ -314,7 +314,7 @@ async fn missing_permission_and_lost_server_are_reported_on_nats() {
     settings.login = Login::Password { user: "rep".into(), file };
     let rep = Bus::from(settings.connect().await.unwrap());
     let error =
-        rep.ask("muster.cell.c2.bbs.claim", "?".into(), Duration::from_millis(300)).await.unwrap_err();
+        rep.request("muster.cell.c2.bbs.claim", "?".into(), Duration::from_millis(300)).await.unwrap_err();
     assert!(error.to_string().contains("no permission to publish on muster.cell.c2.bbs.claim"), "{error}");
     let answering = echo(&rep, "muster.cell.c1.rep.state", None).await;
     request_until_answered(&rep, "muster.cell.c1.rep.state").await;

@@ -30,14 +30,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // Done at every start: this desires the process, or updates it if it is desired already. An unchanged
     // process is not restarted.
-    let done = client.clone().because("published by the example").publish_lrp(lrp).await?;
+    let done = client.clone().with_reason("published by the example").publish_lrp(lrp).await?;
     print_line(&format!("desired {guid} at position {}", done.position));
 
     // The domain is up to date only after everything is published. From now on, instances that are not
     // desired may be stopped.
     client.refresh_domain(Some(FRESH_TTL)).await?;
 
-    let events = client.events(Position(done.position.0 - 1)).about(format!("lrp:{guid}"));
+    let events = client.events(Position(done.position.0 - 1)).for_target(format!("lrp:{guid}"));
     tokio::select! {
         failed = keep_fresh(&client) => failed?,
         failed = print(events) => failed?,

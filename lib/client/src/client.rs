@@ -31,7 +31,7 @@ pub struct Client {
     /// The caller in the subjects of its queries.
     caller: Caller,
     /// Moment that queries read. `None` reads the current state.
-    past: Option<Arc<Mutex<AsOf>>>,
+    as_of: Option<Arc<Mutex<AsOf>>>,
     options: CommandOptions,
 }
 
@@ -113,7 +113,7 @@ impl Client {
     ///
     /// # Errors
     /// Returns an error if the operating system does not provide randomness for request ids.
-    pub fn over(bus: Bus, domain: Domain, name: ClientName) -> Result<Self, Error> {
+    pub fn with_bus(bus: Bus, domain: Domain, name: ClientName) -> Result<Self, Error> {
         Ok(Self::new(Session::new(bus, None)?, domain, name))
     }
 
@@ -125,7 +125,7 @@ impl Client {
             name,
             patience: DEFAULT_PATIENCE,
             caller,
-            past: None,
+            as_of: None,
             options: CommandOptions::default(),
         }
     }
@@ -138,7 +138,7 @@ impl Client {
     }
 
     /// Returns the subject of a query.
-    pub(crate) fn query(&self, verb: QueryVerb) -> String {
+    pub(crate) fn query_subject(&self, verb: QueryVerb) -> String {
         self.caller.query(verb)
     }
 
@@ -156,7 +156,7 @@ impl Client {
 
     /// Returns the same client with a reason for its commands, which is recorded in the log.
     #[must_use]
-    pub fn because(mut self, reason: impl Into<String>) -> Self {
+    pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
         self.options.reason = Some(reason.into());
         self
     }
@@ -164,7 +164,7 @@ impl Client {
     /// Returns the same client with a request id for one command. A command that is sent twice with the same
     /// id is carried out once. By default, every command gets a new id.
     #[must_use]
-    pub fn request(mut self, id: RequestId) -> Self {
+    pub fn with_request_id(mut self, id: RequestId) -> Self {
         self.options.request_id = Some(id);
         self
     }
@@ -188,18 +188,18 @@ impl Client {
     /// first answer determines.
     #[must_use]
     pub fn at_moment(self, as_of: AsOf) -> Self {
-        Self { past: Some(Arc::new(Mutex::new(as_of))), ..self }
+        Self { as_of: Some(Arc::new(Mutex::new(as_of))), ..self }
     }
 
     /// Returns the moment that the next query reads. `None` for the current state.
     #[must_use]
     pub fn query_moment(&self) -> Option<AsOf> {
-        self.past.as_ref().map(|past| *past.lock().unwrap_or_else(PoisonError::into_inner))
+        self.as_of.as_ref().map(|past| *past.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Records the position of an answer.
     pub(crate) fn record_position(&self, position: Position) {
-        match &self.past {
+        match &self.as_of {
             Some(past) => *past.lock().unwrap_or_else(PoisonError::into_inner) = AsOf::Position(position),
             None => self.line.record_position(position),
         }
@@ -207,7 +207,7 @@ impl Client {
 
     /// Returns the minimum position of answers. `None` for queries of the past, and before the first answer.
     pub(crate) fn at_least(&self) -> Option<Position> {
-        if self.past.is_some() { None } else { self.line.seen() }
+        if self.as_of.is_some() { None } else { self.line.seen_position() }
     }
 
     /// Returns the same client, whose commands belong to this W3C trace.
@@ -226,8 +226,8 @@ impl Client {
     /// Returns the highest position in any answer. Every query requires an answer at or after it. `None`
     /// before the first answer.
     #[must_use]
-    pub fn seen(&self) -> Option<Position> {
-        self.line.seen()
+    pub fn seen_position(&self) -> Option<Position> {
+        self.line.seen_position()
     }
 
     /// Returns the envelope of a new command. Each attempt adds the remaining patience.

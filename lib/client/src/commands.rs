@@ -337,22 +337,22 @@ impl Client {
     ///
     /// # Errors
     /// See [`Client::desire_lrp`]; `InvalidRequest` if no key is configured.
-    pub async fn sealed(&self, item: Item) -> Result<Item, Error> {
+    pub async fn seal(&self, item: Item) -> Result<Item, Error> {
         if !item.has_open_secrets() {
             return Ok(item);
         }
         let subject = subjects::seal(item.domain(), &self.name);
         let request = Request { envelope: Envelope::default(), body: spec::item_to_json(&item) };
-        let sealed: Value = self.line.ask(&subject, &request, self.patience).await?;
+        let sealed: Value = self.line.request(&subject, &request, self.patience).await?;
         spec::item(sealed).map_err(|refusal| Error::Protocol { subject, why: refusal.message })
     }
 
-    /// Seals the secrets of a process. See [`Client::sealed`].
+    /// Seals the secrets of a process. See [`Client::seal`].
     ///
     /// # Errors
-    /// See [`Client::sealed`].
+    /// See [`Client::seal`].
     pub async fn seal_lrp(&self, lrp: DesiredLrp) -> Result<DesiredLrp, Error> {
-        match self.sealed(Item::Lrp(Box::new(lrp))).await? {
+        match self.seal(Item::Lrp(Box::new(lrp))).await? {
             Item::Lrp(lrp) => Ok(*lrp),
             other @ (Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
                 let subject = subjects::seal(other.domain(), &self.name);
@@ -372,7 +372,7 @@ impl Client {
     }
 
     async fn request_command<T: Serialize>(&self, subject: &str, request: &Request<T>) -> Result<Ack, Error> {
-        let Ok(_turn) = self.line.room.acquire().await else {
+        let Ok(_turn) = self.line.command_permits.acquire().await else {
             let why = "this client was closed".to_owned();
             return Err(Error::Unreachable(why));
         };

@@ -20,10 +20,10 @@ pub enum Error {
     Unreachable(String),
     /// No answer arrived in time. The request may have been carried out. To find out, repeat it with the same
     /// request id.
-    #[error("timed out after {:?} waiting for {what}; the outcome is unknown", whole_millis(*elapsed))]
+    #[error("timed out after {:?} waiting for {awaited}; the outcome is unknown", whole_millis(*elapsed))]
     TimedOut {
         /// Subject or event that was awaited.
-        what: String,
+        awaited: String,
         /// Total time that the client waited.
         elapsed: Duration,
     },
@@ -31,10 +31,10 @@ pub enum Error {
     #[error("unexpected answer to {subject}: {why}")]
     Protocol { subject: String, why: String },
     /// The request could not be sent: a file cannot be read or a setting is invalid.
-    #[error("{what}")]
+    #[error("{action}")]
     Setup {
         /// Action that failed.
-        what: String,
+        action: String,
         source: Source,
     },
 }
@@ -82,7 +82,7 @@ pub(crate) fn request_error(subject: &str, error: RequestError) -> Error {
             Error::Unreachable(format!("no responder on {subject}: {who}"))
         }
         RequestError::TimedOut(waited) => {
-            Error::TimedOut { what: format!("an answer to {subject}"), elapsed: waited }
+            Error::TimedOut { awaited: format!("an answer to {subject}"), elapsed: waited }
         }
         RequestError::Disconnected(why) => Error::Unreachable(format!("connection lost: {why}")),
         RequestError::Refused(why) => Error::Refused(Refusal::new(Code::Forbidden, why)),
@@ -95,10 +95,10 @@ impl From<ConnectError> for Error {
             ConnectError::Unreachable { .. } => Self::Unreachable(error.to_string()),
             ConnectError::Refused { .. } => Self::Refused(Refusal::new(Code::Forbidden, error.to_string())),
             ConnectError::File { path, source } => {
-                Self::Setup { what: format!("cannot read {path}"), source: source.into() }
+                Self::Setup { action: format!("cannot read {path}"), source: source.into() }
             }
             ConnectError::Settings(why) => {
-                Self::Setup { what: "invalid connection settings".to_owned(), source: why.into() }
+                Self::Setup { action: "invalid connection settings".to_owned(), source: why.into() }
             }
         }
     }

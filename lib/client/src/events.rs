@@ -20,11 +20,11 @@ use crate::subjects::Query;
 #[derive(Clone, Debug)]
 pub struct Events {
     client: Client,
-    about: Option<String>,
+    target: Option<String>,
     /// Position up to which entries were read. Entries in `ready` have not been returned yet.
-    read: Position,
+    read_position: Position,
     /// Position up to which entries were returned or skipped.
-    given: Position,
+    returned_position: Position,
     ready: VecDeque<RecordedEntry>,
     silence_limit: Option<Duration>,
 }
@@ -35,9 +35,9 @@ impl Client {
     pub fn events(&self, after: Position) -> Events {
         Events {
             client: self.clone(),
-            about: None,
-            read: after,
-            given: after,
+            target: None,
+            read_position: after,
+            returned_position: after,
             ready: VecDeque::new(),
             silence_limit: None,
         }
@@ -85,8 +85,8 @@ impl Events {
     /// Selects the decisions about one aggregate: `lrp:GUID`, `task:GUID`, `cell:ID`, `domain:NAME` or
     /// `cluster`.
     #[must_use]
-    pub fn about(self, about: impl Into<String>) -> Self {
-        Self { about: Some(about.into()), ..self }
+    pub fn for_target(self, about: impl Into<String>) -> Self {
+        Self { target: Some(about.into()), ..self }
     }
 
     /// Sets the time without an answer after which the follower returns an error. By default it waits for
@@ -100,14 +100,14 @@ impl Events {
     /// nothing.
     #[must_use]
     pub const fn position(&self) -> Position {
-        self.given
+        self.returned_position
     }
 
     /// Skips the entries up to a position.
     pub fn skip_to(&mut self, position: Position) {
         self.ready.retain(|entry| entry.position > position);
-        self.read = self.read.max(position);
-        self.given = self.given.max(position);
+        self.read_position = self.read_position.max(position);
+        self.returned_position = self.returned_position.max(position);
     }
 
     /// Waits for the next entry and returns it. This method is cancel safe.
@@ -118,12 +118,12 @@ impl Events {
     pub async fn next(&mut self) -> Result<RecordedEntry, Error> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
-                self.given = entry.position;
+                self.returned_position = entry.position;
                 return Ok(entry);
             }
-            self.given = self.read;
+            self.returned_position = self.read_position;
             let page = self.poll().await?;
-            self.take(page);
+            self.buffer_page(page);
         }
     }
 
@@ -138,23 +138,23 @@ impl Events {
         })
     }
 
-    fn take(&mut self, page: EventsPage) {
+    fn buffer_page(&mut self, page: EventsPage) {
         for entry in page.entries {
-            if entry.position > self.read {
-                self.read = entry.position;
+            if entry.position > self.read_position {
+                self.read_position = entry.position;
                 self.ready.push_back(entry);
             }
         }
-        self.read = self.read.max(page.next);
+        self.read_position = self.read_position.max(page.next);
     }
 
-    /// Reads entries after `read`, repeatedly until there is an answer.
+    /// Reads entries after `read_position`, repeatedly until there is an answer.
     async fn poll(&self) -> Result<EventsPage, Error> {
         let read = ReadEvents {
-            after: self.read,
+            after: self.read_position,
             limit: Some(POLL_ENTRIES),
             wait_ms: Some(u64::try_from(POLL_WAIT.as_millis()).unwrap_or(u64::MAX)),
-            target: self.about.clone(),
+            target: self.target.clone(),
         };
         let question = Bytes::from(codec::encode(Form::Json, &read));
         let (mut silent, mut pause, mut warned) = (None, RETRY_DELAY.0, false);
@@ -163,11 +163,15 @@ impl Events {
             let answer = self
                 .client
                 .line
-                .request_once(&self.client.query(Query::EventsRead), question.clone(), POLL_WAIT + POLL_GRACE)
+                .request_once(
+                    &self.client.query_subject(Query::EventsRead),
+                    question.clone(),
+                    POLL_WAIT + POLL_GRACE,
+                )
                 .await;
             let error = match answer {
                 Ok(page) if warned => {
-                    tracing::info!("reconnected; continuing after position {}", self.read);
+                    tracing::info!("reconnected; continuing after position {}", self.read_position);
                     return Ok(page);
                 }
                 Ok(page) => {
@@ -182,7 +186,7 @@ impl Events {
                 return Err(error);
             }
             if silence >= SILENCE_WARNING && !warned {
-                tracing::warn!("{error}; waiting to continue after position {}", self.read);
+                tracing::warn!("{error}; waiting to continue after position {}", self.read_position);
                 warned = true;
             }
             sleep(pause).await;
@@ -193,7 +197,7 @@ impl Events {
     /// Waits a moment if the answer is empty and came immediately, as from a server that does not wait for
     /// entries.
     async fn pause_if_empty(&self, page: &EventsPage, asked: Instant) {
-        if page.entries.is_empty() && page.next <= self.read && asked.elapsed() < RETRY_DELAY.0 {
+        if page.entries.is_empty() && page.next <= self.read_position && asked.elapsed() < RETRY_DELAY.0 {
             sleep(RETRY_DELAY.0).await;
         }
     }

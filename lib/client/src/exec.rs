@@ -30,7 +30,7 @@ impl Client {
     ) -> Result<RequestId, Error> {
         let id = self.line.request_id();
         let command = ClientCommand::InstanceExec { process_guid: guid, index, definition_id, exec };
-        self.clone().request(id.clone()).send(&command).await.map(|_| id)
+        self.clone().with_request_id(id.clone()).send(&command).await.map(|_| id)
     }
 
     /// Exchanges data with such a program, once. Data that was lost is sent again with the same offsets.

@@ -37,7 +37,7 @@ pub struct FeedEvent {
 pub struct Feed {
     client: Client,
     /// Subscription to the feed. `None` before it is made and after it has ended.
-    live: Option<Subscription>,
+    subscription: Option<Subscription>,
     cluster: Option<ClusterId>,
     /// Last event that was returned or is in `ready`. `u64::MAX` stands for all events of the position.
     known: (Position, u64),
@@ -60,7 +60,7 @@ impl Client {
     pub fn feed(&self, after: Position) -> Feed {
         Feed {
             client: self.clone(),
-            live: None,
+            subscription: None,
             cluster: None,
             known: (after, u64::MAX),
             behind: true,
@@ -79,10 +79,10 @@ impl Feed {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
-            match &mut self.live {
+            match &mut self.subscription {
                 Some(live) if !self.behind => match timeout(POLL_WAIT, live.next()).await {
                     Ok(Some(told)) => self.receive_live(&told.payload),
-                    Ok(None) => (self.live, self.behind) = (None, true),
+                    Ok(None) => (self.subscription, self.behind) = (None, true),
                     // The last event may have been lost.
                     Err(_) => self.behind = true,
                 },
@@ -121,8 +121,8 @@ impl Feed {
 
     /// Subscribes before it reads, so that no event is missed in between.
     async fn catch_up(&mut self) -> Result<(), Error> {
-        if self.live.is_none() {
-            self.live = Some(self.client.line.subscribe(feed::ALL_EVENTS).await?);
+        if self.subscription.is_none() {
+            self.subscription = Some(self.client.line.subscribe(feed::ALL_EVENTS).await?);
         }
         let cluster = match self.cluster {
             Some(cluster) => cluster,
@@ -133,13 +133,13 @@ impl Feed {
         let after = if whole { self.known.0 } else { Position(self.known.0.0.saturating_sub(1)) };
         let read = ReadEvents { after, limit: Some(POLL_ENTRIES), wait_ms: None, target: None };
         let page = self.client.read_events(&read).await?;
-        page.entries.iter().for_each(|entry| self.take(cluster, entry));
+        page.entries.iter().for_each(|entry| self.buffer_entry(cluster, entry));
         self.known = self.known.max((page.next, u64::MAX));
         self.behind = page.next < page.end;
         Ok(())
     }
 
-    fn take(&mut self, cluster: ClusterId, recorded: &RecordedEntry) {
+    fn buffer_entry(&mut self, cluster: ClusterId, recorded: &RecordedEntry) {
         let RecordedEntry { position, entry, .. } = recorded;
         let ReadEntry::Known(entry) = entry else { return };
         for (nth, event) in (0..).zip(cloudevent::entry_events(cluster, *position, entry)) {

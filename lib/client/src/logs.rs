@@ -164,6 +164,6 @@ impl LogReader {
             LogSource::Task(id) => (Query::TaskLogs, id),
         };
         let question = ReadLogs { id: id.clone(), from: self.from, limit: Some(LOG_BYTES), previous };
-        self.client.line.ask(&self.client.query(query), &question, self.client.patience).await
+        self.client.line.request(&self.client.query_subject(query), &question, self.client.patience).await
     }
 }

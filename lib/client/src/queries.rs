@@ -158,7 +158,7 @@ impl Client {
     /// See [`Error`].
     pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
         let show = Show { id: id.to_owned(), at_least: None, as_of: self.query_moment() };
-        self.line.ask(&self.query(Query::InstanceHealth), &show, self.patience).await
+        self.line.request(&self.query_subject(Query::InstanceHealth), &show, self.patience).await
     }
 
     /// Reads a path in the work directory of an instance. For a file, returns bytes from the offset `from`
@@ -169,7 +169,7 @@ impl Client {
     /// See [`Error`]; `Forbidden` if the instance belongs to another domain.
     pub async fn files(&self, id: &str, path: &str, from: u64) -> Result<Files, Error> {
         let asked = ReadFiles { id: id.to_owned(), path: path.to_owned(), from, limit: None };
-        self.line.ask(&self.query(Query::InstanceFiles), &asked, self.patience).await
+        self.line.request(&self.query_subject(Query::InstanceFiles), &asked, self.patience).await
     }
 
     /// Lists periodic tasks.
@@ -297,7 +297,8 @@ impl Client {
 
     async fn show_cluster<T: DeserializeOwned>(&self, query: Query) -> Result<ShowAnswer<T>, Error> {
         let filter = Filter { at_least: self.at_least(), as_of: self.query_moment(), ..Filter::default() };
-        let one: ShowAnswer<T> = self.line.ask(&self.query(query), &filter, self.patience).await?;
+        let one: ShowAnswer<T> =
+            self.line.request(&self.query_subject(query), &filter, self.patience).await?;
         self.record_position(one.position);
         Ok(one)
     }
@@ -307,7 +308,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn read_events(&self, read: &ReadEvents) -> Result<EventsPage, Error> {
-        self.line.ask(&self.query(Query::EventsRead), read, self.patience).await
+        self.line.request(&self.query_subject(Query::EventsRead), read, self.patience).await
     }
 
     /// Lists the JSON Schemas of events and commands.
@@ -315,7 +316,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn schemas(&self) -> Result<Vec<SchemaRow>, Error> {
-        self.line.ask(&self.query(Query::SchemaList), &ListSchemas {}, self.patience).await
+        self.line.request(&self.query_subject(Query::SchemaList), &ListSchemas {}, self.patience).await
     }
 
     /// Returns the JSON Schema of a name: `entry`, an event type such as `actual.claimed.v1`, or a command
@@ -325,7 +326,7 @@ impl Client {
     /// See [`Client::lrps`]. Also returns an error if no schema has this name.
     pub async fn schema(&self, name: &str) -> Result<Value, Error> {
         let show = ShowSchema { name: name.to_owned() };
-        self.line.ask(&self.query(Query::SchemaShow), &show, self.patience).await
+        self.line.request(&self.query_subject(Query::SchemaShow), &show, self.patience).await
     }
 
     /// Reads one page of rows. [`Client::lrps`] and similar methods read all pages.
@@ -333,7 +334,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn page<T: DeserializeOwned>(&self, query: Query, filter: &Filter) -> Result<Page<T>, Error> {
-        let page: Page<T> = self.line.ask(&self.query(query), filter, self.patience).await?;
+        let page: Page<T> = self.line.request(&self.query_subject(query), filter, self.patience).await?;
         self.record_position(page.position);
         Ok(page)
     }
@@ -372,7 +373,7 @@ impl Client {
         while let Some(cursor) = next {
             if filter.cursor.as_ref() == Some(&cursor) {
                 let why = format!("the page at {cursor:?} names itself as the next page");
-                return Err(Error::Protocol { subject: self.query(query), why });
+                return Err(Error::Protocol { subject: self.query_subject(query), why });
             }
             filter.cursor = Some(cursor);
             let page = self.page(query, &filter).await?;
@@ -385,9 +386,13 @@ impl Client {
     async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<ShowAnswer<T>, Error> {
         match self.show_once(query, id).await {
             Err(missing) if missing.is_not_found() && self.query_moment().is_none() => {
-                let before = self.line.seen();
+                let before = self.line.seen_position();
                 self.advance_to_log_end().await?;
-                if self.line.seen() == before { Err(missing) } else { self.show_once(query, id).await }
+                if self.line.seen_position() == before {
+                    Err(missing)
+                } else {
+                    self.show_once(query, id).await
+                }
             }
             shown => shown,
         }
@@ -403,7 +408,7 @@ impl Client {
 
     async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<ShowAnswer<T>, Error> {
         let show = Show { id: id.to_owned(), at_least: self.at_least(), as_of: self.query_moment() };
-        let one: ShowAnswer<T> = self.line.ask(&self.query(query), &show, self.patience).await?;
+        let one: ShowAnswer<T> = self.line.request(&self.query_subject(query), &show, self.patience).await?;
         self.record_position(one.position);
         Ok(one)
     }

@@ -28,39 +28,39 @@ pub(crate) struct Session {
     bus: Mutex<Bus>,
     /// Target and inbox of a bus that was connected here. With them, the client reconnects to a socket whose
     /// server has restarted.
-    made: Option<(Target, Inbox)>,
+    origin: Option<(Target, Inbox)>,
     /// Highest position in any answer. Later answers are never older.
-    seen: AtomicU64,
+    seen_position: AtomicU64,
     ids: Mutex<IdGenerator>,
     /// Permits for the commands that may wait for an answer at the same time.
-    pub(crate) room: Semaphore,
+    pub(crate) command_permits: Semaphore,
 }
 
 impl Session {
-    pub(crate) fn new(bus: Bus, made: Option<(Target, Inbox)>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn new(bus: Bus, origin: Option<(Target, Inbox)>) -> Result<Arc<Self>, Error> {
         let seed = clock::seed().map_err(|error| Error::Setup {
-            what: "cannot get random bytes for \
+            action: "cannot get random bytes for \
                 request ids"
                 .to_owned(),
             source: error.into(),
         })?;
         Ok(Arc::new(Self {
             bus: Mutex::new(bus),
-            made,
-            seen: AtomicU64::new(0),
+            origin,
+            seen_position: AtomicU64::new(0),
             ids: Mutex::new(IdGenerator::new(seed)),
-            room: Semaphore::new(COMMANDS_IN_FLIGHT),
+            command_permits: Semaphore::new(COMMANDS_IN_FLIGHT),
         }))
     }
 
     /// Returns the highest position in any answer. `None` before the first answer.
-    pub(crate) fn seen(&self) -> Option<Position> {
-        let seen = self.seen.load(Ordering::Relaxed);
+    pub(crate) fn seen_position(&self) -> Option<Position> {
+        let seen = self.seen_position.load(Ordering::Relaxed);
         (seen > 0).then_some(Position(seen))
     }
 
     pub(crate) fn record_position(&self, position: Position) {
-        self.seen.fetch_max(position.0, Ordering::Relaxed);
+        self.seen_position.fetch_max(position.0, Ordering::Relaxed);
     }
 
     pub(crate) fn request_id(&self) -> RequestId {
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Repeats a request until it is answered or `patience` has elapsed.
-    pub(crate) async fn ask<A: DeserializeOwned>(
+    pub(crate) async fn request<A: DeserializeOwned>(
         &self,
         subject: &str,
         question: &impl Serialize,
@@ -123,7 +123,7 @@ impl Session {
             return Err(Refusal::invalid(vec![BadField { field: "message".into(), problem }]).into());
         }
         let bus = lock(&self.bus).clone();
-        let answer = match bus.ask(subject, payload, patience).await {
+        let answer = match bus.request(subject, payload, patience).await {
             Ok(answer) => answer,
             Err(error) => {
                 if matches!(error, RequestError::Disconnected(_)) {
@@ -154,7 +154,7 @@ impl Session {
     /// Reconnects to a socket, because its server may have restarted. A NATS connection reconnects
     /// automatically.
     async fn reconnect(&self) -> Result<(), Error> {
-        let Some((target @ Target::Socket(_), inbox)) = &self.made else { return Ok(()) };
+        let Some((target @ Target::Socket(_), inbox)) = &self.origin else { return Ok(()) };
         let bus = target.connect(inbox).await?;
         *lock(&self.bus) = bus;
         Ok(())
@@ -185,7 +185,7 @@ fn prefer_refusal(error: Error, before: Option<Error>) -> Error {
 /// Returns the last error, with the total time of all attempts.
 fn with_total_wait(error: Error, waited: Duration) -> Error {
     match error {
-        Error::TimedOut { what, .. } => Error::TimedOut { what, elapsed: waited },
+        Error::TimedOut { awaited, .. } => Error::TimedOut { awaited, elapsed: waited },
         other
         @ (Error::Refused(_) | Error::Unreachable(_) | Error::Protocol { .. } | Error::Setup { .. }) => other,
     }

@@ -181,7 +181,7 @@ impl Client {
     /// Watches a process from a position on, usually that of the answer to a command.
     #[must_use]
     pub fn watch_lrp(&self, guid: ProcessGuid, after: Position) -> LrpWatch {
-        let events = self.events(after).about(format!("lrp:{guid}"));
+        let events = self.events(after).for_target(format!("lrp:{guid}"));
         LrpWatch { client: self.clone(), guid, events, started: false }
     }
 
@@ -208,7 +208,7 @@ impl Client {
                 }
             }
         };
-        let late = || Error::TimedOut { what: format!("process {guid} to settle"), elapsed: limit };
+        let late = || Error::TimedOut { awaited: format!("process {guid} to settle"), elapsed: limit };
         timeout(limit, settled).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -226,7 +226,7 @@ impl Client {
         // The outcome is read from the log itself: a task with a callback may be deleted before a query can
         // list it.
         let before = Position(after.0.saturating_sub(1));
-        let mut events = self.events(before).about(format!("task:{guid}"));
+        let mut events = self.events(before).for_target(format!("task:{guid}"));
         let ended = async {
             loop {
                 if let Some(end) = task_end(&events.next().await?) {
@@ -234,7 +234,7 @@ impl Client {
                 }
             }
         };
-        let late = || Error::TimedOut { what: format!("task {guid} to end"), elapsed: limit };
+        let late = || Error::TimedOut { awaited: format!("task {guid} to end"), elapsed: limit };
         timeout(limit, ended).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -252,7 +252,7 @@ impl Client {
         let ended = Box::pin(self.wait_for_task(task, after, limit));
         let Some((guid, number)) = task.dispatch_source() else { return ended.await.map(Some) };
         let before = Position(after.0.saturating_sub(1));
-        let mut events = self.events(before).about(format!("parameterised:{guid}"));
+        let mut events = self.events(before).for_target(format!("parameterised:{guid}"));
         let withdrawn = Box::pin(async {
             loop {
                 if withdraws_dispatch(&events.next().await?, number) {
@@ -277,13 +277,13 @@ impl LrpWatch {
         if self.started {
             self.events.next().await?;
         }
-        let snapshot = self.look().await?;
+        let snapshot = self.read_snapshot().await?;
         self.events.skip_to(snapshot.position);
         self.started = true;
         Ok(snapshot)
     }
 
-    async fn look(&self) -> Result<Snapshot, Error> {
+    async fn read_snapshot(&self) -> Result<Snapshot, Error> {
         self.client.line.record_position(self.events.position());
         let lrp = match self.client.lrp(&self.guid).await {
             Ok(one) => one,

@@ -54,7 +54,7 @@ async fn client(does: Vec<Reaction>) -> (Client, Requests) {
     let bus = Bus::in_process("muster.inbox.client.shop.ci").unwrap();
     let asked = start_peer(&bus, does);
     tokio::task::yield_now().await;
-    (Client::over(bus, Domain::new("shop").unwrap(), ClientName::new("ci").unwrap()).unwrap(), asked)
+    (Client::with_bus(bus, Domain::new("shop").unwrap(), ClientName::new("ci").unwrap()).unwrap(), asked)
 }
 
 fn guid() -> ProcessGuid {
@@ -70,7 +70,7 @@ async fn unanswered_command_is_repeated_with_same_request_id() {
     let does =
         vec![Reaction::Ignore, Reaction::Refuse("Unavailable"), Reaction::Refuse("Overloaded"), done(7)];
     let (client, asked) = client(does).await;
-    let answer = client.clone().because("because").remove_lrp(guid()).await.unwrap();
+    let answer = client.clone().with_reason("because").remove_lrp(guid()).await.unwrap();
     assert_eq!(answer.position, Position(7));
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 4);
@@ -97,7 +97,7 @@ async fn commands_get_new_request_ids_unless_one_is_set() {
     client.update_lrp(guid(), scale(5)).await.unwrap();
     client.update_lrp(guid(), scale(3)).await.unwrap();
     let mine = RequestId::new("mine").unwrap();
-    let planned = client.clone().request(mine).expecting_version(9).if_position(Position(41));
+    let planned = client.clone().with_request_id(mine).expecting_version(9).if_position(Position(41));
     planned.update_lrp(guid(), scale(4)).await.unwrap();
     let asked = asked.lock().unwrap();
     assert_ne!(asked[0].1["envelope"]["request_id"], asked[1].1["envelope"]["request_id"]);
@@ -124,7 +124,7 @@ async fn refusal_is_final_and_silence_times_out() {
 
     let nobody = Bus::in_process("muster.inbox.client.shop.ci").unwrap();
     let name = ClientName::new("ci").unwrap();
-    let alone = Client::over(nobody, Domain::new("shop").unwrap(), name).unwrap();
+    let alone = Client::with_bus(nobody, Domain::new("shop").unwrap(), name).unwrap();
     let error =
         alone.command_cell(&CellId::new("c1").unwrap(), schemas::cell::Command::Evacuate).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "{error}");
@@ -162,7 +162,7 @@ async fn list_reads_all_pages_at_or_after_own_writes() {
     assert_eq!(asked[0].1["body"], json!({"domain": "shop", "ttl_ms": 60_000}));
     assert_eq!((&asked[1].1["at_least"], &asked[1].1["cursor"]), (&json!(8), &json!(null)));
     assert_eq!((&asked[2].1["at_least"], &asked[2].1["cursor"]), (&json!(8), &json!("a")));
-    assert_eq!(client.seen(), Some(Position(9)));
+    assert_eq!(client.seen_position(), Some(Position(9)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +196,7 @@ async fn events_arrive_once_and_in_order_despite_losses() {
         entries(8, 8, &[8]),
     ])
     .await;
-    let mut events = client.events(Position(3)).about("lrp:web");
+    let mut events = client.events(Position(3)).for_target("lrp:web");
     let mut got = vec![];
     for _ in 0..5 {
         got.push(events.next().await.unwrap().position.0);

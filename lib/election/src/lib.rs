@@ -56,7 +56,7 @@ pub struct Election {
     term: u64,
     leader: Option<ServiceId>,
     /// Time of the last leader heartbeat that counted.
-    heard: Timestamp,
+    last_heartbeat: Timestamp,
     /// `true` if the leader announced that it steps down.
     vacant: bool,
     /// Time of the first heartbeat of the term that follows `term`. `None` if there was none.
@@ -84,7 +84,7 @@ impl Election {
             id,
             term: 0,
             leader: None,
-            heard: Timestamp(0),
+            last_heartbeat: Timestamp(0),
             vacant: false,
             unconfirmed_since: None,
             next_heartbeat: Timestamp(0),
@@ -112,7 +112,7 @@ impl Election {
         let Some(leader) = leader.filter(|leader| leader.term > self.term) else { return };
         self.term = leader.term;
         self.leader = Some(leader.id.clone());
-        self.heard = now;
+        self.last_heartbeat = now;
         self.vacant = false;
         self.unconfirmed_since = None;
         self.next_campaign = Timestamp(0);
@@ -135,13 +135,13 @@ impl Election {
             is_next && now.since(*self.unconfirmed_since.get_or_insert(now)) < ELECTION_TIMEOUT
         };
         if counts && beat.id != self.id {
-            self.heard = now;
+            self.last_heartbeat = now;
         }
     }
 
     /// Records that the campaign was lost: another process was elected, and the log will name it.
     pub fn campaign_lost(&mut self, now: Timestamp) {
-        self.heard = now;
+        self.last_heartbeat = now;
         self.vacant = false;
     }
 
@@ -166,7 +166,7 @@ impl Election {
     /// restarts. It also restarts if the clock went back.
     pub fn poll(&mut self, now: Timestamp) {
         if now < self.last_polled || now.since(self.last_polled) > LEADER_TIMEOUT {
-            self.heard = now;
+            self.last_heartbeat = now;
         }
         self.last_polled = now;
     }
@@ -205,8 +205,8 @@ impl Election {
             None => Timestamp(0),
             // Campaign after a short stagger, because the last decisions of the old leader may not have
             // reached the log yet.
-            Some(_) if self.vacant => self.heard + self.stagger() / STEP_DOWN_STAGGER_DIVISOR,
-            Some(_) => self.heard + LEADER_TIMEOUT + self.stagger(),
+            Some(_) if self.vacant => self.last_heartbeat + self.stagger() / STEP_DOWN_STAGGER_DIVISOR,
+            Some(_) => self.last_heartbeat + LEADER_TIMEOUT + self.stagger(),
         };
         due.max(self.next_campaign)
     }

@@ -72,7 +72,7 @@ pub(crate) struct Cgroups {
     parent: PathBuf,
     base: PathBuf,
     /// Controllers that are enabled in the groups that this value creates.
-    given: Vec<&'static str>,
+    controllers: Vec<&'static str>,
     /// Held while groups are created or removed. The base is removed together with its last group, which must
     /// not happen while another group is created.
     lock: Mutex<()>,
@@ -87,9 +87,9 @@ impl Cgroups {
             Groups::Own => cgroup_parent().ok_or(CgroupsUnavailable::Unsupported)?,
         };
         let base = parent.join(base_name(cell_id, data));
-        let mut cgroups = Self { parent, base, given: CONTROLLERS.to_vec(), lock: Mutex::new(()) };
+        let mut cgroups = Self { parent, base, controllers: CONTROLLERS.to_vec(), lock: Mutex::new(()) };
         let usable = cgroups.check_access();
-        cgroups.given = enabled_controllers(&cgroups.base);
+        cgroups.controllers = enabled_controllers(&cgroups.base);
         cgroups.remove_base();
         usable.map(|()| cgroups)
     }
@@ -114,7 +114,7 @@ impl Cgroups {
 
     /// Returns `true` if a controller is enabled in the groups that this value creates.
     pub(crate) fn has_controller(&self, controller: &str) -> bool {
-        self.given.contains(&controller)
+        self.controllers.contains(&controller)
     }
 
     /// Returns the path of the base, which contains the groups of all containers.
@@ -138,12 +138,12 @@ impl Cgroups {
         // All controllers are enabled already. Enabling them again would take the kernel longer than the rest
         // of the creation of a group.
         let on = enabled_controllers(&self.base);
-        if self.base.is_dir() && self.given.iter().all(|name| on.contains(name)) {
+        if self.base.is_dir() && self.controllers.iter().all(|name| on.contains(name)) {
             return Ok(());
         }
-        enable_controllers(&self.parent, &self.given);
+        enable_controllers(&self.parent, &self.controllers);
         make_group(&self.base)?;
-        enable_controllers(&self.base, &self.given);
+        enable_controllers(&self.base, &self.controllers);
         Ok(())
     }
 

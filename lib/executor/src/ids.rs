@@ -31,30 +31,30 @@ const LOCK_FILE: &str = "lock";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ranges {
     first: u32,
-    taken: BTreeSet<u32>,
+    allocated: BTreeSet<u32>,
 }
 
 impl Ranges {
     pub(crate) const fn new(first: u32) -> Self {
-        Self { first, taken: BTreeSet::new() }
+        Self { first, allocated: BTreeSet::new() }
     }
 
     /// Allocates the lowest free range that `may` accepts. `None` if there is no such range.
     pub(crate) fn allocate(&mut self, may: impl FnMut(&u32) -> bool) -> Option<u32> {
         let all = (self.first..ID_END.saturating_sub(RANGE_LEN - 1)).step_by(RANGE_LEN as usize);
-        let range = all.filter(|range| !self.taken.contains(range)).find(may)?;
-        self.taken.insert(range);
+        let range = all.filter(|range| !self.allocated.contains(range)).find(may)?;
+        self.allocated.insert(range);
         Some(range)
     }
 
     /// Marks the range of an existing container as allocated.
     pub(crate) fn adopt(&mut self, range: u32) {
-        self.taken.insert(range);
+        self.allocated.insert(range);
     }
 
     /// Releases a range.
     pub(crate) fn release(&mut self, range: u32) {
-        self.taken.remove(&range);
+        self.allocated.remove(&range);
     }
 }
 

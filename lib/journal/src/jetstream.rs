@@ -81,7 +81,7 @@ pub(super) struct Delivered {
 
 impl History {
     fn new(created: String, connection: &Connection) -> Self {
-        let compared = AtomicU64::new(*connection.made().borrow());
+        let compared = AtomicU64::new(*connection.connect_count().borrow());
         Self { created, delivered: Mutex::default(), compared }
     }
 
@@ -491,7 +491,7 @@ impl JetStream {
 
     /// Returns the number of connections made so far. It changes after every reconnect.
     pub(super) fn connection_count(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.shared.connection.made()
+        self.shared.connection.connect_count()
     }
 
     /// Returns the token that is cancelled when the journal is closed.

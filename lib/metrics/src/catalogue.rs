@@ -9,8 +9,8 @@ use crate::family::{Family, Kind, Service, Unit};
 use Service::{Auctioneer, Bbs, Projector, Rep};
 
 /// Version of the program.
-pub static BUILD: Family =
-    gauge("muster_build_info", ALL, "Version of the program; the value is always 1").by(&["version"]);
+pub static BUILD: Family = gauge("muster_build_info", ALL, "Version of the program; the value is always 1")
+    .with_labels(&["version"]);
 /// Readiness of a service.
 pub static READY: Family =
     gauge("muster_ready", ALL, "1 if the service is ready, as /readyz reports it, else 0");
@@ -56,7 +56,8 @@ pub static PROCESSES_CRASHING: Family =
 pub static INSTANCES_DESIRED: Family = gauge("muster_instances_desired", BBS, "Desired instances");
 /// Number of instances by state.
 pub static INSTANCES: Family =
-    gauge("muster_instances", BBS, "Instances by state: unclaimed, claimed, running, crashed").by(&["state"]);
+    gauge("muster_instances", BBS, "Instances by state: unclaimed, claimed, running, crashed")
+        .with_labels(&["state"]);
 /// Number of desired indices without an instance.
 pub static INSTANCES_MISSING: Family =
     gauge("muster_instances_missing", BBS, "Desired indices without an instance in any state");
@@ -79,7 +80,8 @@ pub static INSTANCES_EVACUATING: Family = gauge(
 );
 /// Number of tasks by state.
 pub static TASKS: Family =
-    gauge("muster_tasks", BBS, "Tasks by state: pending, running, completed, resolving").by(&["state"]);
+    gauge("muster_tasks", BBS, "Tasks by state: pending, running, completed, resolving")
+        .with_labels(&["state"]);
 /// Number of tasks that no cell accepts.
 pub static TASKS_UNPLACED: Family = gauge("muster_tasks_unplaced", BBS, "Tasks that no cell can take");
 /// Number of evaluations by status.
@@ -88,16 +90,17 @@ pub static EVALUATIONS: Family = gauge(
     BBS,
     "Recorded evaluations by status: pending, blocked, complete, failed, canceled",
 )
-.by(&["status"]);
+.with_labels(&["status"]);
 /// Number of unfinished rollouts by phase.
 pub static ROLLOUTS: Family =
-    gauge("muster_rollouts", BBS, "Unfinished rollouts by phase: rolling, paused, stalled").by(&["phase"]);
+    gauge("muster_rollouts", BBS, "Unfinished rollouts by phase: rolling, paused, stalled")
+        .with_labels(&["phase"]);
 /// Number of fresh domains.
 pub static DOMAINS_FRESH: Family = gauge("muster_domains_fresh", BBS, "Fresh domains");
 /// Number of cells by state.
 pub static CELLS: Family =
     gauge("muster_cells", BBS, "Cells by state: present, evacuating, unhealthy, silent, absent")
-        .by(&["state"]);
+        .with_labels(&["state"]);
 /// Total memory of a cell.
 pub static CELL_MEMORY_CAPACITY: Family =
     gauge("muster_cell_memory_capacity", BBS, "Total memory of a present cell")
@@ -171,7 +174,7 @@ pub static APPENDS: Family = counter(
     "Appends to the journal by outcome: stored, conflict (another entry was first), unknown, refused (never \
      stored), not_stored (a limit or a disk is full)",
 )
-.by(&["outcome"]);
+.with_labels(&["outcome"]);
 /// Failure of appends.
 pub static APPENDS_FAILING: Family = gauge(
     "muster_appends_failing",
@@ -199,11 +202,11 @@ pub static COMMAND: Family = histogram(
     BBS,
     "Time until a command was answered, by verb and outcome: done, refused, not_now (try again)",
 )
-.by(&["verb", "outcome"])
+.with_labels(&["verb", "outcome"])
 .in_unit(Unit::Seconds);
 /// Number of refused commands by code.
 pub static REFUSALS: Family =
-    counter("muster_refusals", BBS, "Refused commands by refusal code").by(&["code"]);
+    counter("muster_refusals", BBS, "Refused commands by refusal code").with_labels(&["code"]);
 /// Number of commands that wait for a decision.
 pub static COMMANDS_WAITING: Family =
     gauge("muster_commands_waiting", BBS, "Commands that wait for a decision");
@@ -216,14 +219,14 @@ pub static HEARTBEATS_RECEIVED: Family =
 /// Number of completion callbacks by outcome.
 pub static CALLBACKS: Family =
     counter("muster_callbacks", BBS, "Completion callbacks by outcome: delivered, retried, abandoned")
-        .by(&["outcome"]);
+        .with_labels(&["outcome"]);
 /// Number of entries that were dropped from the feed.
 pub static FEED_DROPPED: Family =
     counter("muster_feed_dropped_entries", BBS, "Entries dropped from the feed because it was behind");
 /// Number of trace spans by outcome.
 pub static TRACE_SPANS: Family =
     counter("muster_trace_spans", BBS, "Trace spans by outcome: sent to the collector, or dropped")
-        .by(&["outcome"]);
+        .with_labels(&["outcome"]);
 
 /// Duration of an auction.
 pub static AUCTION: Family =
@@ -237,7 +240,7 @@ pub static PLACEMENTS: Family = counter(
     AUCTIONEER,
     "Auctioned instances and tasks by outcome: placed, unplaced, refused by the rep, unanswered",
 )
-.by(&["outcome"]);
+.with_labels(&["outcome"]);
 /// Number of instances and tasks at the leading auctioneer by state.
 pub static WORK: Family = gauge(
     "muster_work",
@@ -245,7 +248,7 @@ pub static WORK: Family = gauge(
     "Instances and tasks at the leading auctioneer by state: ready for an auction, in_flight to a rep, \
      blocked",
 )
-.by(&["state"]);
+.with_labels(&["state"]);
 
 /// Number of containers of a rep by state.
 pub static CONTAINERS: Family = gauge(
@@ -253,7 +256,7 @@ pub static CONTAINERS: Family = gauge(
     REP,
     "Containers of the rep by state: reserved, initializing, created, running, completed",
 )
-.by(&["state"]);
+.with_labels(&["state"]);
 /// Time from the order to run a container until the container is healthy.
 pub static CONTAINER_START: Family =
     histogram("muster_container_start", REP, "Time from the order to run a container until it was healthy")
@@ -412,12 +415,12 @@ const fn family(kind: Kind, name: &'static str, told_by: &'static [Service], hel
 }
 
 impl Family {
-    const fn by(self, labels: &'static [&'static str]) -> Self {
+    const fn with_labels(self, labels: &'static [&'static str]) -> Self {
         Self { labels, ..self }
     }
 
     const fn by_cell(self) -> Self {
-        self.by(&["cell"])
+        self.with_labels(&["cell"])
     }
 
     const fn in_unit(self, unit: Unit) -> Self {
@@ -426,7 +429,7 @@ impl Family {
 
     /// Returns the row of this metric in the table of docs/reference/metrics.md.
     #[must_use]
-    pub fn row(&self) -> String {
+    pub fn table_row(&self) -> String {
         let counted = if self.kind == Kind::Counter { "_total" } else { "" };
         let mut labels: Vec<String> = self.labels.iter().map(|label| format!("`{label}`")).collect();
         if *self.exported_by == *REP {

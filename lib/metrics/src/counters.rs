@@ -94,7 +94,7 @@ impl Histogram {
     }
 
     /// Records a quantity.
-    pub fn was(&self, count: u32) {
+    pub fn observe_quantity(&self, count: u32) {
         self.observe(count.into(), count.into());
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let full: Vec<_> = buckets.iter().filter(|(_, count)| *count > 0).copied().collect();
         assert_eq!(full, [(0.0005, 1), (0.001, 1), (0.0025, 1), (0.01, 1), (0.025, 1), (f64::INFINITY, 1)]);
         let things = Histogram::quantities();
-        things.was(7);
+        things.observe_quantity(7);
         assert_eq!((things.snapshot().sum, things.snapshot().buckets[1]), (7.0, (10.0, 1)));
     }
 }

@@ -106,7 +106,7 @@ impl Family {
 
     /// Creates a sample of this metric.
     #[must_use]
-    pub fn is(&'static self, labels: Labels, value: impl Into<Value>) -> Sample {
+    pub fn sample(&'static self, labels: Labels, value: impl Into<Value>) -> Sample {
         debug_assert!(
             self.labels.iter().eq(labels.iter().map(|(name, _)| name)),
             "unexpected labels of {}: {labels:?}",
@@ -117,8 +117,8 @@ impl Family {
 
     /// Creates a sample without labels.
     #[must_use]
-    pub fn says(&'static self, value: impl Into<Value>) -> Sample {
-        self.is(vec![], value)
+    pub fn value_sample(&'static self, value: impl Into<Value>) -> Sample {
+        self.sample(vec![], value)
     }
 }
 

@@ -29,7 +29,7 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the reasons why the service is not ready. Empty if it is ready.
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>>;
     /// Returns a short status for people.
-    fn standing(&self) -> String;
+    fn status_text(&self) -> String;
     /// Returns the cell of a rep, which is a label of all its samples. `None` for other services.
     fn cell(&self) -> Option<String> {
         None
@@ -54,7 +54,7 @@ impl fmt::Debug for Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeResult {
     /// Problems by service. Empty if there are none.
-    pub wrong: BTreeMap<String, Vec<String>>,
+    pub problems: BTreeMap<String, Vec<String>>,
 }
 
 impl Page {
@@ -66,7 +66,7 @@ impl Page {
 
     /// Sets a function that returns samples of the program. They are added to those of each service.
     #[must_use]
-    pub fn with(self, of_program: impl Fn() -> Vec<Sample> + Send + Sync + 'static) -> Self {
+    pub fn with_program_samples(self, of_program: impl Fn() -> Vec<Sample> + Send + Sync + 'static) -> Self {
         Self { program_samples: Arc::new(of_program), ..self }
     }
 
@@ -82,36 +82,36 @@ impl Page {
             .sources()
             .into_iter()
             .filter_map(|source| Some((display_name(&*source), vec![source.hang_reason()?])));
-        ProbeResult { wrong: wrong.collect() }
+        ProbeResult { problems: wrong.collect() }
     }
 
     /// Returns the result of the readiness probe.
     pub async fn ready(&self) -> ProbeResult {
-        let mut wrong = BTreeMap::new();
+        let mut problems = BTreeMap::new();
         let sources = self.sources();
         if sources.is_empty() {
-            wrong.insert("program".to_owned(), vec!["starting, or waiting for the log".to_owned()]);
+            problems.insert("program".to_owned(), vec!["starting, or waiting for the log".to_owned()]);
         }
         for source in sources {
             let lacks = source.unready_reasons().await;
             if !lacks.is_empty() {
-                wrong.insert(display_name(&*source), lacks);
+                problems.insert(display_name(&*source), lacks);
             }
         }
-        ProbeResult { wrong }
+        ProbeResult { problems }
     }
 
     /// Returns the page in the `OpenMetrics` format.
     pub async fn text(&self) -> String {
         let mut told = SampleCollector::default();
-        let build = BUILD.is(vec![("version", self.version.to_owned())], 1_u64);
+        let build = BUILD.sample(vec![("version", self.version.to_owned())], 1_u64);
         let of_program = (self.program_samples)();
         for source in self.sources() {
             told.services.push(source.service());
             let ready = source.unready_reasons().await.is_empty();
-            let own = [READY.says(ready), build.clone()];
+            let own = [READY.value_sample(ready), build.clone()];
             for sample in source.tell().await.into_iter().chain(own).chain(of_program.clone()) {
-                told.take(&*source, sample);
+                told.add_sample(&*source, sample);
             }
         }
         let mut registry = Registry::default();
@@ -144,7 +144,7 @@ struct SampleCollector {
 }
 
 impl SampleCollector {
-    fn take(&mut self, of: &dyn Source, sample: Sample) {
+    fn add_sample(&mut self, of: &dyn Source, sample: Sample) {
         let Sample { family, labels: own, value } = sample;
         let mut labels = vec![("service", of.service().as_str().to_owned())];
         labels.extend(of.cell().map(|cell| ("cell", cell)));
@@ -152,7 +152,7 @@ impl SampleCollector {
         self.samples.entry(family.name).or_default().push((labels, value));
     }
 
-    fn has(&self, family: &Family) -> bool {
+    fn includes(&self, family: &Family) -> bool {
         self.samples.contains_key(family.name)
             || family.exported_by.iter().any(|by| self.services.contains(by))
     }
@@ -160,7 +160,7 @@ impl SampleCollector {
 
 impl Collector for SampleCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for family in CATALOGUE.iter().filter(|family| self.has(family)) {
+        for family in CATALOGUE.iter().filter(|family| self.includes(family)) {
             let unit = match family.unit {
                 Unit::None => None,
                 Unit::Seconds => Some(NamedUnit::Seconds),
@@ -173,14 +173,14 @@ impl Collector for SampleCollector {
             };
             let mut of_family = encoder.encode_descriptor(family.name, family.help, unit.as_ref(), kind)?;
             for (labels, value) in self.samples.get(family.name).into_iter().flatten() {
-                write(of_family.encode_family(labels)?, family.kind, value)?;
+                encode_value(of_family.encode_family(labels)?, family.kind, value)?;
             }
         }
         Ok(())
     }
 }
 
-fn write(mut to: MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), fmt::Error> {
+fn encode_value(mut to: MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), fmt::Error> {
     match (value, kind) {
         (Value::Histogram(observed), _) => {
             to.encode_histogram::<NoLabelSet>(observed.sum, observed.count, &observed.buckets, None)

@@ -9,31 +9,31 @@ pub const HANG_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time of a loop's last turn. Without a running loop, nothing hangs.
 #[derive(Debug)]
 pub struct Pulse {
-    begin: Instant,
-    /// Milliseconds from `begin` to the last turn, plus 1. 0 if no loop runs.
+    started_at: Instant,
+    /// Milliseconds from `started_at` to the last turn, plus 1. 0 if no loop runs.
     last: AtomicU64,
 }
 
 impl Default for Pulse {
     fn default() -> Self {
-        Self { begin: Instant::now(), last: AtomicU64::new(0) }
+        Self { started_at: Instant::now(), last: AtomicU64::new(0) }
     }
 }
 
 impl Pulse {
     /// Records a turn of the loop.
-    pub fn turn(&self) {
+    pub fn record_turn(&self) {
         self.last.store(self.millis() + 1, Ordering::Relaxed);
     }
 
     /// Records that the loop has ended as intended.
-    pub fn end(&self) {
+    pub fn record_end(&self) {
         self.last.store(0, Ordering::Relaxed);
     }
 
     /// Returns `true` while a loop runs.
     #[must_use]
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.last.load(Ordering::Relaxed) > 0
     }
 
@@ -50,7 +50,7 @@ impl Pulse {
     }
 
     fn millis(&self) -> u64 {
-        u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn loop_hangs_after_timeout_without_a_turn() {
         let pulse = Pulse::default();
-        assert_eq!((pulse.hang_time_at(60_000), pulse.runs()), (None, false), "no loop runs");
-        pulse.turn();
-        assert_eq!((pulse.hang_time_at(14_000), pulse.runs()), (None, true));
+        assert_eq!((pulse.hang_time_at(60_000), pulse.is_running()), (None, false), "no loop runs");
+        pulse.record_turn();
+        assert_eq!((pulse.hang_time_at(14_000), pulse.is_running()), (None, true));
         assert!(pulse.hang_time_at(60_000) > Some(Duration::from_secs(59)));
-        pulse.end();
-        assert_eq!((pulse.hang_time_at(60_000), pulse.runs()), (None, false));
+        pulse.record_end();
+        assert_eq!((pulse.hang_time_at(60_000), pulse.is_running()), (None, false));
     }
 }

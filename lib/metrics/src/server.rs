@@ -40,12 +40,12 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Error while listening on an address.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "can't serve metrics at {address}: {why}; use an address of this host with a free port, such as \
+    "can't serve metrics at {address}: {reason}; use an address of this host with a free port, such as \
      127.0.0.1:9464"
 )]
 pub struct BindError {
     pub address: SocketAddr,
-    pub why: io::Error,
+    pub reason: io::Error,
 }
 
 /// Serves a page at an address until the program exits. Returns the bound address. Port 0 selects a free
@@ -54,7 +54,7 @@ pub struct BindError {
 /// # Errors
 /// Returns an error if the address is in use or does not belong to this host.
 pub async fn serve(page: Page, address: SocketAddr) -> Result<SocketAddr, BindError> {
-    let failed = |why| BindError { address, why };
+    let failed = |why| BindError { address, reason: why };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let routes = Router::new()
@@ -79,10 +79,10 @@ async fn ready(State(page): State<Page>) -> Response {
     probe_response("ready", page.ready().await)
 }
 
-fn probe_response(what: &str, ProbeResult { wrong }: ProbeResult) -> Response {
-    let fine = wrong.is_empty();
+fn probe_response(what: &str, ProbeResult { problems }: ProbeResult) -> Response {
+    let fine = problems.is_empty();
     let status = if fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let text = if fine { json!({ what: true }) } else { json!({ what: false, "wrong": wrong }) };
+    let text = if fine { json!({ what: true }) } else { json!({ what: false, "wrong": problems }) };
     (status, [(CONTENT_TYPE, "application/json")], format!("{text}\n")).into_response()
 }
 

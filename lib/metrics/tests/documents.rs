@@ -28,7 +28,7 @@ struct Query {
 }
 
 /// Returns every expression of the alert rules.
-fn rules() -> Vec<Query> {
+fn rule_queries() -> Vec<Query> {
     let text = read("deploy/prometheus/alerts.yml");
     let (mut found, mut lines) = (vec![], text.lines().peekable());
     let labels = Regex::new(r"\$labels\.(\w+)").unwrap();
@@ -85,7 +85,7 @@ fn labels(family: &Family) -> BTreeSet<&str> {
 
 /// Returns the problems of a query: metrics that are not exported, labels that they do not have, and values
 /// that a label never has.
-fn wrong(query: &Query) -> Vec<String> {
+fn problems(query: &Query) -> Vec<String> {
     let Query { place, expression, legend } = query;
     let mut wrong = vec![];
     let mut known = BTreeSet::new();
@@ -129,16 +129,16 @@ fn wrong(query: &Query) -> Vec<String> {
 
 #[test]
 fn rules_and_dashboard_use_only_exported_metrics() {
-    let queries: Vec<Query> = rules().into_iter().chain(dashboard_queries()).collect();
+    let queries: Vec<Query> = rule_queries().into_iter().chain(dashboard_queries()).collect();
     assert!(queries.len() > 90, "only {} expressions were found", queries.len());
-    let wrong: Vec<String> = queries.iter().flat_map(wrong).collect();
+    let wrong: Vec<String> = queries.iter().flat_map(problems).collect();
     assert_eq!(wrong, Vec::<String>::new());
 }
 
 #[test]
 fn invalid_queries_are_reported() {
     let ask = |expression: &str, legend: &str| {
-        wrong(&Query { place: "x".into(), expression: expression.into(), legend: legend.into() })
+        problems(&Query { place: "x".into(), expression: expression.into(), legend: legend.into() })
     };
     assert_eq!(ask("muster_lrps", ""), ["x: no service exports muster_lrps"]);
     assert_eq!(
@@ -189,6 +189,6 @@ fn dashboard_shows_every_metric() {
 fn documented_table_matches_catalogue() {
     let page = read("docs/reference/metrics.md");
     let told: Vec<&str> = page.lines().filter(|line| line.starts_with("| `muster_")).collect();
-    let rows: Vec<String> = CATALOGUE.iter().map(|family| family.row()).collect();
+    let rows: Vec<String> = CATALOGUE.iter().map(|family| family.table_row()).collect();
     assert!(told == rows, "expected this table in docs/reference/metrics.md:\n{}", rows.join("\n"));
 }

@@ -22,7 +22,7 @@ struct FakeSource {
 }
 
 impl FakeSource {
-    fn by(service: Service, cell: Option<&'static str>, samples: Vec<Sample>) -> Arc<Self> {
+    fn new(service: Service, cell: Option<&'static str>, samples: Vec<Sample>) -> Arc<Self> {
         Arc::new(Self { service, cell, samples, hangs: AtomicBool::new(false) })
     }
 }
@@ -36,7 +36,7 @@ impl Source for FakeSource {
         self.cell.map(str::to_owned)
     }
 
-    fn standing(&self) -> String {
+    fn status_text(&self) -> String {
         "fixed".to_owned()
     }
 
@@ -54,7 +54,7 @@ impl Source for FakeSource {
 }
 
 /// Returns the lines of the page about these metrics.
-async fn lines(page: &Page, names: &[&str]) -> Vec<String> {
+async fn page_lines(page: &Page, names: &[&str]) -> Vec<String> {
     let text = page.text().await;
     assert!(text.ends_with("# EOF\n"), "{text}");
     let about = |line: &&str| names.iter().any(|name| line.contains(name));
@@ -64,12 +64,12 @@ async fn lines(page: &Page, names: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn metric_appears_once_for_several_services() {
     let page = Page::new("1.2.3");
-    let appends = vec![APPENDS.is(vec![("outcome", "stored".into())], 7_u64), LEADER.says(true)];
-    page.add(FakeSource::by(Service::Bbs, None, appends));
-    page.add(FakeSource::by(Service::Auctioneer, None, vec![LEADER.says(false)]));
-    page.add(FakeSource::by(Service::Rep, Some("c1"), vec![ATTACHED.says(true)]));
-    page.add(FakeSource::by(Service::Rep, Some("c\"2"), vec![ATTACHED.says(false)]));
-    let told = lines(
+    let appends = vec![APPENDS.sample(vec![("outcome", "stored".into())], 7_u64), LEADER.value_sample(true)];
+    page.add(FakeSource::new(Service::Bbs, None, appends));
+    page.add(FakeSource::new(Service::Auctioneer, None, vec![LEADER.value_sample(false)]));
+    page.add(FakeSource::new(Service::Rep, Some("c1"), vec![ATTACHED.value_sample(true)]));
+    page.add(FakeSource::new(Service::Rep, Some("c\"2"), vec![ATTACHED.value_sample(false)]));
+    let told = page_lines(
         &page,
         &["muster_leader", "muster_appends ", "muster_appends_total", "muster_rep_attached", "muster_build"],
     )
@@ -97,7 +97,11 @@ async fn metric_appears_once_for_several_services() {
             "muster_rep_attached{service=\"rep\",cell=\"c\\\"2\"} 0",
         ]
     );
-    assert_eq!(lines(&page, &["muster_projection"]).await, Vec::<String>::new(), "there is no projector");
+    assert_eq!(
+        page_lines(&page, &["muster_projection"]).await,
+        Vec::<String>::new(),
+        "there is no projector"
+    );
 }
 
 #[tokio::test]
@@ -106,9 +110,9 @@ async fn histogram_and_measure_have_units() {
     append.observe_duration(Duration::from_millis(3));
     append.observe_duration(Duration::from_secs(20));
     let page = Page::new("1");
-    page.add(FakeSource::by(Service::Bbs, None, vec![APPEND.says(append.snapshot())]));
-    page.add(FakeSource::by(Service::Projector, None, vec![PROJECTION_LAG.says(0.25)]));
-    let told = lines(&page, &["muster_append_", "muster_projection_lag_seconds"]).await;
+    page.add(FakeSource::new(Service::Bbs, None, vec![APPEND.value_sample(append.snapshot())]));
+    page.add(FakeSource::new(Service::Projector, None, vec![PROJECTION_LAG.value_sample(0.25)]));
+    let told = page_lines(&page, &["muster_append_", "muster_projection_lag_seconds"]).await;
     for line in [
         "# UNIT muster_append_seconds seconds",
         "muster_append_seconds_sum{service=\"bbs\"} 20.003",
@@ -143,7 +147,7 @@ async fn probes_report_problems() {
     assert_eq!(get(address, "/livez").await, is(ok, r#"{"live":true}"#));
     let starting = r#"{"ready":false,"wrong":{"program":["starting, or waiting for the log"]}}"#;
     assert_eq!(get(address, "/readyz").await, is(unavailable, starting));
-    let rep = FakeSource::by(Service::Rep, Some("c1"), vec![]);
+    let rep = FakeSource::new(Service::Rep, Some("c1"), vec![]);
     page.add(rep.clone());
     assert_eq!(get(address, "/readyz").await, is(ok, r#"{"ready":true}"#));
     rep.hangs.store(true, Ordering::SeqCst);

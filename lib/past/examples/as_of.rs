@@ -102,16 +102,16 @@ async fn run_benchmark(journal: &Journal, cache: &Path, end: Position) -> Result
         let past = Past::open(cache, journal.clone()).await?;
         times.push(timed(past.state_at_time(time)).await?);
     }
-    tell("a random position", positions);
-    tell("a random time", times);
-    tell("the same position again", again);
+    print_times("a random position", positions);
+    print_times("a random time", times);
+    print_times("the same position again", again);
     compare(journal, cache, &asked).await?;
     let started = Instant::now();
     let verified = past.verify().await?;
     println!(
         "verified: {} snapshots equal the replay, {} differ, {:.1} s",
         verified.equal,
-        verified.wrong.len(),
+        verified.mismatched.len(),
         started.elapsed().as_secs_f64()
     );
     Ok(())
@@ -138,7 +138,7 @@ async fn timed<T>(asked: impl Future<Output = Result<T, past::Error>>) -> Result
     Ok(started.elapsed())
 }
 
-fn tell(what: &str, mut took: Vec<Duration>) {
+fn print_times(what: &str, mut took: Vec<Duration>) {
     took.sort();
     let millis = |at: usize| took[at].as_secs_f64() * 1_000.0;
     println!("{what}: {:.0} ms median, {:.0} ms maximum", millis(took.len() / 2), millis(took.len() - 1));
@@ -212,8 +212,8 @@ impl Log {
         let context = Context {
             now: self.now.next(),
             is_fresh: true,
-            present: &|_| true,
-            known: &|_| true,
+            is_present: &|_| true,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let decided = process::decide(known, &command, context).ok().filter(|events| !events.is_empty());

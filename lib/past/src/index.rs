@@ -23,7 +23,7 @@ use schemas::names::ClusterId;
 use schemas::subject::fnv_1a;
 
 use crate::Error;
-use crate::snapshot_file::number;
+use crate::snapshot_file::read_number;
 use crate::snapshot_index::{create_private_folder, folder_error, write_atomically};
 
 const MAGIC: [u8; 8] = *b"MUSINDX1";
@@ -56,7 +56,7 @@ pub(crate) struct StretchPairs {
 
 impl StretchPairs {
     /// Adds the next entries. The stretch starts after the position `begin`.
-    pub(crate) fn take(&mut self, begin: Position, recorded: &[StoredEntry]) {
+    pub(crate) fn add(&mut self, begin: Position, recorded: &[StoredEntry]) {
         for one in recorded {
             let offset = u16::try_from(one.position.0 - 1 - begin.0)
                 .expect("an offset within a stretch has two bytes");
@@ -67,7 +67,7 @@ impl StretchPairs {
     }
 
     /// Returns the content of the file of the stretch.
-    fn bytes(mut self, cluster: ClusterId, stretch: u64) -> Vec<u8> {
+    fn into_bytes(mut self, cluster: ClusterId, stretch: u64) -> Vec<u8> {
         self.pairs.sort_unstable();
         self.pairs.dedup();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + PAIR_BYTES * self.pairs.len());
@@ -103,21 +103,21 @@ impl AggregateIndex {
     }
 
     /// Returns the next stretch to index, if a log that ends at `end` has all of it.
-    pub(crate) fn next(&self, end: Position) -> Option<u64> {
+    pub(crate) fn next_stretch(&self, end: Position) -> Option<u64> {
         let next = self.verified_stretches.load(Ordering::Acquire);
         (self.start_of(next + 1) <= end).then_some(next)
     }
 
     /// Returns the checksum of the last message of a stretch. `None` if the file is missing or invalid.
-    pub(crate) fn found(&self, stretch: u64) -> Option<u64> {
+    pub(crate) fn stored_sum(&self, stretch: u64) -> Option<u64> {
         let bytes = fs::read(self.path(stretch)).ok()?;
         let head = bytes.first_chunk::<HEADER_BYTES>()?;
         let whole = (bytes.len() - HEADER_BYTES).is_multiple_of(PAIR_BYTES)
             && head.starts_with(&MAGIC)
             && head[8..STRETCH_OFFSET] == self.cluster.0.as_u128().to_le_bytes()
-            && number(head, STRETCH_OFFSET) == stretch
-            && number(head, CHECKSUM_OFFSET) == file_checksum(&bytes);
-        whole.then(|| number(head, LAST_SUM_OFFSET))
+            && read_number(head, STRETCH_OFFSET) == stretch
+            && read_number(head, CHECKSUM_OFFSET) == file_checksum(&bytes);
+        whole.then(|| read_number(head, LAST_SUM_OFFSET))
     }
 
     /// Records that the stretch has a file of this history.
@@ -128,7 +128,7 @@ impl AggregateIndex {
     /// Writes the file of a stretch.
     pub(crate) fn write(&self, stretch: u64, pairs: StretchPairs) -> Result<(), Error> {
         create_private_folder(&self.folder)?;
-        write_atomically(&self.path(stretch), &pairs.bytes(self.cluster, stretch))
+        write_atomically(&self.path(stretch), &pairs.into_bytes(self.cluster, stretch))
     }
 
     /// Returns the positions of an aggregate after a position, in order and at most `most`, and the position

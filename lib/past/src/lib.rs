@@ -61,9 +61,9 @@ pub enum Error {
     #[error("the log is empty: its cluster is not founded")]
     NotFounded,
     /// The position is beyond the end of the log.
-    #[error("position {asked} is beyond the end of the log: use 1 to {end}")]
+    #[error("position {position} is beyond the end of the log: use 1 to {end}")]
     BeyondEnd {
-        asked: Position,
+        position: Position,
         /// Last position of the log.
         end: Position,
     },
@@ -74,11 +74,11 @@ pub enum Error {
         end: Position,
     },
     /// The time is before the first entry.
-    #[error("{asked} is before the first entry of the log: use {first} or later")]
+    #[error("{time} is before the first entry of the log: use {first_entry_time} or later")]
     BeforeStart {
-        asked: Timestamp,
+        time: Timestamp,
         /// Time of the first entry.
-        first: Timestamp,
+        first_entry_time: Timestamp,
     },
     /// The BBS has no cache folder for snapshots.
     #[error("no cache for snapshots of the past: start the BBS with --cache DIR")]
@@ -97,7 +97,7 @@ struct Inner {
     /// Positions that operators quarantined.
     quarantines: QuarantinedPositions,
     /// Time of the first valid entry.
-    first: Timestamp,
+    first_entry_time: Timestamp,
     snapshots: SnapshotIndex,
     index: AggregateIndex,
     kept: StateCache,
@@ -131,7 +131,7 @@ impl Past {
 
     async fn open_with(cache: &Path, journal: Journal, spacing: u64, stretch: u64) -> Result<Self, Error> {
         let quarantines = quarantined_positions(&journal).await?;
-        let (cluster, first) = read_founding(&journal, &quarantines).await?;
+        let (cluster, first_entry_time) = read_founding(&journal, &quarantines).await?;
         let end = journal.end().await?;
         let cache = cache.to_owned();
         let index = AggregateIndex::new(cluster_folder(&cache, cluster), cluster, stretch);
@@ -139,7 +139,7 @@ impl Past {
         Ok(Self(Arc::new(Inner {
             journal,
             quarantines,
-            first,
+            first_entry_time,
             snapshots: ladder,
             index,
             kept: StateCache::default(),
@@ -164,7 +164,8 @@ impl Past {
         if let Some(then) = inner.kept.at(position) {
             return Ok(then);
         }
-        let base = self.base_state(inner.snapshots.below(position), inner.kept.below(position)).await?;
+        let base =
+            self.base_state(inner.snapshots.highest_below(position), inner.kept.below(position)).await?;
         let then = self.fold_until(base, FoldTarget::Position(position), position, Pace::Unthrottled).await?;
         Ok(inner.kept.insert(then))
     }
@@ -175,11 +176,11 @@ impl Past {
     /// Returns an error if the time is before the first entry of the log or the journal cannot be read.
     pub async fn state_at_time(&self, time: Timestamp) -> Result<Arc<PastState>, Error> {
         let inner = &self.0;
-        if time < inner.first {
-            return Err(Error::BeforeStart { asked: time, first: inner.first });
+        if time < inner.first_entry_time {
+            return Err(Error::BeforeStart { time, first_entry_time: inner.first_entry_time });
         }
         let end = inner.journal.end().await?;
-        let base = self.base_state(inner.snapshots.before(time), inner.kept.before(time)).await?;
+        let base = self.base_state(inner.snapshots.highest_before(time), inner.kept.before(time)).await?;
         let then = self.fold_until(base, FoldTarget::Time(time), end, Pace::Unthrottled).await?;
         Ok(inner.kept.insert(then))
     }
@@ -195,14 +196,14 @@ impl Past {
     /// Returns the number of entries to fold for a position whose state is not cached.
     #[must_use]
     pub fn entries_to_fold(&self, position: Position) -> u64 {
-        position.0 - self.0.snapshots.below(position).unwrap_or_default().0
+        position.0 - self.0.snapshots.highest_below(position).unwrap_or_default().0
     }
 
     /// Returns the maximum number of entries to fold for a time, in a log that ends at `end`.
     #[must_use]
     pub fn max_entries_to_fold(&self, time: Timestamp, end: Position) -> u64 {
-        let below = self.0.snapshots.before(time).unwrap_or_default();
-        let above = self.0.snapshots.all().into_iter().find(|position| *position > below);
+        let below = self.0.snapshots.highest_before(time).unwrap_or_default();
+        let above = self.0.snapshots.positions().into_iter().find(|position| *position > below);
         above.unwrap_or(end).max(below).0 - below.0
     }
 
@@ -213,7 +214,7 @@ impl Past {
     /// Returns an error if the journal cannot be read.
     pub async fn newest_snapshot(&self) -> Result<Option<PastState>, Error> {
         let end = self.0.journal.end().await?;
-        let then = self.base_state(self.0.snapshots.below(end), None).await?;
+        let then = self.base_state(self.0.snapshots.highest_below(end), None).await?;
         Ok(Some(then).filter(|then| then.position() > Position(0)))
     }
 
@@ -237,7 +238,7 @@ impl Past {
     /// Returns an error if the program is stopping.
     pub async fn is_snapshot_due(&self, end: Position) -> Result<bool, Error> {
         let inner = Arc::clone(&self.0);
-        Ok(run_blocking(move || inner.snapshots.next(end)).await?.is_some())
+        Ok(run_blocking(move || inner.snapshots.next_missing(end)).await?.is_some())
     }
 
     /// Builds the next missing snapshot for a log that ends at `end`. Returns `false` if none is missing.
@@ -248,7 +249,9 @@ impl Past {
     pub async fn build_next(&self, end: Position) -> Result<bool, Error> {
         self.0.kept.evict_idle();
         let inner = Arc::clone(&self.0);
-        let Some(next) = run_blocking(move || inner.snapshots.next(end)).await? else { return Ok(false) };
+        let Some(next) = run_blocking(move || inner.snapshots.next_missing(end)).await? else {
+            return Ok(false);
+        };
         self.build(next).await?;
         Ok(true)
     }
@@ -287,7 +290,7 @@ impl Past {
     }
 
     async fn build(&self, position: Position) -> Result<(), Error> {
-        let base = self.base_state(self.0.snapshots.below(position), None).await?;
+        let base = self.base_state(self.0.snapshots.highest_below(position), None).await?;
         let then = self.fold_until(base, FoldTarget::Position(position), position, Pace::Throttled).await?;
         let inner = Arc::clone(&self.0);
         run_blocking(move || inner.snapshots.write(&then)).await?
@@ -312,7 +315,7 @@ impl Past {
     /// Returns `true` if a stretch of the aggregate index is missing for a log that ends at `end`.
     #[must_use]
     pub fn is_index_due(&self, end: Position) -> bool {
-        self.0.index.next(end).is_some()
+        self.0.index.next_stretch(end).is_some()
     }
 
     /// Builds the next missing stretch of the aggregate index for a log that ends at `end`, unless there is a
@@ -322,10 +325,10 @@ impl Past {
     /// # Errors
     /// Returns an error if the folder or the journal cannot be used.
     pub async fn index_next(&self, end: Position) -> Result<bool, Error> {
-        let Some(stretch) = self.0.index.next(end) else { return Ok(false) };
+        let Some(stretch) = self.0.index.next_stretch(end) else { return Ok(false) };
         let (begin, upto) = (self.0.index.start_of(stretch), self.0.index.start_of(stretch + 1));
         let inner = Arc::clone(&self.0);
-        let known = run_blocking(move || inner.index.found(stretch)).await?;
+        let known = run_blocking(move || inner.index.stored_sum(stretch)).await?;
         if let Some(sum) = known
             && self.page(Position(upto.0 - 1), 1).await?.first().is_some_and(|last| last.checksum() == sum)
         {
@@ -334,11 +337,11 @@ impl Past {
         }
         let (mut pairs, mut read) = (StretchPairs::default(), begin);
         while read < upto {
-            let page = self.page(read, room(read, upto)).await?;
+            let page = self.page(read, page_len(read, upto)).await?;
             read = page.last().map_or(upto, |last| last.position);
             let began = Instant::now();
             pairs = run_blocking(move || {
-                pairs.take(begin, &page);
+                pairs.add(begin, &page);
                 pairs
             })
             .await?;
@@ -365,7 +368,7 @@ impl Past {
         let end = self.0.journal.end().await?;
         match position {
             Position(0) => Err(Error::PositionZero { end }),
-            asked if asked > end => Err(Error::BeyondEnd { asked, end }),
+            asked if asked > end => Err(Error::BeyondEnd { position: asked, end }),
             Position(_) => Ok(()),
         }
     }
@@ -389,7 +392,7 @@ impl Past {
             if let Some(then) = self.read_snapshot(position).await? {
                 return Ok(then);
             }
-            rung = self.0.snapshots.below(Position(position.0 - 1));
+            rung = self.0.snapshots.highest_below(Position(position.0 - 1));
         }
     }
 
@@ -421,7 +424,7 @@ impl Past {
             return Ok(then);
         }
         let (mut then, mut page) = {
-            let page = self.page(then.position(), room(then.position(), end)).await?;
+            let page = self.page(then.position(), page_len(then.position(), end)).await?;
             (then, page)
         };
         loop {
@@ -432,7 +435,7 @@ impl Past {
                 folded.map(|there| (then, there))
             });
             let reading =
-                async { if read < end { self.page(read, room(read, end)).await } else { Ok(vec![]) } };
+                async { if read < end { self.page(read, page_len(read, end)).await } else { Ok(vec![]) } };
             let (folded, next) = tokio::join!(folding, reading);
             let there;
             (then, there) = folded??;
@@ -454,7 +457,7 @@ impl Past {
 }
 
 /// Returns the number of entries of one page after a position, up to an end.
-fn room(after: Position, end: Position) -> usize {
+fn page_len(after: Position, end: Position) -> usize {
     usize::try_from(end.0.saturating_sub(after.0)).unwrap_or(usize::MAX).min(BATCH_ENTRIES)
 }
 
@@ -510,7 +513,7 @@ async fn read_founding(
     let mut then =
         PastState { reader: Reader::with_quarantines(quarantines.clone()), ..PastState::default() };
     while then.position() < end {
-        let page = page(journal, then.position(), room(then.position(), end)).await?;
+        let page = page(journal, then.position(), page_len(then.position(), end)).await?;
         for one in &page {
             then.fold(std::slice::from_ref(one), FoldTarget::Position(end))?;
             if let Some(cluster) = then.world().cluster() {

@@ -2,7 +2,7 @@
 
 use journal::StoredEntry;
 use projections::cluster_log::QuarantinedPositions;
-use projections::reader::{ReadMessage, nothing};
+use projections::reader::{ReadMessage, empty_entry};
 use projections::{Reader, World};
 use schemas::query::QuarantinedEntries;
 use schemas::{Entry, Position, Timestamp};
@@ -109,7 +109,7 @@ impl PastState {
         self.latest = self.latest.max(at.unwrap_or_default());
         match self.reader.take(position, &one.subject, read) {
             ReadMessage::Entry(entry) => drop(self.world.fold(position, &entry)),
-            ReadMessage::Quarantined(_) => drop(self.world.fold(position, &nothing())),
+            ReadMessage::Quarantined(_) => drop(self.world.fold(position, &empty_entry())),
         }
         Ok(true)
     }

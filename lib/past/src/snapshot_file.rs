@@ -34,7 +34,7 @@ pub(crate) struct Header {
 
 /// Encodes a snapshot.
 pub(crate) fn write(then: &PastState, cluster: ClusterId) -> Vec<u8> {
-    let (reader, world) = (then.reader.stored(), then.world.snapshot());
+    let (reader, world) = (then.reader.to_bytes(), then.world.to_bytes());
     let mut bytes = Vec::with_capacity(HEADER_BYTES + reader.len() + world.len());
     bytes.extend(MAGIC);
     bytes.extend(snapshot::VERSION.to_le_bytes());
@@ -56,22 +56,22 @@ pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Header, String> {
     let Some(head) = bytes.first_chunk::<HEADER_BYTES>().filter(|head| head.starts_with(&MAGIC)) else {
         return Err("not a snapshot".to_owned());
     };
-    if number(head, CHECKSUM_OFFSET) != crc64(&[&head[..CHECKSUM_OFFSET]]) {
+    if read_number(head, CHECKSUM_OFFSET) != crc64(&[&head[..CHECKSUM_OFFSET]]) {
         return Err("the header is damaged".to_owned());
     }
-    if !snapshot::is_readable(number(head, 8)) {
+    if !snapshot::is_readable(read_number(head, 8)) {
         return Err("the snapshot has another version".to_owned());
     }
-    let found = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;
+    let found = u128::from(read_number(head, 16)) | u128::from(read_number(head, 24)) << 64;
     if found != cluster.0.as_u128() {
         return Err(format!("the snapshot is of cluster {}", uuid::Uuid::from_u128(found)));
     }
     Ok(Header {
-        position: Position(number(head, 32)),
-        latest: Timestamp(number(head, 40)),
-        sum: number(head, 48),
-        reader_length: number(head, 56),
-        reader_sum: number(head, 64),
+        position: Position(read_number(head, 32)),
+        latest: Timestamp(read_number(head, 40)),
+        sum: read_number(head, 48),
+        reader_length: read_number(head, 56),
+        reader_sum: read_number(head, 64),
     })
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn read(
 }
 
 /// Returns the number at an offset of a header.
-pub(crate) fn number(head: &[u8], at: usize) -> u64 {
+pub(crate) fn read_number(head: &[u8], at: usize) -> u64 {
     let bytes = head[at..].first_chunk().expect("the header has eight bytes at each offset");
     u64::from_le_bytes(*bytes)
 }

@@ -117,18 +117,18 @@ impl SnapshotIndex {
     }
 
     /// Returns the highest snapshot at or below a position.
-    pub(crate) fn below(&self, position: Position) -> Option<Position> {
+    pub(crate) fn highest_below(&self, position: Position) -> Option<Position> {
         self.lock().rungs.range(..=position).next_back().map(|(position, _)| *position)
     }
 
     /// Returns the highest snapshot that has no decision later than a time.
-    pub(crate) fn before(&self, time: Timestamp) -> Option<Position> {
+    pub(crate) fn highest_before(&self, time: Timestamp) -> Option<Position> {
         let known = self.lock();
         known.rungs.iter().take_while(|(_, rung)| rung.latest <= time).last().map(|(position, _)| *position)
     }
 
     /// Returns all snapshots, in order.
-    pub(crate) fn all(&self) -> Vec<Position> {
+    pub(crate) fn positions(&self) -> Vec<Position> {
         self.lock().rungs.keys().copied().collect()
     }
 
@@ -176,9 +176,9 @@ impl SnapshotIndex {
 
     /// Returns the position of the next missing snapshot for a log that ends at `end`. `None` if none is
     /// missing. Surplus snapshots are deleted.
-    pub(crate) fn next(&self, end: Position) -> Option<Position> {
+    pub(crate) fn next_missing(&self, end: Position) -> Option<Position> {
         let mut known = self.lock();
-        known.spread(end);
+        known.widen_spacing(end);
         let spacing = known.spacing;
         // The highest one stays, even between two regular positions: a starting service continues from it.
         let below = known.rungs.keys().rev().skip(1);
@@ -196,7 +196,7 @@ impl SnapshotIndex {
     /// near enough.
     pub(crate) fn newest_due(&self, end: Position) -> Option<Position> {
         let mut known = self.lock();
-        known.spread(end);
+        known.widen_spacing(end);
         let highest = known.rungs.range(..=end).next_back().map_or(0, |(position, _)| position.0);
         let far = end.0.saturating_sub(highest) >= 2 * known.spacing;
         far.then(|| Position(end.0 - end.0 % known.spacing))
@@ -233,7 +233,7 @@ impl SnapshotIndex {
 
 impl IndexState {
     /// Doubles the spacing until the number and the estimated size of the snapshots are within their limits.
-    fn spread(&mut self, end: Position) {
+    fn widen_spacing(&mut self, end: Position) {
         let bytes: u64 = self.rungs.values().map(|rung| rung.bytes).sum();
         let each = bytes.checked_div(self.rungs.len() as u64).unwrap_or(0);
         let too_many = |spacing: u64| {

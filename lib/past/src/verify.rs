@@ -13,7 +13,7 @@ pub struct Verification {
     /// Number of snapshots that equal the replay.
     pub equal: usize,
     /// Positions of snapshots that differed or were damaged. They have been deleted.
-    pub wrong: Vec<Position>,
+    pub mismatched: Vec<Position>,
     /// Number of entries that were folded.
     pub entries: u64,
 }
@@ -26,7 +26,7 @@ impl Past {
     pub async fn verify(&self) -> Result<Verification, Error> {
         let mut verified = Verification::default();
         let mut then = PastState::before_first_entry(self.0.quarantines.clone());
-        for position in self.0.snapshots.all() {
+        for position in self.0.snapshots.positions() {
             then = self.fold_until(then, FoldTarget::Position(position), position, Pace::Unthrottled).await?;
             verified.entries = then.position().0;
             let inner = Arc::clone(&self.0);
@@ -43,7 +43,7 @@ impl Past {
             if equal {
                 verified.equal += 1;
             } else {
-                verified.wrong.push(position);
+                verified.mismatched.push(position);
             }
         }
         Ok(verified)

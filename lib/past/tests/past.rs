@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use journal::{Append, Journal, Memory};
 use past::{Error, Past, PastState, limits};
-use projections::reader::{ReadMessage, nothing};
+use projections::reader::{ReadMessage, empty_entry};
 use projections::{Reader, World};
 use proptest::prelude::*;
 use schemas::names::{EntryId, IdGenerator};
@@ -105,7 +105,7 @@ impl ReplayedLog {
             let entry =
                 match reader.read(Position(position), &subject.to_string(), bytes).expect("should succeed") {
                     ReadMessage::Entry(entry) => entry,
-                    ReadMessage::Quarantined(_) => nothing(),
+                    ReadMessage::Quarantined(_) => empty_entry(),
                 };
             world.fold(Position(position), &entry);
             replay.at.push((world.clone(), reader.quarantined().clone()));
@@ -169,7 +169,7 @@ proptest! {
                 assert_eq!(past.position_at_time(time).await.unwrap(), replay.position_at_time(time), "{time}");
             }
             let verified = past.verify().await.unwrap();
-            assert_eq!((verified.equal as u64, verified.wrong), (end / spacing, vec![]));
+            assert_eq!((verified.equal as u64, verified.mismatched), (end / spacing, vec![]));
         });
     }
 }
@@ -226,7 +226,7 @@ async fn damaged_snapshot_is_deleted_and_counted() {
     check(&past, &replay, 1..=replay.end().0).await;
     assert!(past.standing().spoiled >= 5, "{:?}", past.standing());
     build_all(&past, replay.end()).await;
-    assert_eq!(past.verify().await.unwrap().wrong, []);
+    assert_eq!(past.verify().await.unwrap().mismatched, []);
     // An empty file and one of another position are found when the folder is opened, a truncated one when it
     // is read.
     let files = snapshot_files(folder.path());
@@ -254,7 +254,7 @@ async fn deleted_cache_is_rebuilt() {
     assert_eq!(past.standing().spoiled, 0, "a deleted snapshot is not a damaged one");
     build_all(&past, replay.end()).await;
     let verified = past.verify().await.unwrap();
-    assert_eq!((verified.equal as u64, verified.wrong), (replay.end().0 / 4, vec![]));
+    assert_eq!((verified.equal as u64, verified.mismatched), (replay.end().0 / 4, vec![]));
 }
 
 #[tokio::test]
@@ -293,7 +293,7 @@ async fn spacing_doubles_as_log_grows() {
     let standing = past.standing();
     assert_eq!((standing.rungs as u64, standing.spacing, standing.spoiled), (end.0 / 2, 2, 0));
     assert_eq!(snapshot_files(folder.path()).len(), standing.rungs);
-    assert_eq!(past.verify().await.unwrap().wrong, []);
+    assert_eq!(past.verify().await.unwrap().mismatched, []);
 }
 
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn final_snapshot_serves_the_next_start() {
     build_all(&again, Position(60)).await;
     let standing = again.standing();
     assert_eq!((standing.rungs, standing.highest, standing.spoiled), (4, Position(60), 0), "16, 32, 48, 60");
-    assert_eq!(again.verify().await.unwrap().wrong, []);
+    assert_eq!(again.verify().await.unwrap().mismatched, []);
 }
 
 #[tokio::test]

@@ -73,14 +73,14 @@ fn open(folder: &impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
 /// Empties the top folder. Folders below it are moved into it one after the other.
 fn empty(top: &OwnedFd) -> io::Result<()> {
     let mut raised = 0;
-    while pass(top, |name| {
+    while for_each_entry(top, |name| {
         let Some(folder) = unlink_or_open(top, name)? else { return Ok(()) };
         loop {
             match ignore_missing(unlinkat(top, name, AtFlags::REMOVEDIR)) {
                 Err(Errno::NOTEMPTY | Errno::EXIST) => {}
                 done => return done,
             }
-            pass(&folder, |name| raise(&folder, name, top, &mut raised))?;
+            for_each_entry(&folder, |name| raise(&folder, name, top, &mut raised))?;
         }
     })? {}
     Ok(())
@@ -105,7 +105,10 @@ fn raise(folder: &OwnedFd, name: &CStr, top: &OwnedFd, raised: &mut u64) -> rust
 /// Calls `take`, which removes an entry, for every entry of a folder. Returns `true` if at least one entry
 /// was removed, because the listing may then have missed others. Returns an error if no entry could be
 /// removed.
-fn pass(folder: &OwnedFd, mut take: impl FnMut(&CStr) -> rustix::io::Result<()>) -> rustix::io::Result<bool> {
+fn for_each_entry(
+    folder: &OwnedFd,
+    mut take: impl FnMut(&CStr) -> rustix::io::Result<()>,
+) -> rustix::io::Result<bool> {
     let (mut took, mut failed) = (false, None);
     for entry in Dir::read_from(folder)? {
         let entry = entry?;

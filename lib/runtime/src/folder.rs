@@ -89,7 +89,7 @@ pub enum FolderError {
     },
     /// The path has the wrong file type, such as a link.
     #[error("{path} is {kind}: expected {wanted}; choose another folder with --data")]
-    Kind {
+    WrongType {
         /// Folder, or an entry in it.
         path: String,
         /// Actual file type.
@@ -134,7 +134,7 @@ impl Folder {
         let mut held = hold(path, OTHERS_ACCESS)?;
         if !is_scratch(&held, path)? {
             if let Some(found) = first_entry(path).map_err(unusable(path))? {
-                return Err(FolderError::NotScratch { path: shown(path), found });
+                return Err(FolderError::NotScratch { path: path_text(path), found });
             }
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             rustix::fs::openat(&held.folder, SCRATCH_MARKER, flags, private_mode())
@@ -205,12 +205,12 @@ const fn private_mode() -> Mode {
     Mode::RUSR.union(Mode::WUSR)
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
 fn unusable(path: &Path) -> impl Fn(io::Error) -> FolderError {
-    let path = shown(path);
+    let path = path_text(path);
     move |source| FolderError::Unusable { path: path.clone(), source }
 }
 
@@ -227,7 +227,7 @@ fn hold(path: &Path, closed_to: u32) -> Result<OwnedFolder, FolderError> {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(FolderError::InUse { path: shown(path), owner: owner(&mut lock) });
+                return Err(FolderError::InUse { path: path_text(path), owner: read_owner(&mut lock) });
             }
             Err(TryLockError::Error(source)) => return Err(unusable(path)(source)),
         }
@@ -257,7 +257,9 @@ fn open(path: &Path, closed_to: u32) -> Result<OwnedFd, FolderError> {
         Err(error @ (Errno::NOTDIR | Errno::LOOP)) => {
             let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
             return Err(match stat {
-                Ok(stat) => FolderError::Kind { path: shown(path), kind: kind(&stat), wanted: "a folder" },
+                Ok(stat) => {
+                    FolderError::WrongType { path: path_text(path), kind: kind(&stat), wanted: "a folder" }
+                }
                 Err(_) => failed(error.into()),
             });
         }
@@ -267,7 +269,7 @@ fn open(path: &Path, closed_to: u32) -> Result<OwnedFd, FolderError> {
     check_owner(&stat, path)?;
     if stat.st_mode & closed_to != 0 {
         let mode = stat.st_mode & 0o7777;
-        return Err(FolderError::AccessibleToOthers { path: shown(path), mode, wanted: "700" });
+        return Err(FolderError::AccessibleToOthers { path: path_text(path), mode, wanted: "700" });
     }
     Ok(folder)
 }
@@ -297,7 +299,7 @@ fn open_private(folder: &OwnedFd, path: &Path, name: &str) -> Result<File, Folde
             let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
             return Err(match stat {
                 Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_file() => {
-                    FolderError::Kind { path: shown(&at), kind: kind(&stat), wanted: "a file" }
+                    FolderError::WrongType { path: path_text(&at), kind: kind(&stat), wanted: "a file" }
                 }
                 Ok(_) | Err(_) => failed(error.into()),
             });
@@ -306,11 +308,15 @@ fn open_private(folder: &OwnedFd, path: &Path, name: &str) -> Result<File, Folde
     let stat = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?;
     let wanted = "a file";
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Err(FolderError::Kind { path: shown(&at), kind: kind(&stat), wanted });
+        return Err(FolderError::WrongType { path: path_text(&at), kind: kind(&stat), wanted });
     }
     check_owner(&stat, &at)?;
     if stat.st_nlink > 1 {
-        return Err(FolderError::Kind { path: shown(&at), kind: "a file with other hard links", wanted });
+        return Err(FolderError::WrongType {
+            path: path_text(&at),
+            kind: "a file with other hard links",
+            wanted,
+        });
     }
     if stat.st_mode & OTHERS_ACCESS != 0 {
         rustix::fs::fchmod(&file, private_mode()).map_err(|error| failed(error.into()))?;
@@ -323,7 +329,7 @@ fn check_owner(stat: &Stat, path: &Path) -> Result<(), FolderError> {
     if stat.st_uid == user {
         return Ok(());
     }
-    Err(FolderError::ForeignOwner { path: shown(path), owner: stat.st_uid, user })
+    Err(FolderError::ForeignOwner { path: path_text(path), owner: stat.st_uid, user })
 }
 
 fn kind(stat: &Stat) -> &'static str {
@@ -381,7 +387,7 @@ fn write_owner(lock: &mut File) -> io::Result<()> {
 
 /// Returns the process id in the lock file. It is used only in a message, so an unreadable file is not an
 /// error.
-fn owner(lock: &mut File) -> String {
+fn read_owner(lock: &mut File) -> String {
     let mut text = String::new();
     match lock.take(32).read_to_string(&mut text) {
         Ok(1..=20) => text,

@@ -50,7 +50,7 @@ pub struct DivertedLog(Receiver<String>);
 impl DivertedLog {
     /// Starts diverting log lines. An earlier receiver gets no further lines.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn start() -> Self {
         let (sender, receiver) = sync_channel(DIVERSION_CAPACITY);
         *DIVERSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         Self(receiver)
@@ -137,7 +137,7 @@ mod tests {
         assert!(bad.to_string().starts_with("invalid log filter \"runtime=loud\""), "{bad}");
         start(Some("off"), "muster=info", Format::Json).unwrap();
         tracing::error!("not logged: the filter is off");
-        let diverted = DivertedLog::begin();
+        let diverted = DivertedLog::start();
         LogWriter.write_all(b"a line\n").unwrap();
         assert_eq!(diverted.lines().collect::<Vec<_>>(), ["a line"]);
         drop(diverted);

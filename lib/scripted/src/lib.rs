@@ -122,7 +122,7 @@ enum Step {
 
 impl Create {
     /// Returns the first step and the delay before it, or `None` if creation hangs.
-    fn first(&self) -> Option<(Duration, Step)> {
+    fn first_step(&self) -> Option<(Duration, Step)> {
         let failed = |reason: &str| {
             let reason = truncate(&format!("failed to create container: {reason}"), REASON_BYTES);
             Step::End(RunResult::Failed { reason, exit_status: None })
@@ -151,13 +151,13 @@ impl Behaviour {
             return default_value;
         };
         let read = run.args.iter().try_fold(default_value, |so_far, argument| {
-            so_far.with(argument).ok_or_else(|| format!("scripted: invalid argument {argument:?}"))
+            so_far.with_argument(argument).ok_or_else(|| format!("scripted: invalid argument {argument:?}"))
         });
         read.unwrap_or_else(|reason| Self { create: Create::Fails(reason), ..Self::default() })
     }
 
     /// Applies one more argument. Returns `None` if it is invalid.
-    fn with(mut self, argument: &str) -> Option<Self> {
+    fn with_argument(mut self, argument: &str) -> Option<Self> {
         match argument.split_once('=').unwrap_or((argument, "")) {
             ("create", time) => self.create = Create::After(duration(time)?),
             ("start", time) => self.start = Some(duration(time)?),
@@ -233,7 +233,7 @@ impl Scripted {
         if self.containers.contains_key(&guid) {
             return;
         }
-        let first = behaviour.create.first();
+        let first = behaviour.create.first_step();
         let scene = ScriptedContainer {
             container: Container {
                 instance_guid: guid,
@@ -255,7 +255,7 @@ impl Scripted {
         };
         self.containers.insert(guid, scene);
         if let Some((wait, step)) = first {
-            self.plan(guid, now + wait, step);
+            self.schedule(guid, now + wait, step);
         }
     }
 
@@ -279,17 +279,17 @@ impl Scripted {
             deleting: false,
             due: BTreeSet::new(),
         };
-        let next = scene.next(&state);
+        let next = scene.next_step(&state);
         self.containers.insert(guid, scene);
         if let Some((wait, step)) = next {
-            self.plan(guid, now + wait, step);
+            self.schedule(guid, now + wait, step);
         }
     }
 
     /// Stops a container, at once or after its grace period.
     pub fn stop(&mut self, now: Timestamp, guid: InstanceGuid) {
         let Some(scene) = self.containers.get_mut(&guid) else { return };
-        if scene.stopping || scene.completed() {
+        if scene.stopping || scene.is_completed() {
             return;
         }
         scene.stopping = true;
@@ -302,7 +302,7 @@ impl Scripted {
         self.stop(now, guid);
         let Some(scene) = self.containers.get_mut(&guid) else { return };
         scene.deleting = true;
-        if scene.completed() {
+        if scene.is_completed() {
             self.containers.remove(&guid);
         }
     }
@@ -310,7 +310,7 @@ impl Scripted {
     /// Fails a container for this reason, regardless of its script.
     pub fn crash(&mut self, now: Timestamp, guid: InstanceGuid, reason: &str) {
         let Some(scene) = self.containers.get(&guid) else { return };
-        if !scene.completed() {
+        if !scene.is_completed() {
             self.schedule_end(
                 guid,
                 now,
@@ -356,7 +356,7 @@ impl Scripted {
         }
         let scene = self.scene(guid);
         let container = scene.container.clone();
-        if scene.deleting && scene.completed() {
+        if scene.deleting && scene.is_completed() {
             self.containers.remove(&guid);
         }
         container
@@ -369,11 +369,11 @@ impl Scripted {
         let (start, timeout) = (scene.behaviour.start, scene.start_timeout);
         self.record_event(guid, at, ActionEventKind::Started);
         match start {
-            Some(time) => self.plan(guid, at + time, Step::Run),
+            Some(time) => self.schedule(guid, at + time, Step::Run),
             None if timeout.is_zero() => {}
             None => {
                 let reason = format!("Instance never healthy after {timeout:?}: Exited with status 1");
-                self.plan(guid, at + timeout, Step::End(RunResult::Failed { reason, exit_status: None }));
+                self.schedule(guid, at + timeout, Step::End(RunResult::Failed { reason, exit_status: None }));
             }
         }
     }
@@ -388,13 +388,13 @@ impl Scripted {
         let net = NetInfo { ports: ports.collect(), address: self.address.as_str().into() };
         let scene = self.scene(guid);
         scene.container.state = ContainerState::Running(net);
-        let end = scene.end();
+        let end = scene.exit_result();
         if let Some(time) = scene.behaviour.run {
-            self.plan(guid, at + time, Step::End(end));
+            self.schedule(guid, at + time, Step::End(end));
         }
     }
 
-    fn plan(&mut self, guid: InstanceGuid, at: Timestamp, step: Step) {
+    fn schedule(&mut self, guid: InstanceGuid, at: Timestamp, step: Step) {
         let key = (at, self.next_number);
         self.next_number += 1;
         self.due.insert(key, (guid, step));
@@ -407,11 +407,11 @@ impl Scripted {
         for key in planned {
             let (_, step) = self.due.remove(&key).expect("every step of a container is scheduled");
             match step {
-                Step::End(sooner) if key.0 <= at => return self.plan(guid, key.0, Step::End(sooner)),
+                Step::End(sooner) if key.0 <= at => return self.schedule(guid, key.0, Step::End(sooner)),
                 Step::Create | Step::Run | Step::End(_) => {}
             }
         }
-        self.plan(guid, at, Step::End(result));
+        self.schedule(guid, at, Step::End(result));
     }
 
     fn record_event(&mut self, guid: InstanceGuid, at: Timestamp, what: ActionEventKind) {
@@ -425,7 +425,7 @@ impl Scripted {
 }
 
 impl ScriptedContainer {
-    const fn completed(&self) -> bool {
+    const fn is_completed(&self) -> bool {
         match self.container.state {
             ContainerState::Completed(_) => true,
             ContainerState::Reserved
@@ -436,17 +436,17 @@ impl ScriptedContainer {
     }
 
     /// Returns the next step after entering a state, and its delay. `None` if no step follows.
-    fn next(&self, state: &ContainerState) -> Option<(Duration, Step)> {
+    fn next_step(&self, state: &ContainerState) -> Option<(Duration, Step)> {
         match state {
-            ContainerState::Reserved | ContainerState::Initializing => self.behaviour.create.first(),
+            ContainerState::Reserved | ContainerState::Initializing => self.behaviour.create.first_step(),
             ContainerState::Created => Some((self.behaviour.start?, Step::Run)),
-            ContainerState::Running(_) => Some((self.behaviour.run?, Step::End(self.end()))),
+            ContainerState::Running(_) => Some((self.behaviour.run?, Step::End(self.exit_result()))),
             ContainerState::Completed(_) => None,
         }
     }
 
     /// Returns the result of a container that exits on its own.
-    fn end(&self) -> RunResult {
+    fn exit_result(&self) -> RunResult {
         let exit = self.behaviour.exit;
         let reason = format!("Exited with status {exit}");
         let failed = RunResult::Failed { reason, exit_status: Some(exit.into()) };

@@ -64,7 +64,7 @@ fn states(changes: Vec<Container>) -> Vec<ContainerState> {
 }
 
 /// Executes all scheduled steps. Returns each state with its time in milliseconds after `T`.
-fn story(cell: &mut Scripted) -> Vec<(u128, ContainerState)> {
+fn run_schedule(cell: &mut Scripted) -> Vec<(u128, ContainerState)> {
     let mut story = vec![];
     while let Some(at) = cell.next_due() {
         story.extend(states(cell.advance(at)).into_iter().map(|state| (at.since(T).as_millis(), state)));
@@ -103,9 +103,9 @@ fn script_sets_times_and_exit_status() {
     cell.run(T, &lrp(1, &["create=5ms", "start=10ms", "run=2s", "exit=3"]));
     let wanted =
         [(5, ContainerState::Created), (15, running(20_000)), (2015, failed("Exited with status 3"))];
-    assert_eq!(story(&mut cell), wanted);
+    assert_eq!(run_schedule(&mut cell), wanted);
     cell.run(T, &lrp(2, &["run=1s"]));
-    assert_eq!(story(&mut cell).last(), Some(&(1000, failed("Exited with status 0"))));
+    assert_eq!(run_schedule(&mut cell).last(), Some(&(1000, failed("Exited with status 0"))));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn task_without_run_time_completes_at_once_with_result() {
     cell.run(T, &task(1, &["result=a=b"]));
     cell.run(T, &task(2, &["run=20ms", "exit=2"]));
     let done = ContainerState::Completed(RunResult::Succeeded { result: "a=b".into() });
-    let story = story(&mut cell);
+    let story = run_schedule(&mut cell);
     assert!(story.contains(&(0, done)));
     assert_eq!(story.last(), Some(&(20, failed("Exited with status 2"))));
 }
@@ -129,7 +129,7 @@ fn stop_waits_for_grace_period_only_with_ignore_term() {
     cell.stop(T, guid(2));
     let later = T + Duration::from_secs(3);
     cell.stop(later, guid(2));
-    assert_eq!(story(&mut cell), [(0, STOPPED), (10_000, STOPPED)]);
+    assert_eq!(run_schedule(&mut cell), [(0, STOPPED), (10_000, STOPPED)]);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn exit_before_kill_keeps_its_own_result() {
     cell.run(T, &lrp(1, &["ignore-term", "run=1s", "exit=1"]));
     cell.advance(T);
     cell.stop(T, guid(1));
-    assert_eq!(story(&mut cell), [(1000, failed("Exited with status 1"))]);
+    assert_eq!(run_schedule(&mut cell), [(1000, failed("Exited with status 1"))]);
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn never_healthy_container_fails_after_start_timeout() {
     let mut cell = cell();
     cell.run(T, &lrp(1, &["never-healthy"]));
     let reason = "Instance never healthy after 5s: Exited with status 1";
-    assert_eq!(story(&mut cell), [(0, ContainerState::Created), (5000, failed(reason))]);
+    assert_eq!(run_schedule(&mut cell), [(0, ContainerState::Created), (5000, failed(reason))]);
     cell.run(T, &Recipe { start_timeout_ms: 0, ..lrp(2, &["never-healthy"]) });
-    assert_eq!(story(&mut cell), [(0, ContainerState::Created)]);
+    assert_eq!(run_schedule(&mut cell), [(0, ContainerState::Created)]);
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn creation_hangs_or_fails_as_scripted() {
     cell.run(T, &lrp(1, &["hang-create"]));
     assert_eq!(cell.next_due(), None);
     cell.stop(T, guid(1));
-    assert_eq!(story(&mut cell), [(0, STOPPED)]);
+    assert_eq!(run_schedule(&mut cell), [(0, STOPPED)]);
     cell.run(T, &lrp(2, &["fail-create=no disk"]));
-    assert_eq!(story(&mut cell), [(0, failed("failed to create container: no disk"))]);
+    assert_eq!(run_schedule(&mut cell), [(0, failed("failed to create container: no disk"))]);
     cell.run(T, &lrp(3, &["start=soon"]));
     let reason = "failed to create container: scripted: invalid argument \"start=soon\"";
-    assert_eq!(story(&mut cell), [(0, failed(reason))]);
+    assert_eq!(run_schedule(&mut cell), [(0, failed(reason))]);
     assert_eq!(cell.events(), [], "no action ever started");
 }
 
@@ -173,7 +173,7 @@ fn delete_stops_running_container_and_reports_it_once() {
     cell.advance(T);
     cell.delete(T, guid(1));
     assert_eq!(states(cell.list()), [running(20_000)]);
-    assert_eq!(story(&mut cell), [(10_000, STOPPED)]);
+    assert_eq!(run_schedule(&mut cell), [(10_000, STOPPED)]);
     assert_eq!(cell.list(), []);
     cell.run(T, &task(2, &[]));
     cell.advance(T);
@@ -190,7 +190,7 @@ fn crash_overrides_script() {
     let later = T + Duration::from_millis(7);
     cell.crash(later, guid(1), "struck by lightning");
     cell.crash(later, guid(9), "nobody");
-    assert_eq!(story(&mut cell), [(7, failed("struck by lightning"))]);
+    assert_eq!(run_schedule(&mut cell), [(7, failed("struck by lightning"))]);
     let ended = RunResult::Failed { reason: "struck by lightning".into(), exit_status: None };
     let work = lrp(1, &[]).work;
     let wanted = ActionEvent { instance_guid: guid(1), work, at: later, what: ActionEventKind::Ended(ended) };
@@ -204,7 +204,7 @@ fn script_is_found_in_nested_actions() {
     recipe.action = Action::Parallel(Group { actions: vec![run, scripted(&["exit=5"])] });
     let mut cell = cell();
     cell.run(T, &recipe);
-    assert_eq!(story(&mut cell).last(), Some(&(0, failed("Exited with status 4"))));
+    assert_eq!(run_schedule(&mut cell).last(), Some(&(0, failed("Exited with status 4"))));
 }
 
 #[derive(Clone, Debug)]

@@ -74,7 +74,7 @@ impl Key {
 
     /// Returns the creation time of the key.
     #[must_use]
-    pub const fn made(&self) -> Timestamp {
+    pub const fn created(&self) -> Timestamp {
         self.made
     }
 

@@ -57,7 +57,7 @@ pub enum SealError {
     NoKey,
     /// The key file is unusable.
     #[error("is a secret, but the key file to seal it with is unusable")]
-    File(#[source] FileError),
+    KeyFile(#[source] FileError),
 }
 
 /// Error of opening a sealed value. The message is a predicate that follows the name of the value.
@@ -122,7 +122,7 @@ impl Keys {
     /// # Errors
     /// Returns an error if the key is missing or the key file is unusable.
     pub fn seal(&self, place: &Binding, text: &str) -> Result<Sealed, SealError> {
-        let ring = self.0.as_ref().ok_or(SealError::NoKey)?.current().map_err(SealError::File)?;
+        let ring = self.0.as_ref().ok_or(SealError::NoKey)?.current().map_err(SealError::KeyFile)?;
         ring.sealing_key().map(|key| key.seal(place, text)).ok_or(SealError::NoKey)
     }
 

@@ -160,10 +160,10 @@ impl Ring {
         Ok(ring)
     }
 
-    fn text(&self) -> String {
+    fn to_toml(&self) -> String {
         let key = |key: &Key| StoredKey {
             id: key.id().to_owned(),
-            created_at: key.made().seconds(),
+            created_at: key.created().seconds(),
             bytes: BASE64.encode(key.bytes()),
         };
         let stored = StoredRing { key: self.keys.iter().map(key).collect() };
@@ -235,7 +235,7 @@ impl<'a> Draft<'a> {
     }
 
     fn write(&mut self, ring: &Ring) -> Result<(), FileError> {
-        let written = self.file.write_all(ring.text().as_bytes()).and_then(|()| self.file.sync_all());
+        let written = self.file.write_all(ring.to_toml().as_bytes()).and_then(|()| self.file.sync_all());
         written.map_err(|source| unwritable(self.target, source))
     }
 

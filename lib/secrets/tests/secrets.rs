@@ -130,7 +130,7 @@ fn key_file_is_reloaded_when_it_changes() {
     assert_eq!(keys.text(&web(), &Secret::Sealed(new.clone().into())).unwrap(), MARKER);
     fs::remove_file(&path).unwrap();
     assert!(matches!(keys.open(&web(), &new), Err(OpenError::File { .. })));
-    assert!(matches!(keys.seal(&web(), MARKER), Err(SealError::File(_))));
+    assert!(matches!(keys.seal(&web(), MARKER), Err(SealError::KeyFile(_))));
 }
 
 #[test]

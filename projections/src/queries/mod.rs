@@ -58,7 +58,7 @@ pub struct Observed {
     /// Stream that holds the log. `None` if the log is not in a stream, or the stream was not read yet.
     pub log: Option<LogRow>,
     /// Time since the last heartbeat of each cell. Cells without a heartbeat so far are missing.
-    pub heard: BTreeMap<CellId, Duration>,
+    pub heartbeat_ages: BTreeMap<CellId, Duration>,
 }
 
 impl Observed {
@@ -75,7 +75,7 @@ impl Observed {
             history_limit: self.history_limit,
             refused_transitions: 0,
             log: None,
-            heard: BTreeMap::new(),
+            heartbeat_ages: BTreeMap::new(),
         }
     }
 }
@@ -209,15 +209,15 @@ impl Query {
                 redacted_page(lrps(world, filter, observed), |row| redaction::redact_lrp(sight, row))
             }
             Self::Lrp(show) => redacted_row(lrp(world, show), |row| redaction::redact_lrp(sight, row)),
-            Self::Instances(filter) => instances(world, filter, observed).and_then(|page| json(&page)),
-            Self::Instance(show) => instance(world, show).and_then(|row| json(&row)),
+            Self::Instances(filter) => instances(world, filter, observed).and_then(|page| to_json(&page)),
+            Self::Instance(show) => instance(world, show).and_then(|row| to_json(&row)),
             Self::Tasks(filter) => {
                 redacted_page(tasks(world, filter, observed), |row| redaction::redact_task(sight, row))
             }
             Self::EndedInstances(filter) => {
-                ended_instances(world, filter, observed).and_then(|page| json(&page))
+                ended_instances(world, filter, observed).and_then(|page| to_json(&page))
             }
-            Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| json(&page)),
+            Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| to_json(&page)),
             Self::Task(show) => redacted_row(task(world, show), |row| redaction::redact_task(sight, row)),
             Self::Periodics(filter) => redacted_page(periodics(world, filter, observed), |row| {
                 redaction::redact_periodic(sight, row)
@@ -231,19 +231,19 @@ impl Query {
             Self::ParameterisedOne(show) => redacted_row(parameterised_one(world, show), |row| {
                 redaction::redact_parameterised(sight, row)
             }),
-            Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
-            Self::DomainUse(show) => domain_use(world, show).and_then(|row| json(&row)),
-            Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
-            Self::Cell(show) => cell(world, show, observed).and_then(|row| json(&row)),
-            Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| json(&page)),
-            Self::Evaluation(show) => evaluation(world, show, observed).and_then(|row| json(&row)),
+            Self::Domains(filter) => domains(world, filter, observed).and_then(|page| to_json(&page)),
+            Self::DomainUse(show) => domain_use(world, show).and_then(|row| to_json(&row)),
+            Self::Cells(filter) => cells(world, filter, observed).and_then(|page| to_json(&page)),
+            Self::Cell(show) => cell(world, show, observed).and_then(|row| to_json(&row)),
+            Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| to_json(&page)),
+            Self::Evaluation(show) => evaluation(world, show, observed).and_then(|row| to_json(&row)),
             Self::Cluster(filter) => {
-                begin(world, filter, &[], |_| None::<()>)?;
-                cluster(world, observed).and_then(|row| json(&row))
+                parse_cursor(world, filter, &[], |_| None::<()>)?;
+                cluster(world, observed).and_then(|row| to_json(&row))
             }
             Self::Status(filter) => {
-                begin(world, filter, &[], |_| None::<()>)?;
-                status(world, observed).and_then(|row| json(&row))
+                parse_cursor(world, filter, &[], |_| None::<()>)?;
+                status(world, observed).and_then(|row| to_json(&row))
             }
         }
     }
@@ -256,7 +256,7 @@ fn redacted_page<T: serde::Serialize>(
 ) -> Result<String, Refusal> {
     let mut page = page?;
     page.rows.iter_mut().for_each(hide);
-    json(&page)
+    to_json(&page)
 }
 
 /// Redacts one row and serializes it.
@@ -266,10 +266,10 @@ fn redacted_row<T: serde::Serialize>(
 ) -> Result<String, Refusal> {
     let mut one = one?;
     hide(&mut one.row);
-    json(&one)
+    to_json(&one)
 }
 
-fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
+fn to_json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
     serde_json::to_string(rows).map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
 }
 
@@ -280,7 +280,7 @@ fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
 /// of the cursor is no longer held.
 pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<LrpRow>, Refusal> {
     let can = [Field::Domain, Field::Process, Field::Processes, Field::Cell, Field::Definitions];
-    let after = begin(world, filter, &can, |key| ProcessGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, &can, |key| ProcessGuid::new(key).ok())?;
     let on = |process: &&Process| filter.cell_id.as_ref().is_none_or(|cell| is_on(process, cell));
     let processes: Box<dyn Iterator<Item = &Process>> = if filter.process_guids.is_empty() {
         Box::new(world.processes_from(after.as_ref()))
@@ -310,7 +310,7 @@ pub fn lrp(world: &World, show: &Show) -> Result<ShowAnswer<LrpRow>, Refusal> {
     let found = ProcessGuid::new(&show.id).ok().and_then(|guid| world.process(&guid));
     let found = found.filter(|process| !process.is_gone());
     let row = found.map(|process| lrp_row(process, true));
-    one(world, row, format!("process {}", show.id))
+    single_row(world, row, format!("process {}", show.id))
 }
 
 /// Returns the ActualLRPs that pass the filter, in order of process, index and definition. An index that is
@@ -321,7 +321,7 @@ pub fn lrp(world: &World, show: &Show) -> Result<ShowAnswer<LrpRow>, Refusal> {
 /// See [`lrps`].
 pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<InstanceRow>, Refusal> {
     let can = [Field::Domain, Field::Process, Field::Cell, Field::All];
-    let after = begin(world, filter, &can, instance_key)?;
+    let after = parse_cursor(world, filter, &can, instance_key)?;
     let which = if filter.all { RecordSelection::Both } else { RecordSelection::Effective };
     let rows: Box<dyn Iterator<Item = InstanceRow>> = match (&filter.process_guid, &filter.cell_id) {
         (Some(guid), _) => {
@@ -381,7 +381,7 @@ pub fn instance(world: &World, show: &Show) -> Result<ShowAnswer<Vec<InstanceRow
     let rows: Vec<InstanceRow> = match (show.id.split_once('/'), show.id.parse::<InstanceGuid>()) {
         (Some((guid, place)), _) => {
             let process = ProcessGuid::new(guid).ok().and_then(|guid| world.process(&guid));
-            let slot = process.and_then(|process| find(process, place));
+            let slot = process.and_then(|process| find_slot(process, place));
             let rows =
                 process.zip(slot).map(|(process, slot)| slot_rows(process, slot, RecordSelection::Both));
             rows.into_iter().flatten().collect()
@@ -393,10 +393,10 @@ pub fn instance(world: &World, show: &Show) -> Result<ShowAnswer<Vec<InstanceRow
         }
         (None, Err(_)) => vec![],
     };
-    one(world, Some(rows).filter(|rows| !rows.is_empty()), format!("instance {}", show.id))
+    single_row(world, Some(rows).filter(|rows| !rows.is_empty()), format!("instance {}", show.id))
 }
 
-fn find<'a>(process: &'a Process, place: &str) -> Option<&'a Slot> {
+fn find_slot<'a>(process: &'a Process, place: &str) -> Option<&'a Slot> {
     let (index, id) = place.split_once('@').map_or((place, None), |(index, id)| (index, Some(id)));
     let id = match id {
         Some(id) => Some(DefinitionId::new(id).ok()?),
@@ -411,7 +411,7 @@ fn find<'a>(process: &'a Process, place: &str) -> Option<&'a Slot> {
 /// See [`lrps`].
 pub fn tasks(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<TaskRow>, Refusal> {
     let can = [Field::Domain, Field::Cell, Field::Definitions];
-    let after = begin(world, filter, &can, |key| TaskGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, &can, |key| TaskGuid::new(key).ok())?;
     let on = |task: &&Task| {
         filter.cell_id.as_ref().is_none_or(|cell| task.holder().is_some_and(|by| by.cell_id == *cell))
     };
@@ -429,7 +429,7 @@ pub fn tasks(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
 /// `ResourceNotFound` if there is no such task.
 pub fn task(world: &World, show: &Show) -> Result<ShowAnswer<TaskRow>, Refusal> {
     let found = TaskGuid::new(&show.id).ok().and_then(|guid| world.task(&guid));
-    one(world, found.and_then(|task| task_row(task, true)), format!("task {}", show.id))
+    single_row(world, found.and_then(|task| task_row(task, true)), format!("task {}", show.id))
 }
 
 /// Returns the domains that were ever refreshed.
@@ -437,7 +437,7 @@ pub fn task(world: &World, show: &Show) -> Result<ShowAnswer<TaskRow>, Refusal> 
 /// # Errors
 /// See [`lrps`].
 pub fn domains(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<DomainRow>, Refusal> {
-    let after = begin(world, filter, &[Field::Domain], |key| Domain::new(key).ok())?;
+    let after = parse_cursor(world, filter, &[Field::Domain], |key| Domain::new(key).ok())?;
     let rows = world
         .domains()
         .filter(|(domain, _)| in_domain(domain, filter))
@@ -469,12 +469,12 @@ pub fn domain_use(world: &World, show: &Show) -> Result<ShowAnswer<DomainUseRow>
 /// # Errors
 /// See [`lrps`].
 pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<CellRow>, Refusal> {
-    let after = begin(world, filter, &[Field::Cell], |key| CellId::new(key).ok())?;
+    let after = parse_cursor(world, filter, &[Field::Cell], |key| CellId::new(key).ok())?;
     let rows = world
         .cells()
         .filter(|(id, _)| filter.cell_id.as_ref().is_none_or(|wanted| wanted == *id))
         .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
-        .map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
+        .map(|(id, cell)| cell_row(world, id, cell, observed.heartbeat_ages.get(id).copied()));
     Ok(page(world, rows, filter, observed, |row| row.cell_id.to_string()))
 }
 
@@ -484,9 +484,9 @@ pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
 /// `ResourceNotFound` if there is no such cell.
 pub fn cell(world: &World, show: &Show, observed: &Observed) -> Result<ShowAnswer<CellRow>, Refusal> {
     let id = CellId::new(&show.id).ok();
-    let heard = id.as_ref().and_then(|id| observed.heard.get(id).copied());
+    let heard = id.as_ref().and_then(|id| observed.heartbeat_ages.get(id).copied());
     let row = id.as_ref().and_then(|id| world.cell(id).map(|cell| cell_row(world, id, cell, heard)));
-    one(world, row, format!("cell {}", show.id))
+    single_row(world, row, format!("cell {}", show.id))
 }
 
 /// Returns the recorded evaluations that pass the filter, those of processes first. The evaluations of a
@@ -499,7 +499,7 @@ pub fn evaluations(
     filter: &Filter,
     observed: &Observed,
 ) -> Result<Page<EvaluationRow>, Refusal> {
-    let after = begin(world, filter, &[Field::Domain, Field::Process], evaluation_key)?;
+    let after = parse_cursor(world, filter, &[Field::Domain, Field::Process], evaluation_key)?;
     let start = after.as_ref().map(|(subject, _)| subject);
     let mut behind = after.is_none();
     let rows = evaluations_from(world, start, observed.now)
@@ -547,7 +547,7 @@ pub fn evaluation(
         evaluations_from(world, None, observed.now).find(|row| row.evaluation.id.to_string() == show.id);
     let row =
         row.map(|row| EvaluationRow { queue_position: queue_position::of_evaluation(world, &row), ..row });
-    one(world, row, format!("evaluation {}", show.id))
+    single_row(world, row, format!("evaluation {}", show.id))
 }
 
 /// Returns properties and counts of the cluster.
@@ -555,7 +555,7 @@ pub fn evaluation(
 /// # Errors
 /// `ResourceNotFound` before it is founded.
 pub fn cluster(world: &World, observed: &Observed) -> Result<ShowAnswer<ClusterRow>, Refusal> {
-    one(world, cluster_row(world, observed), "the cluster".into())
+    single_row(world, cluster_row(world, observed), "the cluster".into())
 }
 
 /// Returns the health of the cluster with its findings.
@@ -563,7 +563,7 @@ pub fn cluster(world: &World, observed: &Observed) -> Result<ShowAnswer<ClusterR
 /// # Errors
 /// `ResourceNotFound` before it is founded.
 pub fn status(world: &World, observed: &Observed) -> Result<ShowAnswer<StatusRow>, Refusal> {
-    one(world, status::status_row(world, observed), "the cluster".into())
+    single_row(world, status::status_row(world, observed), "the cluster".into())
 }
 
 fn in_domain(domain: &Domain, filter: &Filter) -> bool {
@@ -574,7 +574,7 @@ fn is_process(guid: &ProcessGuid, filter: &Filter) -> bool {
     filter.process_guid.as_ref().is_none_or(|wanted| wanted == guid)
 }
 
-fn one<T>(world: &World, row: Option<T>, what: String) -> Result<ShowAnswer<T>, Refusal> {
+fn single_row<T>(world: &World, row: Option<T>, what: String) -> Result<ShowAnswer<T>, Refusal> {
     row.map(|row| ShowAnswer { position: world.position(), row }).ok_or_else(|| Refusal::not_found(what))
 }
 
@@ -646,7 +646,7 @@ impl Field {
 
 /// Validates a filter against the fields that the query supports. Returns the key of the last row of the
 /// previous page, or `None` for the first page.
-fn begin<K>(
+fn parse_cursor<K>(
     world: &World,
     filter: &Filter,
     can: &[Field],

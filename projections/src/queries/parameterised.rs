@@ -6,7 +6,7 @@ use schemas::parameterised::{DispatchSummary, Parameterised, QueuedDispatch};
 use schemas::query::{Filter, Page, ParameterisedRow, Show, ShowAnswer};
 use schemas::task::Task;
 
-use super::{Field, Observed, begin, in_domain, one, page};
+use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;
 
 /// Maximum number of running tasks in a row, and of waiting dispatches in a row of a list.
@@ -22,7 +22,7 @@ pub fn parameterised(
     observed: &Observed,
 ) -> Result<Page<ParameterisedRow>, Refusal> {
     let can = [Field::Domain, Field::Definitions];
-    let after = begin(world, filter, &can, |key| ParameterisedGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, &can, |key| ParameterisedGuid::new(key).ok())?;
     let rows = world
         .parameterised_from(after.as_ref())
         .filter(|known| in_domain(&known.domain, filter))
@@ -37,7 +37,7 @@ pub fn parameterised(
 pub fn parameterised_one(world: &World, show: &Show) -> Result<ShowAnswer<ParameterisedRow>, Refusal> {
     let found = ParameterisedGuid::new(&show.id).ok().and_then(|guid| world.parameterised(&guid));
     let row = found.and_then(|known| parameterised_row(world, known, true, usize::MAX));
-    one(world, row, format!("parameterised task {}", show.id))
+    single_row(world, row, format!("parameterised task {}", show.id))
 }
 
 pub(crate) fn parameterised_row(

@@ -6,11 +6,11 @@ use schemas::periodic::Periodic;
 use schemas::query::{Filter, Page, PeriodicRow, PeriodicState, Show, ShowAnswer};
 use schemas::task::Task;
 
-use super::{Field, Observed, begin, in_domain, one, page};
+use super::{Field, Observed, in_domain, page, parse_cursor, single_row};
 use crate::world::World;
 
 /// Maximum number of running launched tasks in a row.
-const RUNNING: usize = 16;
+const MAX_RUNNING: usize = 16;
 
 /// Returns the periodic tasks that pass the filter, in order of their guids.
 ///
@@ -18,7 +18,7 @@ const RUNNING: usize = 16;
 /// See [`super::lrps`].
 pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<PeriodicRow>, Refusal> {
     let can = [Field::Domain, Field::Definitions];
-    let after = begin(world, filter, &can, |key| PeriodicGuid::new(key).ok())?;
+    let after = parse_cursor(world, filter, &can, |key| PeriodicGuid::new(key).ok())?;
     let rows = world
         .periodics_from(after.as_ref())
         .filter(|periodic| in_domain(&periodic.domain, filter))
@@ -32,7 +32,11 @@ pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<
 /// `ResourceNotFound` if there is no such periodic task.
 pub fn periodic(world: &World, show: &Show) -> Result<ShowAnswer<PeriodicRow>, Refusal> {
     let found = PeriodicGuid::new(&show.id).ok().and_then(|guid| world.periodic(&guid));
-    one(world, found.and_then(|known| periodic_row(world, known, true)), format!("periodic task {}", show.id))
+    single_row(
+        world,
+        found.and_then(|known| periodic_row(world, known, true)),
+        format!("periodic task {}", show.id),
+    )
 }
 
 pub(crate) fn periodic_row(world: &World, periodic: &Periodic, whole: bool) -> Option<PeriodicRow> {
@@ -41,7 +45,7 @@ pub(crate) fn periodic_row(world: &World, periodic: &Periodic, whole: bool) -> O
         .launched_by(&periodic.guid)
         .filter(|task| Task::is_live(task))
         .map(|task| task.guid.clone())
-        .take(RUNNING)
+        .take(MAX_RUNNING)
         .collect();
     Some(PeriodicRow {
         periodic_guid: periodic.guid.clone(),

@@ -12,7 +12,7 @@ use crate::world::World;
 pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<QueuePosition> {
     let first = min_rank(world, row)?;
     let mut turn = QueuePosition { before: 0, waiting: 0 };
-    for rank in waiting(world) {
+    for rank in waiting_ranks(world) {
         turn.waiting += 1;
         turn.before += u32::from(rank < first);
     }
@@ -21,7 +21,7 @@ pub(super) fn of_evaluation(world: &World, row: &EvaluationRow) -> Option<QueueP
 
 /// Returns the ranks of all work that waits for a cell. World snapshots have no index of waiting work, so
 /// this scans the processes with UNCLAIMED instances, and all tasks.
-fn waiting(world: &World) -> impl Iterator<Item = Rank> {
+fn waiting_ranks(world: &World) -> impl Iterator<Item = Rank> {
     let processes = world.processes_from(None).filter(|process| process.unclaimed > 0);
     let places = processes.flat_map(|process| process.slots.iter().map(move |slot| (process, &slot.place)));
     let of_processes = places.filter_map(|(process, place)| Rank::for_instance(process, place));

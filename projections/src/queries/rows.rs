@@ -273,7 +273,7 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
     let mut cells: BTreeMap<CellState, u32> = BTreeMap::new();
     let mut zones = vec![];
     for (id, cell) in world.cells() {
-        let state = CellState::from_cell(cell, observed.heard.get(id).copied());
+        let state = CellState::from_cell(cell, observed.heartbeat_ages.get(id).copied());
         *cells.entry(state).or_default() += 1;
         if cell.present {
             zones.push(cell.presence.zone.clone());

@@ -146,7 +146,7 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     let (mut claimed, mut waiting) = (vec![], 0);
     for process in world.processes_from(None) {
         row.instances_desired += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
-        row.evaluations_blocked += blocked(&process.evaluations);
+        row.evaluations_blocked += count_blocked(&process.evaluations);
         for slot in process.slots.iter() {
             add_slot(process, slot, &mut row, &mut claimed);
             let waits = slot.actual.as_ref().is_some_and(|lrp| is_waiting_long(lrp, observed.now));
@@ -158,11 +158,12 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     claimed.sort();
     row.starting = claimed.into_iter().take(STATUS_NAMED).map(|(_, name)| name).collect();
     for task in world.tasks_from(None) {
-        row.evaluations_blocked += blocked(&task.evaluations);
+        row.evaluations_blocked += count_blocked(&task.evaluations);
         row.tasks_unplaced += u64::from(is_unplaced(task));
         row.callbacks_retried += u64::from(is_callback_retried(task));
     }
-    let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
+    let cells =
+        world.cells().map(|(id, cell)| cell_row(world, id, cell, observed.heartbeat_ages.get(id).copied()));
     row.cells = cells.filter(|row| row.state != CellState::Present).collect();
     let of_log = row.log.as_ref().map(log_findings).unwrap_or_default();
     let found: Vec<Finding> =
@@ -204,7 +205,7 @@ fn add_slot(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut V
     }
 }
 
-fn blocked(evaluations: &Evaluations) -> u64 {
+fn count_blocked(evaluations: &Evaluations) -> u64 {
     let is_blocked = |one: &Evaluation| match one.status {
         Status::Blocked { .. } => true,
         Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => false,

@@ -56,14 +56,14 @@ pub struct QuarantinedMessage {
     pub position: Position,
     pub subject: String,
     /// Reason why the message is not a valid entry.
-    pub why: String,
+    pub reason: String,
 }
 
 impl QuarantinedMessage {
     /// Returns a value for each column.
     #[must_use]
     pub fn values(&self) -> Vec<Value> {
-        vec![number(self.position.0), text(&self.subject), text(&self.why)]
+        vec![number(self.position.0), text(&self.subject), text(&self.reason)]
     }
 }
 
@@ -87,17 +87,17 @@ pub struct Batch {
 impl Batch {
     /// Creates an empty batch after a moment.
     #[must_use]
-    pub fn behind(end: Moment) -> Self {
+    pub fn after(end: Moment) -> Self {
         Self { end, ..Self::default() }
     }
 
     /// Adds the changes of an entry. Times never decrease within the tables, regardless of the clock of the
     /// deciding BBS.
-    pub fn take(&mut self, steps: Steps) {
+    pub fn add(&mut self, steps: Steps) {
         let Steps { position, at, steps, events } = steps;
         self.end = Moment { position, at: self.end.at.max(at.unwrap_or_default()) };
         for step in steps {
-            self.step(step);
+            self.add_step(step);
         }
         for event in events {
             self.count(&event.values);
@@ -112,7 +112,7 @@ impl Batch {
     }
 
     /// Skips an entry that the database already has.
-    pub fn pass(&mut self, position: Position, entry: &Entry) {
+    pub fn skip(&mut self, position: Position, entry: &Entry) {
         let at = entry.decisions.iter().map(|decision| decision.at).max();
         self.end = Moment { position, at: self.end.at.max(at.unwrap_or_default()) };
     }
@@ -131,10 +131,10 @@ impl Batch {
 
     fn count(&mut self, values: &[Value]) {
         self.rows += 1;
-        self.bytes += values.iter().map(size).sum::<usize>();
+        self.bytes += values.iter().map(value_bytes).sum::<usize>();
     }
 
-    fn step(&mut self, step: Step) {
+    fn add_step(&mut self, step: Step) {
         let (name, ends, opens) = match step {
             Step::Open(row) => (row.name(), false, Some(row)),
             Step::Replace(row) | Step::Renew(row) => (row.name(), true, Some(row)),
@@ -184,7 +184,7 @@ impl Batch {
 }
 
 /// Returns the size of a value including its text, in bytes.
-fn size(value: &Value) -> usize {
+fn value_bytes(value: &Value) -> usize {
     size_of::<Value>() + value.as_text().map_or(0, str::len)
 }
 
@@ -208,59 +208,59 @@ mod tests {
 
     #[test]
     fn row_within_batch_is_written_once_as_ended() {
-        let mut batch = Batch::behind(Moment::default());
-        batch.take(steps(3, vec![Step::Open(row(1))]));
+        let mut batch = Batch::after(Moment::default());
+        batch.add(steps(3, vec![Step::Open(row(1))]));
         assert_eq!(written(&batch), (vec![], vec![(3, None)]));
-        batch.take(steps(5, vec![Step::Replace(row(2))]));
-        batch.take(steps(7, vec![Step::Close(row(2))]));
-        batch.take(steps(9, vec![Step::Open(row(3))]));
+        batch.add(steps(5, vec![Step::Replace(row(2))]));
+        batch.add(steps(7, vec![Step::Close(row(2))]));
+        batch.add(steps(9, vec![Step::Open(row(3))]));
         assert_eq!(written(&batch), (vec![], vec![(3, Some(5)), (5, Some(7)), (9, None)]));
         assert_eq!(batch.end, Moment { position: Position(9), at: Timestamp(90) });
     }
 
     #[test]
     fn existing_row_ends_once() {
-        let mut batch = Batch::behind(Moment::default());
-        batch.take(steps(5, vec![Step::Replace(row(2))]));
-        batch.take(steps(7, vec![Step::Close(row(2))]));
+        let mut batch = Batch::after(Moment::default());
+        batch.add(steps(5, vec![Step::Replace(row(2))]));
+        batch.add(steps(7, vec![Step::Close(row(2))]));
         assert_eq!(written(&batch), (vec![5], vec![(5, Some(7))]));
-        let mut batch = Batch::behind(batch.end);
-        batch.take(steps(8, vec![]));
+        let mut batch = Batch::after(batch.end);
+        batch.add(steps(8, vec![]));
         assert!(batch.is_empty());
-        batch.take(steps(9, vec![Step::Close(row(2))]));
+        batch.add(steps(9, vec![Step::Close(row(2))]));
         assert_eq!(written(&batch), (vec![9], vec![]));
-        batch.take(steps(11, vec![Step::Open(row(2))]));
+        batch.add(steps(11, vec![Step::Open(row(2))]));
         assert_eq!(written(&batch), (vec![9], vec![(11, None)]));
     }
 
     #[test]
     fn renewed_row_ends_previous_one() {
-        let mut batch = Batch::behind(Moment::default());
-        batch.take(steps(5, vec![Step::Renew(row(1))]));
+        let mut batch = Batch::after(Moment::default());
+        batch.add(steps(5, vec![Step::Renew(row(1))]));
         assert_eq!(written(&batch), (vec![5], vec![(5, None)]));
-        batch.take(steps(7, vec![Step::Renew(row(2))]));
+        batch.add(steps(7, vec![Step::Renew(row(2))]));
         assert_eq!(written(&batch), (vec![5], vec![(5, Some(7)), (7, None)]));
-        let mut batch = Batch::behind(batch.end);
-        batch.take(steps(8, vec![Step::Close(row(2))]));
-        batch.take(steps(9, vec![Step::Renew(row(3))]));
+        let mut batch = Batch::after(batch.end);
+        batch.add(steps(8, vec![Step::Close(row(2))]));
+        batch.add(steps(9, vec![Step::Renew(row(3))]));
         assert_eq!(written(&batch), (vec![8], vec![(9, None)]));
-        batch.take(steps(10, vec![Step::Clear(Table::Domains, row(3).key().to_vec())]));
+        batch.add(steps(10, vec![Step::Clear(Table::Domains, row(3).key().to_vec())]));
         assert_eq!(written(&batch), (vec![8], vec![(9, Some(10))]));
     }
 
     #[test]
     fn rows_and_bytes_are_counted() {
-        let mut batch = Batch::behind(Moment::default());
+        let mut batch = Batch::after(Moment::default());
         let values = |bytes| vec![Value::Json("x".repeat(bytes)), Value::Null];
         let event = EventRow { position: Position(3), nth: 0, values: values(1_000) };
-        batch.take(Steps { events: vec![event], ..steps(3, vec![Step::Open(row(1)), Step::Close(row(1))]) });
+        batch.add(Steps { events: vec![event], ..steps(3, vec![Step::Open(row(1)), Step::Close(row(1))]) });
         assert_eq!(batch.rows(), 3);
         let before = batch.bytes();
         assert!((1_000..1_500).contains(&before), "{before}");
         batch.add_quarantined(QuarantinedMessage {
             position: Position(4),
             subject: "s".into(),
-            why: "y".repeat(2_000),
+            reason: "y".repeat(2_000),
         });
         assert_eq!((batch.rows(), batch.quarantined.len()), (4, 1));
         assert!((2_000..2_500).contains(&(batch.bytes() - before)), "{}", batch.bytes());

@@ -409,10 +409,10 @@ const EVALUATIONS: [Column<EvaluationRow>; 24] = [
         word(&row.evaluation.trigger)
     }),
     Column::new("status", Text, "pending, blocked, complete, failed or canceled.", |row| {
-        text(status(&row.evaluation.status).0)
+        text(status_text(&row.evaluation.status).0)
     }),
     Column::new("reason", Text, "Reason why it is blocked, failed or canceled.", |row| {
-        optional(status(&row.evaluation.status).1, text)
+        optional(status_text(&row.evaluation.status).1, text)
     }),
     Column::new("wait_until", Time, "Earliest time of its scheduling, while it is delayed.", |row| {
         optional(row.evaluation.wait.until(), Value::Time)
@@ -471,7 +471,7 @@ const EVALUATIONS: [Column<EvaluationRow>; 24] = [
 ];
 
 /// Returns a status as one word, and its reason.
-fn status(status: &Status) -> (&'static str, Option<&str>) {
+fn status_text(status: &Status) -> (&'static str, Option<&str>) {
     match status {
         Status::Pending => ("pending", None),
         Status::Blocked { reason } => ("blocked", Some(reason)),

@@ -12,7 +12,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// Returns the type of a column.
-    pub(super) const fn kind(self, kind: Kind) -> &'static str {
+    pub(super) const fn column_type(self, kind: Kind) -> &'static str {
         match (self, kind) {
             (Self::Sqlite, Kind::Text | Kind::Time | Kind::Json) | (Self::Postgres, Kind::Text) => "TEXT",
             (Self::Sqlite, Kind::Integer | Kind::Boolean) => "INTEGER",

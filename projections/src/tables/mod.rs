@@ -103,17 +103,17 @@ impl Tables {
         if position <= self.world.position() {
             return Steps { position, at, steps: vec![], events: vec![] };
         }
-        let touched = Touched::by(entry);
+        let touched = Touched::from_entry(entry);
         let before = touched.rows(&self.world);
-        let mut ended = rows::EndChanges::behind(&self.world, &touched);
+        let mut ended = rows::EndChanges::for_next_entry(&self.world, &touched);
         self.world.fold_with_history(position, entry, &mut |told| ended.take(told, position));
-        let mut steps = steps(before, touched.rows(&self.world));
+        let mut steps = diff(before, touched.rows(&self.world));
         steps.extend(ended.into_steps());
         Steps { position, at, steps, events: events::rows(position, entry) }
     }
 
     /// Folds an entry without computing its changes.
-    pub fn pass(&mut self, position: Position, entry: &Entry) {
+    pub fn fold_only(&mut self, position: Position, entry: &Entry) {
         drop(self.world.fold(position, entry));
     }
 
@@ -133,7 +133,7 @@ pub fn rows(world: &World) -> Vec<Row> {
 }
 
 /// Returns the changes between the rows of the same records before and after an entry.
-fn steps(before: Vec<Row>, after: Vec<Row>) -> Vec<Step> {
+fn diff(before: Vec<Row>, after: Vec<Row>) -> Vec<Step> {
     let mut known: BTreeMap<_, Row> = before.into_iter().map(|row| (row.name(), row)).collect();
     let mut steps = vec![];
     for row in after {

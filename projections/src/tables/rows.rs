@@ -20,7 +20,7 @@ use crate::world::{HistoryEvent, World};
 #[derive(Clone, Debug, Default)]
 struct TouchedProcess {
     /// `true` if the desired state of the process can change. All of its instances can then change as well.
-    whole: bool,
+    everything: bool,
     /// Indices whose instances can change.
     indices: BTreeSet<u32>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Touched {
 }
 
 impl Touched {
-    pub(super) fn by(entry: &Entry) -> Self {
+    pub(super) fn from_entry(entry: &Entry) -> Self {
         let mut touched = Self::default();
         for decision in &entry.decisions {
             match &decision.aggregate {
@@ -100,7 +100,7 @@ impl Touched {
 impl TouchedProcess {
     fn touch(&mut self, event: &Event) {
         match event {
-            Event::Desired(_) => self.whole = true,
+            Event::Desired(_) => self.everything = true,
             Event::Actual(event) => self.indices.extend(event.places().indices.iter()),
             Event::Evacuating(
                 evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
@@ -109,7 +109,7 @@ impl TouchedProcess {
             }
             Event::Rollout(event) => match event.indices() {
                 Some(indices) => self.indices.extend(indices.iter()),
-                None => self.whole = true,
+                None => self.everything = true,
             },
             Event::Evaluation(_)
             | Event::Task(_)
@@ -139,7 +139,7 @@ const fn cell_of_ordinal(event: &cluster::Event) -> Option<&CellId> {
 
 /// Returns all rows of a World, in order of tables and keys.
 pub(super) fn all(world: &World) -> Vec<Row> {
-    let whole = || TouchedProcess { whole: true, indices: BTreeSet::new() };
+    let whole = || TouchedProcess { everything: true, indices: BTreeSet::new() };
     let touched = Touched {
         processes: world.processes_from(None).map(|process| (process.guid.clone(), whole())).collect(),
         tasks: world.tasks_from(None).map(|task| task.guid.clone()).collect(),
@@ -160,7 +160,7 @@ pub(super) fn all(world: &World) -> Vec<Row> {
 
 fn add_process_rows(process: &Process, touched: &TouchedProcess, rows: &mut Vec<Row>) {
     let (guid, domain) = (&process.guid, &process.domain);
-    if let Some(desired) = process.desired.as_deref().filter(|_| touched.whole) {
+    if let Some(desired) = process.desired.as_deref().filter(|_| touched.everything) {
         rows.push(columns::desired_lrp(&queries::lrp_row(process, true)));
         for (definition_id, definition) in &desired.definitions {
             let of = DefinitionSource { process_guid: guid, domain, definition_id, definition };
@@ -187,7 +187,7 @@ fn add_process_rows(process: &Process, touched: &TouchedProcess, rows: &mut Vec<
 /// Returns the slots of a process that an entry can change.
 fn slots<'a>(process: &'a Process, touched: &'a TouchedProcess) -> impl Iterator<Item = &'a Slot> {
     let slots = process.slots.iter();
-    slots.filter(|slot| touched.whole || touched.indices.contains(&slot.place.index))
+    slots.filter(|slot| touched.everything || touched.indices.contains(&slot.place.index))
 }
 
 fn add_task_rows(task: &Task, rows: &mut Vec<Row>) {
@@ -235,7 +235,7 @@ fn cell_row(world: &World, id: &CellId) -> Option<Row> {
 #[derive(Clone, Debug)]
 pub(super) struct EndChanges {
     /// Containers that held instances before the entry. None of them has a row yet.
-    held: BTreeSet<InstanceGuid>,
+    held_before: BTreeSet<InstanceGuid>,
     /// Row of each container that ended. `None` if an instance is in the container again.
     instances: BTreeMap<InstanceGuid, Option<Row>>,
     tasks: Vec<Row>,
@@ -243,11 +243,11 @@ pub(super) struct EndChanges {
 
 impl EndChanges {
     /// Creates the collector for the next entry. `world` is the World before that entry.
-    pub(super) fn behind(world: &World, touched: &Touched) -> Self {
+    pub(super) fn for_next_entry(world: &World, touched: &Touched) -> Self {
         let processes = touched.processes.iter().filter_map(|(guid, of)| Some((world.process(guid)?, of)));
         let slots = processes.flat_map(|(process, of)| slots(process, of));
-        let held = slots.flat_map(Slot::holders).map(|by| by.instance_guid).collect();
-        Self { held, instances: BTreeMap::new(), tasks: vec![] }
+        let held_before = slots.flat_map(Slot::holders).map(|by| by.instance_guid).collect();
+        Self { held_before, instances: BTreeMap::new(), tasks: vec![] }
     }
 
     pub(super) fn take(&mut self, told: HistoryEvent<'_>, position: Position) {
@@ -272,10 +272,10 @@ impl EndChanges {
     /// already forgotten. The database still has their rows, so `Renew` and `Clear` end such rows if they
     /// exist.
     pub(super) fn into_steps(self) -> impl Iterator<Item = Step> {
-        let Self { held, instances, tasks } = self;
+        let Self { held_before, instances, tasks } = self;
         let of_instances = instances.into_iter().filter_map(move |(container, row)| match row {
             Some(row) => Some(Step::Renew(row)),
-            None if held.contains(&container) => None,
+            None if held_before.contains(&container) => None,
             None => Some(Step::Clear(Table::EndedInstances, columns::ended_instance_key(container))),
         });
         of_instances.chain(tasks.into_iter().map(Step::Open))

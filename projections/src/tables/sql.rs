@@ -76,7 +76,7 @@ pub const DOCUMENTATION_COLUMNS: [ColumnSpec; 3] = [
 
 /// Returns the name of a table's history in a generation.
 #[must_use]
-pub fn history(table: Table, generation: i64) -> String {
+pub fn history_table(table: Table, generation: i64) -> String {
     format!("{}_history_g{generation}", table.name())
 }
 
@@ -113,7 +113,7 @@ fn create_table(dialect: Dialect, name: &str, columns: &[ColumnSpec], key: usize
         .enumerate()
         .map(|(nth, column)| {
             let required = if nth < key { " NOT NULL" } else { "" };
-            format!("{} {}{required}", quoted(column.name), dialect.kind(column.kind))
+            format!("{} {}{required}", quoted(column.name), dialect.column_type(column.kind))
         })
         .collect();
     format!("CREATE TABLE {name} ({}){}", columns.join(", "), dialect.table_options())
@@ -121,7 +121,7 @@ fn create_table(dialect: Dialect, name: &str, columns: &[ColumnSpec], key: usize
 
 /// Returns the statements that create the tables which describe the database.
 #[must_use]
-pub fn found(dialect: Dialect) -> Vec<String> {
+pub fn create_metadata(dialect: Dialect) -> Vec<String> {
     let mut made = vec![
         create_table(dialect, "projection", &PROJECTION_COLUMNS, 4),
         "CREATE UNIQUE INDEX projection_by_generation ON projection (generation)".to_owned(),
@@ -149,7 +149,7 @@ pub fn found(dialect: Dialect) -> Vec<String> {
 pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut made = vec![];
     for table in Table::ALL {
-        let (name, columns) = (history(table, generation), history_columns(table));
+        let (name, columns) = (history_table(table, generation), history_columns(table));
         let key = names(&columns[..table.key_columns()]);
         made.push(create_table(dialect, &name, &columns, table.key_columns()));
         made.push(format!("CREATE UNIQUE INDEX {name}_open ON {name} ({key}) WHERE to_position IS NULL"));
@@ -162,10 +162,10 @@ pub fn create(dialect: Dialect, generation: i64) -> Vec<String> {
 /// Returns the statements that create the indexes for readers. Creating them after the tables are up to date
 /// costs a fraction of maintaining them.
 #[must_use]
-pub fn index(dialect: Dialect, generation: i64) -> Vec<String> {
+pub fn create_indexes(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut made = vec![];
     for table in Table::ALL {
-        let name = history(table, generation);
+        let name = history_table(table, generation);
         let key = names(&table.columns()[..table.key_columns()]);
         made.push(format!("CREATE INDEX {name}_by_key ON {name} ({key}, from_position)"));
         made.push(format!("CREATE INDEX {name}_by_end ON {name} (to_position)"));
@@ -176,14 +176,14 @@ pub fn index(dialect: Dialect, generation: i64) -> Vec<String> {
     made.push(format!("CREATE INDEX {name}_by_correlation ON {name} (correlation, position)"));
     made.push(format!("CREATE INDEX {name}_by_time ON {name} (at)"));
     if dialect == Dialect::Postgres {
-        made.extend(tables(generation).iter().map(|name| format!("ANALYZE {name}")));
+        made.extend(table_names(generation).iter().map(|name| format!("ANALYZE {name}")));
     }
     made
 }
 
 /// Returns the names of a generation's tables.
-fn tables(generation: i64) -> Vec<String> {
-    let histories = Table::ALL.into_iter().map(|table| history(table, generation));
+fn table_names(generation: i64) -> Vec<String> {
+    let histories = Table::ALL.into_iter().map(|table| history_table(table, generation));
     histories.chain([events_table(generation), quarantined_table(generation)]).collect()
 }
 
@@ -193,7 +193,7 @@ fn tables(generation: i64) -> Vec<String> {
 /// `events` comes first to avoid a deadlock. A reader that needs a consistent state of several views locks
 /// `events`. These statements then wait for that lock without holding a lock on any other view.
 #[must_use]
-pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
+pub fn create_views(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut shown = vec![];
     let mut view = |name: &str, query: &str| match dialect {
         Dialect::Sqlite => {
@@ -205,9 +205,9 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
     };
     view("events", &format!("SELECT * FROM {}", events_table(generation)));
     for table in Table::ALL {
-        let (name, from) = (table.name(), history(table, generation));
+        let (name, from) = (table.name(), history_table(table, generation));
         view(&format!("{name}_history"), &format!("SELECT * FROM {from}"));
-        view(name, &open(&from, &names(&table.columns())));
+        view(name, &select_current(&from, &names(&table.columns())));
     }
     view("quarantined_entries", &format!("SELECT * FROM {}", quarantined_table(generation)));
     views::all(dialect).iter().for_each(|one| view(one.name, &one.query));
@@ -217,8 +217,8 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
     shown
 }
 
-/// Returns the statements that drop the views of another program version, `events` first, as in [`show`]. If
-/// another view depends on one of these views, the statements fail and the views stay.
+/// Returns the statements that drop the views of another program version, `events` first, as in
+/// [`create_views`]. If another view depends on one of these views, the statements fail and the views stay.
 #[must_use]
 pub fn drop_views(dialect: Dialect, views: &[String]) -> Vec<String> {
     match dialect {
@@ -284,7 +284,7 @@ pub fn create_temp_views(dialect: Dialect, place: &str, position: schemas::Posit
             later("to_time")
         );
         shown.push(temporary(&format!("{name}_history"), &past));
-        shown.push(temporary(name, &open(&format!("{own}.{name}_history"), &columns)));
+        shown.push(temporary(name, &select_current(&format!("{own}.{name}_history"), &columns)));
     }
     for name in ["events", "quarantined_entries"] {
         shown.push(temporary(name, &format!("SELECT * FROM {place}.{name} WHERE position <= {position}")));
@@ -294,7 +294,7 @@ pub fn create_temp_views(dialect: Dialect, place: &str, position: schemas::Posit
 }
 
 /// Returns the query for the current rows of a history.
-fn open(history: &str, columns: &str) -> String {
+fn select_current(history: &str, columns: &str) -> String {
     format!("SELECT {columns}, from_position, from_time FROM {history} WHERE to_position IS NULL")
 }
 
@@ -319,7 +319,7 @@ pub fn insert_all(name: &str, columns: &[ColumnSpec]) -> String {
 /// statistics expects few open rows and scans all of them for each key.
 #[must_use]
 pub fn end_all(table: Table, generation: i64) -> String {
-    let (name, key, columns) = (history(table, generation), table.key_columns(), table.columns());
+    let (name, key, columns) = (history_table(table, generation), table.key_columns(), table.columns());
     let same: Vec<String> = columns[..key]
         .iter()
         .enumerate()
@@ -346,7 +346,7 @@ fn unnested(name: &str, columns: usize) -> String {
 
 /// Returns one of the columns of `unnested`, cast to its type.
 fn cast_column(nth: usize, kind: Kind) -> String {
-    format!("c{nth}::{}", Dialect::Postgres.kind(kind))
+    format!("c{nth}::{}", Dialect::Postgres.column_type(kind))
 }
 
 /// Returns the statement that inserts this many rows into `SQLite`.
@@ -358,8 +358,8 @@ pub fn insert(name: &str, columns: usize, rows: usize) -> String {
 /// Returns the statement that ends this many open rows in `SQLite`. The parameters of each are its key, and
 /// the position and time of the end.
 #[must_use]
-pub fn end(table: Table, generation: i64, rows: usize) -> String {
-    let (name, key) = (history(table, generation), table.key_columns());
+pub fn end_rows(table: Table, generation: i64, rows: usize) -> String {
+    let (name, key) = (history_table(table, generation), table.key_columns());
     let same: Vec<String> = table.columns()[..key]
         .iter()
         .enumerate()
@@ -429,7 +429,7 @@ pub fn document(dialect: Dialect, generation: i64) -> Vec<String> {
             Some(column) => format!("COMMENT ON COLUMN {table}.{} IS {}", quoted(column), literal(comment)),
         }));
         for table in Table::ALL {
-            let name = history(table, generation);
+            let name = history_table(table, generation);
             written.extend(comments("TABLE", &name, &history_comment(table), &history_columns(table)));
         }
         written.extend(comments("TABLE", &events_table(generation), EVENTS_COMMENT, &events::column_specs()));
@@ -460,6 +460,8 @@ pub fn literal(text: &str) -> String {
 /// Returns a fingerprint of the tables' shape. Tables with a different shape have a different fingerprint.
 #[must_use]
 pub fn fingerprint(dialect: Dialect) -> String {
-    let made = [found(dialect), create(dialect, 0), index(dialect, 0), show(dialect, 0)].concat();
+    let made =
+        [create_metadata(dialect), create(dialect, 0), create_indexes(dialect, 0), create_views(dialect, 0)]
+            .concat();
     format!("{:016x}", schemas::checksum::crc64(&[made.join("\n").as_bytes()]))
 }

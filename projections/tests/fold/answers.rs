@@ -54,7 +54,7 @@ fn usage(world: &World) -> BTreeMap<Domain, Usage> {
     all
 }
 
-fn look(world: &World, sizes: &mut Sizes) -> Answers {
+fn scan(world: &World, sizes: &mut Sizes) -> Answers {
     let mut answers = Answers::default();
     let mut containers = Sizes::new();
     let evaluations = |all: &Evaluations| all.iter().map(|one| one.status).collect::<Vec<_>>();
@@ -138,11 +138,11 @@ fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestam
 }
 
 /// Returns the same answers from the World's indexes.
-fn ask(world: &World) -> Answers {
+fn indexed_answers(world: &World) -> Answers {
     let cells: Vec<CellId> = world.named_cells().cloned().collect();
     Answers {
         counts: world.counts(),
-        work: world.work().cloned().collect(),
+        work: world.pending_work().cloned().collect(),
         stopping: world.stopping().cloned().collect(),
         on_cell: cells.iter().map(|cell| (cell.clone(), world.on_cell(cell).cloned().collect())).collect(),
         used: cells.iter().map(|cell| (cell.clone(), world.used_on(cell))).collect(),
@@ -153,7 +153,7 @@ fn ask(world: &World) -> Answers {
 }
 
 /// Returns the due aggregates by checking each of them.
-fn due(world: &World, now: Timestamp) -> BTreeSet<Due> {
+fn scan_due(world: &World, now: Timestamp) -> BTreeSet<Due> {
     let processes =
         world.processes_from(None).filter(|process| process.next_due().is_some_and(|at| at <= now));
     let tasks = world.tasks_from(None).filter(|task| task.next_due().is_some_and(|at| at <= now));
@@ -177,11 +177,11 @@ proptest! {
             for decision in log.entries[known..].iter().flat_map(|(_, entry)| &entry.decisions) {
                 let single = Entry { decisions: vec![decision.clone()], ..log.entries[0].1.clone() };
                 world.fold(Position(world.position().0 + 1), &single);
-                prop_assert_eq!(ask(&world), look(&world, &mut sizes));
+                prop_assert_eq!(indexed_answers(&world), scan(&world, &mut sizes));
             }
             for later in [0, 1, 61, 121, 2_000] {
                 let now = Timestamp::from_millis(START_MILLIS + later * 1_000);
-                prop_assert_eq!(world.due(now).into_iter().collect::<BTreeSet<_>>(), due(&world, now));
+                prop_assert_eq!(world.due(now).into_iter().collect::<BTreeSet<_>>(), scan_due(&world, now));
             }
         }
     }

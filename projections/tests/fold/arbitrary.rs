@@ -344,13 +344,13 @@ proptest! {
     fn arbitrary_events_fold_and_restore_to_equal_worlds(entries in entries(), cut in any::<prop::sample::Index>()) {
         let world = fold(&entries);
         let (head, tail) = entries.split_at(if entries.is_empty() { 0 } else { cut.index(entries.len()) });
-        let mut restored = World::from_bytes(&fold(head).snapshot(), None).expect("a valid value");
+        let mut restored = World::from_bytes(&fold(head).to_bytes(), None).expect("a valid value");
         prop_assert_eq!(&restored, &fold(head));
         for (position, entry) in tail {
             restored.fold(*position, entry);
         }
         prop_assert_eq!(&restored, &world);
         // Rebuilt indexes agree with incrementally maintained ones.
-        prop_assert_eq!(World::from_bytes(&world.snapshot(), None), Ok(world));
+        prop_assert_eq!(World::from_bytes(&world.to_bytes(), None), Ok(world));
     }
 }

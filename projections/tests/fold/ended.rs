@@ -246,7 +246,7 @@ fn process_history_is_capped_and_removed_with_process() {
     }
     assert!(log.world.process(&guid(0)).is_none(), "the process is forgotten");
     assert_eq!(shown(&log.world, 5), []);
-    assert_eq!(World::from_bytes(&log.world.snapshot(), None), Ok(log.world));
+    assert_eq!(World::from_bytes(&log.world.to_bytes(), None), Ok(log.world));
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn resolved_task_is_listed_with_result() {
     assert_eq!(told, [(false, Some("ok"), None, true, true), (true, None, Some("cancelled"), false, false)]);
     let none = Observed { history_limit: 0, ..observed() };
     assert_eq!(queries::ended_tasks(&log.world, &Filter::default(), &none).unwrap().rows, []);
-    assert_eq!(World::from_bytes(&log.world.snapshot(), None), Ok(log.world));
+    assert_eq!(World::from_bytes(&log.world.to_bytes(), None), Ok(log.world));
 }
 
 proptest! {

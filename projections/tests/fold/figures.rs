@@ -22,7 +22,7 @@ fn observed(world: &World) -> Observed {
         history_limit: 0,
         refused_transitions: 0,
         log: None,
-        heard: world
+        heartbeat_ages: world
             .cells()
             .zip([1, 11])
             .map(|((id, _), ago)| (id.clone(), Duration::from_secs(ago)))
@@ -30,7 +30,7 @@ fn observed(world: &World) -> Observed {
     }
 }
 
-fn look(world: &World, observed: &Observed) -> Figures {
+fn scan(world: &World, observed: &Observed) -> Figures {
     let mut figures = Figures { counts: world.counts(), ..Figures::default() };
     for process in world.processes_from(None) {
         let wanted: BTreeSet<u32> = process.desired.iter().flat_map(|desired| desired.indices()).collect();
@@ -60,7 +60,7 @@ fn look(world: &World, observed: &Observed) -> Figures {
     figures.domains_fresh = world.domains().filter(|(id, _)| world.is_fresh(id, observed.now)).count() as u64;
     let mut cells: BTreeMap<CellState, u64> = BTreeMap::new();
     for (id, cell) in world.cells() {
-        *cells.entry(CellState::from_cell(cell, observed.heard.get(id).copied())).or_default() += 1;
+        *cells.entry(CellState::from_cell(cell, observed.heartbeat_ages.get(id).copied())).or_default() += 1;
     }
     figures.cells = cells;
     figures
@@ -75,7 +75,7 @@ proptest! {
         let observed = observed(&world);
         let mut figures = Figures::new(&world.freeze(), &observed);
         let present = std::mem::take(&mut figures.present);
-        prop_assert_eq!(figures, look(&world, &observed));
+        prop_assert_eq!(figures, scan(&world, &observed));
         let of_present: u64 = present.values().map(|cell| cell.used.memory_mb).sum();
         let there = world.cells().filter(|(_, cell)| cell.present);
         let used: Vec<u64> = there.map(|(id, _)| world.used_on(id).memory_mb).collect();

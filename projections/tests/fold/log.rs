@@ -238,7 +238,7 @@ impl Log {
     }
 
     /// Returns the time of the next decision.
-    pub(crate) const fn next(&self) -> Timestamp {
+    pub(crate) const fn next_time(&self) -> Timestamp {
         Timestamp(self.now.0 + 1_000)
     }
 
@@ -296,7 +296,9 @@ fn judge(world: &World, ask: &Action, now: Timestamp) -> Vec<(Aggregate, Vec<Eve
             let ttl = (*seconds > 20).then(|| std::time::Duration::from_secs(u64::from(*seconds)));
             vec![(Aggregate::Domain(domain(*name)), vec![Event::Domain(domain::decide(ttl, now))])]
         }
-        Action::CellHeartbeat { cell, evacuating, healthy } => seen(world, *cell, *evacuating, *healthy),
+        Action::CellHeartbeat { cell, evacuating, healthy } => {
+            cell_heartbeat(world, *cell, *evacuating, *healthy)
+        }
         Action::CellLost { cell } => {
             let id = cell_id(*cell);
             let events = cell::decide_lost(world.cell(&id), "silent");
@@ -337,8 +339,8 @@ fn judge_process(
     let context = process::Context {
         now,
         is_fresh: world.is_fresh(&domain, now),
-        present: &present,
-        known: &known_cell,
+        is_present: &present,
+        is_known: &known_cell,
         for_each_cell: &|_| {},
     };
     let Ok(events) = process::decide(known, command, context) else { return vec![] };
@@ -354,7 +356,7 @@ fn judge_task(
     now: Timestamp,
 ) -> Vec<(Aggregate, Vec<Event>)> {
     let present = |cell: &CellId| world.is_present(cell);
-    let context = task::Context { now, present: &present };
+    let context = task::Context { now, is_present: &present };
     let Ok(events) = task::decide(world.task(guid), command, context) else { return vec![] };
     let epoch = world.task(guid).map_or(Epoch(now), |known| known.epoch);
     vec![(Aggregate::Task { guid: guid.clone(), domain, epoch }, events)]
@@ -530,7 +532,7 @@ fn report_task(world: &World, task: u8, container: u8, step: u8) -> task::Report
     }
 }
 
-fn seen(world: &World, cell: u8, evacuating: bool, healthy: bool) -> Vec<(Aggregate, Vec<Event>)> {
+fn cell_heartbeat(world: &World, cell: u8, evacuating: bool, healthy: bool) -> Vec<(Aggregate, Vec<Event>)> {
     let id = cell_id(cell);
     let seen = cell::HeartbeatState {
         presence: presence(),

@@ -25,7 +25,7 @@ pub(crate) fn observed() -> Observed {
         log: None,
         quarantined_entries: QuarantinedEntries::default(),
         services: schemas::query::Services::default(),
-        heard: std::collections::BTreeMap::new(),
+        heartbeat_ages: std::collections::BTreeMap::new(),
     }
 }
 

@@ -24,7 +24,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 /// Returns the length and checksum of bytes as text.
-fn word(bytes: &[u8]) -> String {
+fn digest(bytes: &[u8]) -> String {
     format!("{} bytes, CRC-64 {:016x}", bytes.len(), crc64(&[bytes]))
 }
 
@@ -34,12 +34,12 @@ fn snapshot_bytes_match_pinned_version() {
     let events = events();
     let mut text = format!("version {}\n", snapshot::VERSION);
     for (what, bytes) in [
-        ("the World after the history", folded(&history).snapshot()),
-        ("its reader", read(&history).stored()),
+        ("the World after the history", folded(&history).to_bytes()),
+        ("its reader", read(&history).to_bytes()),
         ("the Worlds within the history", after_each(&history)),
         ("the Worlds of every two events", after_every_pair(&events)),
     ] {
-        writeln!(text, "{what}: {}", word(&bytes)).unwrap();
+        writeln!(text, "{what}: {}", digest(&bytes)).unwrap();
     }
     let pinned = std::fs::read_to_string(path("snapshot.txt")).unwrap_or_default();
     let first = |text: &str| text.lines().next().map(str::to_owned);
@@ -100,7 +100,7 @@ fn after_each(entries: &[Entry]) -> Vec<u8> {
     let mut sums = vec![];
     for (position, entry) in positions(entries) {
         world.fold(position, entry);
-        sums.extend(crc64(&[&world.snapshot()]).to_le_bytes());
+        sums.extend(crc64(&[&world.to_bytes()]).to_le_bytes());
     }
     sums
 }
@@ -140,15 +140,15 @@ const SETUP_EVENTS: [&str; 13] = [
 /// Returns the checksum of the World after every pair of events.
 fn after_every_pair(events: &BTreeMap<String, Entry>) -> Vec<u8> {
     let mut world = World::new();
-    SETUP_EVENTS.iter().for_each(|name| tell(&mut world, &events[*name]));
+    SETUP_EVENTS.iter().for_each(|name| fold_next(&mut world, &events[*name]));
     let mut sums = vec![];
     for first in events.values() {
         let mut world = world.clone();
-        tell(&mut world, first);
+        fold_next(&mut world, first);
         for second in events.values() {
             let mut world = world.clone();
-            tell(&mut world, second);
-            sums.extend(crc64(&[&world.snapshot()]).to_le_bytes());
+            fold_next(&mut world, second);
+            sums.extend(crc64(&[&world.to_bytes()]).to_le_bytes());
         }
     }
     sums
@@ -156,7 +156,7 @@ fn after_every_pair(events: &BTreeMap<String, Entry>) -> Vec<u8> {
 
 /// Folds an event as the next entry. An event of an evaluation is folded for the process and for the task. A
 /// created evaluation gets the id that the other golden events refer to.
-fn tell(world: &mut World, entry: &Entry) {
+fn fold_next(world: &mut World, entry: &Entry) {
     let position = Position(world.position().0 + 1);
     let mut entry = entry.clone();
     let mut decision = entry.decisions.remove(0);

@@ -117,7 +117,7 @@ fn monitoring_period_and_following_delay_are_due() {
     report(&mut log, OLD, &[4]);
     let replaced = log.world.process(&guid(0)).unwrap().changed_at;
     assert_eq!(log.world.next_due(), Some(Timestamp(replaced.0 + 7_000_000_000)));
-    let restored = World::from_bytes(&log.world.snapshot(), None).unwrap();
+    let restored = World::from_bytes(&log.world.to_bytes(), None).unwrap();
     assert_eq!((restored.next_due(), &restored), (log.world.next_due(), &log.world));
     log.advance_until_due();
     log.group(&[Action::Converge]);

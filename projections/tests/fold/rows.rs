@@ -60,10 +60,10 @@ fn periodic_tasks(log: &mut Log) {
             [periodic::Command::Launch, periodic::Command::Pause, periodic::Command::Remove][number].clone(),
         );
         for (version, command) in (1..).zip(commands) {
-            let context = periodic::Context { now: log.next(), runs: &none, task_exists: &never };
+            let context = periodic::Context { now: log.next_time(), is_running: &none, task_exists: &never };
             let known = log.world.periodic(&guid);
             let events = periodic::decide(known, &command, context).expect("a valid command");
-            let epoch = known.map_or(Epoch(log.next()), |known| known.epoch);
+            let epoch = known.map_or(Epoch(log.next_time()), |known| known.epoch);
             let about = Aggregate::Periodic { guid: guid.clone(), domain: domain(0), epoch };
             log.decide_on(about, version, events.into_iter().map(Event::Periodic).collect());
         }
@@ -87,7 +87,7 @@ fn parameterised_tasks(log: &mut Log) {
         let context = parameterised::Context { has_fewer_live_tasks: &fewer, task_exists: &never };
         let known = log.world.parameterised(&guid);
         let events = parameterised::decide(known, &command, context).expect("a valid command");
-        let epoch = known.map_or(Epoch(log.next()), |known| known.epoch);
+        let epoch = known.map_or(Epoch(log.next_time()), |known| known.epoch);
         let about = Aggregate::Parameterised { guid: guid.clone(), domain: domain(1), epoch };
         log.decide_on(about, version, events.into_iter().map(Event::Parameterised).collect());
     }
@@ -201,7 +201,7 @@ fn observed(world: &World, services: Services) -> Observed {
         log: None,
         quarantined_entries: QuarantinedEntries::default(),
         services,
-        heard: heard.chain([silent]).collect::<BTreeMap<_, _>>(),
+        heartbeat_ages: heard.chain([silent]).collect::<BTreeMap<_, _>>(),
     }
 }
 

@@ -21,18 +21,18 @@ proptest! {
         prop_assert_eq!(&fold(&log.entries), &log.world);
         let (head, tail) = log.entries.split_at(cut.index(log.entries.len()));
         let early = fold(head);
-        let mut restored = World::from_bytes(&early.snapshot(), None).unwrap();
+        let mut restored = World::from_bytes(&early.to_bytes(), None).unwrap();
         prop_assert_eq!(&restored, &early);
         for (position, entry) in tail {
             restored.fold(*position, entry);
         }
         prop_assert_eq!(&restored, &log.world);
-        prop_assert_eq!(restored.snapshot(), log.world.snapshot());
+        prop_assert_eq!(restored.to_bytes(), log.world.to_bytes());
     }
 
     #[test]
     fn random_body_after_valid_head_is_refused_without_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        let mut bytes = World::new().snapshot();
+        let mut bytes = World::new().to_bytes();
         bytes.truncate(16);
         bytes.extend(body);
         prop_assert!(World::from_bytes(&bytes, None).is_err());
@@ -55,7 +55,7 @@ fn world() -> World {
 
 #[test]
 fn empty_world_is_restored() {
-    assert_eq!(World::from_bytes(&World::new().snapshot(), None), Ok(World::new()));
+    assert_eq!(World::from_bytes(&World::new().to_bytes(), None), Ok(World::new()));
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn large_world_is_restored_by_several_threads() {
         world.fold(Position(world.position().0 + 1), &entry(of_process));
         world.fold(Position(world.position().0 + 1), &entry(of_task));
     }
-    let bytes = world.snapshot();
+    let bytes = world.to_bytes();
     assert!(bytes.len() > 2 << 20, "{} bytes are too few for several threads", bytes.len());
     let restored = World::from_bytes(&bytes, None).unwrap();
     assert_eq!(restored.counts(), world.counts());
     assert!(restored == world, "the restored World differs");
-    assert!(restored.snapshot() == bytes, "the restored World has other bytes");
+    assert!(restored.to_bytes() == bytes, "the restored World has other bytes");
     let mut damaged = bytes;
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
@@ -102,7 +102,7 @@ fn large_world_is_restored_by_several_threads() {
 
 #[test]
 fn snapshot_of_other_cluster_is_refused() {
-    let bytes = world().snapshot();
+    let bytes = world().to_bytes();
     assert!(World::from_bytes(&bytes, Some(cluster_id())).is_ok());
     let expected = ClusterId(IdGenerator::new(4).next(Timestamp(0)));
     let found = Some(cluster_id());
@@ -111,21 +111,21 @@ fn snapshot_of_other_cluster_is_refused() {
         Err(SnapshotError::OtherCluster { found, expected })
     );
     assert_eq!(
-        World::from_bytes(&World::new().snapshot(), Some(expected)),
+        World::from_bytes(&World::new().to_bytes(), Some(expected)),
         Err(SnapshotError::OtherCluster { found: None, expected })
     );
 }
 
 #[test]
 fn snapshot_of_other_version_is_refused() {
-    let mut bytes = world().snapshot();
+    let mut bytes = world().to_bytes();
     bytes[8] ^= 1;
     assert_eq!(World::from_bytes(&bytes, None), Err(SnapshotError::UnsupportedVersion));
 }
 
 #[test]
 fn flipped_bit_is_detected() {
-    let bytes = world().snapshot();
+    let bytes = world().to_bytes();
     for at in 0..bytes.len() {
         for bit in 0..8 {
             let mut flipped = bytes.clone();
@@ -137,7 +137,7 @@ fn flipped_bit_is_detected() {
 
 #[test]
 fn truncation_and_trailing_bytes_are_detected() {
-    let mut bytes = world().snapshot();
+    let mut bytes = world().to_bytes();
     for length in 0..bytes.len() {
         let cut = World::from_bytes(&bytes[..length], None).expect_err("a truncated snapshot");
         let clear = matches!(cut, SnapshotError::NotASnapshot | SnapshotError::WrongLength { .. });
@@ -152,7 +152,7 @@ fn truncation_and_trailing_bytes_are_detected() {
 #[test]
 fn restored_world_has_position_and_subject_ends() {
     let world = world();
-    let restored = World::from_bytes(&world.snapshot(), None).unwrap();
+    let restored = World::from_bytes(&world.to_bytes(), None).unwrap();
     assert_eq!(restored.position(), world.position());
     assert_eq!(restored.last_position(&Subject::Cluster), world.last_position(&Subject::Cluster));
     assert_eq!(restored.shards(), 2);

@@ -60,9 +60,9 @@ fn entry_returns_each_change_once_in_order() {
 #[test]
 fn instance_is_in_set_of_its_state() {
     let world = story([desire(0, 2)]).world;
-    assert_eq!(world.work().collect::<Vec<_>>(), [&index(0, 0), &index(0, 1)]);
+    assert_eq!(world.pending_work().collect::<Vec<_>>(), [&index(0, 0), &index(0, 1)]);
     let world = story([desire(0, 2), report(0, 0, &[0, 1])]).world;
-    assert_eq!(world.work().collect::<Vec<_>>(), [&index(0, 1)]);
+    assert_eq!(world.pending_work().collect::<Vec<_>>(), [&index(0, 1)]);
     let cell = instance(0, 0, 1).cell_id;
     assert_eq!(world.on_cell(&cell).collect::<Vec<_>>(), [&index(0, 0)]);
     assert_eq!(world.used_on(&cell), lrp(0, 0, 1, 3).definition.resources());
@@ -74,7 +74,7 @@ fn instance_is_in_set_of_its_state() {
     ])
     .world;
     assert_eq!(world.stopping().collect::<Vec<_>>(), [&index(0, 0)]);
-    assert_eq!(world.work().count(), 0);
+    assert_eq!(world.pending_work().count(), 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ struct MemoryTables(BTreeMap<(Table, Vec<Value>), Row>);
 
 impl MemoryTables {
     /// Applies a step and checks it against the existing row.
-    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+    fn apply(&mut self, step: Step) -> Result<(), TestCaseError> {
         let (row, is_there) = match &step {
             Step::Open(row) => (row.clone(), None),
             Step::Replace(row) => (row.clone(), Some(true)),
@@ -74,7 +74,7 @@ pub(crate) fn check_tables(entries: &Entries) -> Result<(), TestCaseError> {
         let folded = tables.fold(*position, entry);
         prop_assert_eq!(folded.events.len(), event_count(entry));
         for step in folded.steps {
-            kept.take(step)?;
+            kept.apply(step)?;
         }
         kept.check(&tables)?;
         let again = tables.fold(*position, entry);

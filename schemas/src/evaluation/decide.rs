@@ -37,7 +37,7 @@ pub struct WaitingWork {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkEffects {
     /// Reason for new work. `None` if the decision made no work.
-    pub made: Option<Trigger>,
+    pub new_work: Option<Trigger>,
     /// Number of instances that a client asked to stop, with the reason.
     pub stopped: Option<(Trigger, u32)>,
     /// Evaluation that precedes this step of a rolling update.
@@ -106,7 +106,7 @@ impl Draft<'_> {
                 }
             }
             (Some(one), None) => {
-                let is_due = self.did.made == Some(Trigger::Restart) && self.left.unanswered > 0;
+                let is_due = self.did.new_work == Some(Trigger::Restart) && self.left.unanswered > 0;
                 match (is_due, place) {
                     (true, None) => {
                         self.events.push(Event::Due { evaluation: one.id });
@@ -129,7 +129,7 @@ impl Draft<'_> {
         blocked: Option<&Evaluation>,
     ) -> Option<&'e Evaluation> {
         let (left, did) = (self.left, self.did);
-        match (known, left.unanswered, did.made) {
+        match (known, left.unanswered, did.new_work) {
             (Some(one), 0, _) => {
                 self.finish(one, blocked);
                 self.record_stop();

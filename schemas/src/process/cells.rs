@@ -93,7 +93,7 @@ impl Draft<'_> {
     /// Ends the instances at an index after the cell of the index has left.
     fn end_departed(&mut self, index: u32, cell: &CellId) {
         let cause = self.departure_cause(index, cell);
-        let is_lost = |lrp: &Actual| lrp.holder().is_some_and(|by| !(self.context.present)(&by.cell_id));
+        let is_lost = |lrp: &Actual| lrp.holder().is_some_and(|by| !(self.context.is_present)(&by.cell_id));
         let there: Vec<(Place, bool)> =
             self.actuals_at(index).map(|(place, lrp)| (place.clone(), is_lost(lrp))).collect();
         for (place, lost) in there {
@@ -123,8 +123,8 @@ impl Draft<'_> {
         let rules = definition.and_then(|definition| definition.constraint.rules.as_deref());
         for (at, distinct) in rules.into_iter().flat_map(Rules::distinct) {
             let (there, most) = match distinct {
-                Distinct::Cell { most } => (self.count_retained(&|id| *id == report.by.cell_id), most),
-                Distinct::Attribute { attribute, most } => {
+                Distinct::Cell { max } => (self.count_retained(&|id| *id == report.by.cell_id), max),
+                Distinct::Attribute { attribute, max: most } => {
                     let alike = self.cells_with_same_value(&report.by.cell_id, attribute);
                     (self.count_retained(&|id| alike.contains(id)), most)
                 }

@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
             |origin: Origin| first.get_or_insert_with(|| origin.clone()).has_same_source(&origin);
         for slot in self.slots() {
             for due in [self.evacuating_due(slot), self.instance_due(slot)].into_iter().flatten() {
-                if comes_along(due.origin(slot, self.context.known)) {
+                if comes_along(due.origin(slot, self.context.is_known)) {
                     self.carry_out(slot, due);
                 }
             }
@@ -73,7 +73,7 @@ impl<'a> Draft<'a> {
             self.prune();
             let open = self.process.and_then(|process| process.open_evaluation(Duty::Place));
             if self.left.unanswered > 0 && open.is_none() {
-                self.did.made.get_or_insert(Trigger::Convergence);
+                self.did.new_work.get_or_insert(Trigger::Convergence);
             }
         }
     }
@@ -87,7 +87,7 @@ impl<'a> Draft<'a> {
 
     fn evacuating_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
         let twin = slot.evacuating.as_ref()?;
-        if !(self.context.present)(&twin.by.cell_id) {
+        if !(self.context.is_present)(&twin.by.cell_id) {
             return Some(Due::EvacuatingLost(&twin.by));
         }
         (twin.expires_at <= self.context.now).then_some(Due::EvacuatingExpired)
@@ -95,7 +95,7 @@ impl<'a> Draft<'a> {
 
     fn instance_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
         let lrp = slot.actual.as_ref()?;
-        let lost = lrp.holder().filter(|by| !(self.context.present)(&by.cell_id));
+        let lost = lrp.holder().filter(|by| !(self.context.is_present)(&by.cell_id));
         if let Some(by) = lost {
             let restart = self.is_index_desired(slot.place.index) && !lrp.is_stopping();
             return Some(Due::Lost { by, restart });

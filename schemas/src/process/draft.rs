@@ -28,7 +28,7 @@ pub(super) struct Draft<'a> {
     desired: Option<Cow<'a, Desired>>,
     rollout: Option<Cow<'a, Rollout>>,
     /// Instances that this decision changed, by index.
-    over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
+    changed_instances: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
     /// Evacuating instances that this decision changed.
     changed_evacuating: BTreeMap<Place, Option<Evacuating>>,
     /// Definitions that a rollout gave up in this decision, with the index at which it did. `None` stands for
@@ -48,7 +48,7 @@ impl<'a> Draft<'a> {
             context,
             desired: desired.map(Cow::Borrowed),
             rollout: rollout.map(Cow::Borrowed),
-            over: BTreeMap::new(),
+            changed_instances: BTreeMap::new(),
             changed_evacuating: BTreeMap::new(),
             given_up: vec![],
             left: WaitingWork {
@@ -67,27 +67,31 @@ impl<'a> Draft<'a> {
 
     /// Returns the instance of a slot.
     pub(super) fn actual(&self, place: &Place) -> Option<&Actual> {
-        match self.decided(place) {
+        match self.changed_instance(place) {
             Some(decided) => decided.as_ref(),
             None => self.process.and_then(|process| process.actual(place)),
         }
     }
 
-    fn decided(&self, place: &Place) -> Option<&Option<Actual>> {
-        self.over.get(&place.index)?.iter().find(|(known, _)| known == place).map(|(_, decided)| decided)
+    fn changed_instance(&self, place: &Place) -> Option<&Option<Actual>> {
+        self.changed_instances
+            .get(&place.index)?
+            .iter()
+            .find(|(known, _)| known == place)
+            .map(|(_, decided)| decided)
     }
 
     /// Returns the instances at an index, each with its slot.
     pub(super) fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> + Clone {
         let known = self.process.into_iter().flat_map(move |process| process.actuals_at(index));
-        let decided = self.over.get(&index).into_iter().flatten();
+        let decided = self.changed_instances.get(&index).into_iter().flatten();
         let decided = decided.filter_map(|(place, decided)| Some((place, decided.as_ref()?)));
-        known.filter(|(place, _)| self.decided(place).is_none()).chain(decided)
+        known.filter(|(place, _)| self.changed_instance(place).is_none()).chain(decided)
     }
 
     /// Returns the indices at which this decision changed an instance.
     pub(super) fn changed_indices(&self) -> impl Iterator<Item = u32> {
-        self.over.keys().copied()
+        self.changed_instances.keys().copied()
     }
 
     pub(super) fn desired(&self) -> Option<&Desired> {
@@ -125,9 +129,9 @@ impl<'a> Draft<'a> {
     /// Returns the definitions that are desired at an index, if the instance of the slot `but` did not exist.
     fn wanted(&self, index: u32, but: Option<&Place>) -> DesiredDefinitions<'_> {
         let Some(desired) = self.desired() else { return DesiredDefinitions::default() };
-        let there = self.actuals_at(index).filter(|(place, _)| Some(*place) != but);
+        let instances = self.actuals_at(index).filter(|(place, _)| Some(*place) != but);
         let (rollout, evacuates) = (self.rollout(), self.is_evacuating(index));
-        places::Index { desired, rollout, index, there, evacuates }.wanted()
+        places::Index { desired, rollout, index, instances, evacuates }.wanted()
     }
 
     fn is_evacuating(&self, index: u32) -> bool {
@@ -146,7 +150,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the evacuating instance of a slot.
-    pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
+    pub(super) fn evacuating_instance(&self, place: &Place) -> Option<&Evacuating> {
         match self.changed_evacuating.get(place) {
             Some(decided) => decided.as_ref(),
             None => self.process?.slot(place)?.evacuating.as_deref(),
@@ -275,7 +279,7 @@ impl<'a> Draft<'a> {
         eviction.preemptor.check(self.desired().map(|desired| desired.priority).unwrap_or_default())?;
         self.end(vec![key.place.clone()], StopReason::Preempted);
         self.count_stop_requests(Trigger::Preemption);
-        self.did.made = Some(Trigger::Preemption);
+        self.did.new_work = Some(Trigger::Preemption);
         Ok(())
     }
 
@@ -293,16 +297,16 @@ impl<'a> Draft<'a> {
 
     /// Creates the missing instances at these indices.
     fn create(&mut self, indices: impl Iterator<Item = u32>, trigger: Trigger) {
-        let missing: Vec<Place> = indices.flat_map(|index| self.missing(index)).collect();
+        let missing: Vec<Place> = indices.flat_map(|index| self.missing_slots(index)).collect();
         for places in group_by_definition(missing) {
             self.record(actual::Event::Created { places });
-            self.did.made.get_or_insert(trigger);
+            self.did.new_work.get_or_insert(trigger);
         }
     }
 
     /// Returns the slots of an index that are desired and have no instance. If the index has an instance
     /// already, that instance has to end first, unless a rollout of the index is start-first.
-    fn missing(&self, index: u32) -> Vec<Place> {
+    fn missing_slots(&self, index: u32) -> Vec<Place> {
         let wanted = self.wanted(index, None);
         if !wanted.starts_first && self.actuals_at(index).next().is_some() {
             return vec![];
@@ -373,7 +377,7 @@ impl<'a> Draft<'a> {
         let waits = self.desired().is_some_and(|desired| desired.is_cordoned(place.index));
         if waits || self.wanted(place.index, Some(place)).has(&place.definition_id) {
             self.record(actual::Event::Unclaimed { places: place.clone().into(), cause });
-            self.did.made.get_or_insert(trigger);
+            self.did.new_work.get_or_insert(trigger);
         } else {
             let cause = match cause {
                 UnclaimReason::CellLost => StopReason::CellLost,
@@ -411,7 +415,7 @@ impl<'a> Draft<'a> {
             let duty = before.as_ref().and_then(Actual::duty);
             let after = actual::evolve(before, &event, self.context.now);
             self.count(duty, after.as_ref());
-            let decided = self.over.entry(place.index).or_default();
+            let decided = self.changed_instances.entry(place.index).or_default();
             match decided.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, decided)) => *decided = after,
                 None => decided.push((place, after)),
@@ -419,7 +423,7 @@ impl<'a> Draft<'a> {
         }
         match self.events.last_mut() {
             Some(Event::Actual(last)) => {
-                if !join(last, &event) {
+                if !merge_events(last, &event) {
                     self.events.push(Event::Actual(event));
                 }
             }
@@ -452,8 +456,9 @@ impl<'a> Draft<'a> {
     /// Returns the earliest time at which a CRASHED instance restarts.
     fn first_restart(&self) -> Option<Timestamp> {
         let waits = self.process.into_iter().flat_map(|process| &process.pending_restarts);
-        let known = waits.filter(|(_, place)| self.decided(place).is_none()).map(|(at, _)| *at).next();
-        let decided = self.over.values().flatten();
+        let known =
+            waits.filter(|(_, place)| self.changed_instance(place).is_none()).map(|(at, _)| *at).next();
+        let decided = self.changed_instances.values().flatten();
         let decided = decided.filter_map(|(_, decided)| decided.as_ref()?.delayed_until());
         known.into_iter().chain(decided).min()
     }
@@ -484,10 +489,10 @@ impl<'a> Draft<'a> {
     /// Links the evaluations of the rollout of a global process: the evaluation of each cell follows the
     /// evaluation of the previous cell.
     fn chain_rolling_updates(&mut self) {
-        if self.did.made != Some(Trigger::Rollout) || !self.desired().is_some_and(Desired::is_global) {
+        if self.did.new_work != Some(Trigger::Rollout) || !self.desired().is_some_and(Desired::is_global) {
             return;
         }
-        self.did.made = Some(Trigger::RollingUpdate);
+        self.did.new_work = Some(Trigger::RollingUpdate);
         let began = self.rollout().and_then(|rollout| rollout.cause).map(|cause| cause.correlation);
         let of_rollout = |one: &&Evaluation| {
             one.trigger == Trigger::RollingUpdate && Some(one.correlation) == began && one.next.is_none()
@@ -519,7 +524,7 @@ impl<'a> Draft<'a> {
         self.drop_errors_of_removed_work();
         self.chain_rolling_updates();
         self.left.restart_at = self.first_restart();
-        if !self.events.is_empty() || self.did.made.is_some() {
+        if !self.events.is_empty() || self.did.new_work.is_some() {
             let evaluations = evaluation::decide(&self.evaluations(), &self.left, &self.did);
             self.events.extend(evaluations.into_iter().map(Event::Evaluation));
         }
@@ -546,7 +551,7 @@ pub(super) fn group_by_definition(places: Vec<Place>) -> Vec<Places> {
 
 /// Merges the second event into the first if they differ only in their indices, and returns `true` if it did.
 /// A slot appears twice in a decision only in different events.
-fn join(last: &mut actual::Event, next: &actual::Event) -> bool {
+fn merge_events(last: &mut actual::Event, next: &actual::Event) -> bool {
     use actual::Event as E;
     let merge = |places: &mut Places, more: &Places| {
         let same = places.definition_id == more.definition_id;

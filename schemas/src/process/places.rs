@@ -18,7 +18,7 @@ pub(super) struct Index<'a, There> {
     pub(super) rollout: Option<&'a Rollout>,
     pub(super) index: u32,
     /// Instances at the index, each with its slot.
-    pub(super) there: There,
+    pub(super) instances: There,
     /// `true` if the index has an evacuating instance.
     pub(super) evacuates: bool,
 }
@@ -59,7 +59,10 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         }
         let step = self.rollout.and_then(|rollout| Some((rollout, rollout.replacement_step(self.index)?)));
         let Some((rollout, step)) = step else {
-            return DesiredDefinitions { current: Some(self.kept(None)), ..DesiredDefinitions::default() };
+            return DesiredDefinitions {
+                current: Some(self.retained_definition(None)),
+                ..DesiredDefinitions::default()
+            };
         };
         let target = Some(&rollout.target);
         match (step.stage, step.order) {
@@ -75,7 +78,7 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     fn both(self, target: &'a DefinitionId) -> DesiredDefinitions<'a> {
         let holds =
             |(place, lrp): (&Place, &Actual)| place.definition_id == *target && lrp.holder().is_some();
-        let there = self.there.clone().any(holds);
+        let there = self.instances.clone().any(holds);
         let default_value = self.definition_beside(target);
         let waits = self.evacuates && default_value.is_some() && !there;
         DesiredDefinitions {
@@ -89,8 +92,10 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     /// instance starts on such a cell.
     fn cordoned_definition(&self) -> Option<&'a DefinitionId> {
         let active = &self.desired.active_definition_id;
-        let known =
-            self.there.clone().filter(|(place, _)| self.desired.definition(&place.definition_id).is_some());
+        let known = self
+            .instances
+            .clone()
+            .filter(|(place, _)| self.desired.definition(&place.definition_id).is_some());
         let best = known.map(|(place, lrp)| (rank(lrp), preference(place, lrp, active))).max();
         best.map(|(_, (.., id))| id)
     }
@@ -116,9 +121,9 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     /// Returns the definition of an index that is not being replaced, ignoring instances of the definition
     /// `but`. An instance that runs or is being started keeps its definition. Otherwise the index starts with
     /// [`Self::restarts_with`].
-    fn kept(&self, but: Option<&DefinitionId>) -> &'a DefinitionId {
+    fn retained_definition(&self, but: Option<&DefinitionId>) -> &'a DefinitionId {
         let restarts_with = self.restart_definition();
-        let kept = self.there.clone().filter(|(place, _)| Some(&place.definition_id) != but).filter_map(
+        let kept = self.instances.clone().filter(|(place, _)| Some(&place.definition_id) != but).filter_map(
             |(place, lrp)| {
                 let rank = rank(lrp).filter(|_| self.may_stay(&place.definition_id))?;
                 Some((rank, preference(place, lrp, restarts_with)))
@@ -135,9 +140,9 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     fn definition_beside(&self, target: &DefinitionId) -> Option<&'a DefinitionId> {
         let unproven = self.restart_definition() != target;
         if unproven && !self.evacuates {
-            return Some(self.kept(Some(target)));
+            return Some(self.retained_definition(Some(target)));
         }
-        let running = self.there.clone().filter(|(place, lrp)| {
+        let running = self.instances.clone().filter(|(place, lrp)| {
             place.definition_id != *target
                 && rank(lrp) == Some(RUNNING_RANK)
                 && self.may_stay(&place.definition_id)

@@ -21,7 +21,7 @@ use crate::{Timestamp, crash, evacuating, limits};
 impl Draft<'_> {
     pub(super) fn report(&mut self, report: &Report) -> Result<(), Refusal> {
         self.check_epoch(report)?;
-        if !(self.context.present)(&report.by.cell_id) {
+        if !(self.context.is_present)(&report.by.cell_id) {
             let why = format!("cell {} is not present", report.by.cell_id);
             return Err(Refusal::new(Code::CellAbsent, why));
         }
@@ -30,7 +30,8 @@ impl Draft<'_> {
                 ReportStep::Actual(command) => self.report_actual(report, command)?,
                 ReportStep::Evacuating(command) => {
                     self.check_evacuation(report, command)?;
-                    let (actual, twin) = (self.actual(&report.place), self.twin(&report.place));
+                    let (actual, twin) =
+                        (self.actual(&report.place), self.evacuating_instance(&report.place));
                     let event = evacuating::decide(actual, twin, command, &report.by, &report.place)?;
                     if let Some(event) = event {
                         self.record_evacuating(event);
@@ -133,7 +134,7 @@ impl Draft<'_> {
         match self.process {
             // This BBS has not read the whole log, for example because another BBS leads and this BBS has not
             // noticed that yet.
-            Some(process) if process.epoch < report.epoch => Err(Refusal::behind()),
+            Some(process) if process.epoch < report.epoch => Err(Refusal::unknown_epoch()),
             Some(process) if process.epoch > report.epoch => {
                 let why = format!(
                     "process {} was desired again after this container was \
@@ -214,11 +215,11 @@ impl Draft<'_> {
         let known = self.actual(place);
         let running_since = known.filter(|lrp| lrp.is_running()).map(|lrp| lrp.since);
         let stored = known.map_or(0, |lrp| lrp.crash_count);
-        let before = crash::count_before(stored, running_since, self.context.now);
+        let previous_crashes = crash::count_before(stored, running_since, self.context.now);
         let unset = RestartPolicy::default();
         let policy = self.desired().map_or(&unset, |desired| &desired.policies.restart);
         let crash = Crash {
-            before,
+            previous_crashes,
             restarts: known.map_or(&[], Actual::restarts),
             running_since,
             succeeded: exit_status == Some(0),
@@ -231,7 +232,7 @@ impl Draft<'_> {
             by: report.by.clone(),
             reason: limits::truncate(reason, limits::REASON_BYTES),
             exit_status,
-            crash_count: before + 1,
+            crash_count: previous_crashes + 1,
             restart,
             attempts,
         });

@@ -73,7 +73,7 @@ impl Draft<'_> {
             return Ok(());
         };
         self.add_definition(&id, &definition)?;
-        self.roll_out(Kind::Update, &id, purpose.done().to_owned());
+        self.roll_out(Kind::Update, &id, purpose.rollout_reason().to_owned());
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Draft<'_> {
         if !rollout.starts(place) {
             return;
         }
-        let (events, too_many) = rollout::failed(rollout, place.index, reason, self.context.now);
+        let (events, too_many) = rollout::decide_failure(rollout, place.index, reason, self.context.now);
         let (action, kind) = (rollout.policy.failure_action, rollout.kind);
         let to = rollout.rollback_to.clone();
         events.into_iter().for_each(|event| self.record_rollout(event));

@@ -14,7 +14,7 @@ impl Version {
     /// Parses a version: numbers separated by dots, with an optional `v` before them. The first other
     /// character and everything after it are ignored. Returns `None` if the text is not a version.
     #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -27,7 +27,7 @@ impl Version {
     }
 
     /// Returns the number of components that the text contains.
-    fn written(text: &str) -> usize {
+    fn component_count(text: &str) -> usize {
         let numbers = |c: char| c.is_ascii_digit() || c == '.';
         text.trim()
             .trim_start_matches('v')
@@ -38,7 +38,7 @@ impl Version {
             .count()
     }
 
-    fn number(&self, at: usize) -> u64 {
+    fn component(&self, at: usize) -> u64 {
         self.0.get(at).copied().unwrap_or(0)
     }
 }
@@ -52,7 +52,7 @@ impl PartialOrd for Version {
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> Ordering {
         let longest = self.0.len().max(other.0.len());
-        let differ = (0..longest).map(|at| self.number(at).cmp(&other.number(at)));
+        let differ = (0..longest).map(|at| self.component(at).cmp(&other.component(at)));
         differ.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 }
@@ -67,7 +67,7 @@ struct Bound {
     version: Version,
     /// Number of components in the text of the bound. `~> 1.2` allows 1.2 and later 1.x, whereas `~> 1.2.0`
     /// allows every 1.2.x.
-    written: usize,
+    component_count: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,14 +102,14 @@ impl Range {
     ///
     /// # Errors
     /// `BadRange`, which contains the text.
-    pub fn read(text: &str) -> Result<Self, BadRange> {
+    pub fn parse(text: &str) -> Result<Self, BadRange> {
         let bounds = text.split(',').map(parse_bound).collect::<Option<Vec<_>>>();
         bounds.map(Self).ok_or_else(|| BadRange(text.chars().take(40).collect()))
     }
 
     /// Returns `true` if the range includes a version.
     #[must_use]
-    pub fn has(&self, version: &Version) -> bool {
+    pub fn contains(&self, version: &Version) -> bool {
         self.0.iter().all(|bound| bound.has(version))
     }
 }
@@ -121,8 +121,8 @@ fn parse_bound(text: &str) -> Option<Bound> {
     let rest = rest.trim();
     // A bound is exact, so text after its numbers is not allowed.
     let plain = rest.trim_start_matches('v').bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let version = Version::read(rest).filter(|_| plain)?;
-    Some(Bound { comparison, version, written: Version::written(rest) })
+    let version = Version::parse(rest).filter(|_| plain)?;
+    Some(Bound { comparison, version, component_count: Version::component_count(rest) })
 }
 
 impl Bound {
@@ -136,8 +136,8 @@ impl Bound {
             Comparison::Greater => order.is_gt(),
             Comparison::AtLeast => order.is_ge(),
             Comparison::Compatible => {
-                let same = |at| version.number(at) == self.version.number(at);
-                order.is_ge() && (0..self.written.saturating_sub(1)).all(same)
+                let same = |at| version.component(at) == self.version.component(at);
+                order.is_ge() && (0..self.component_count.saturating_sub(1)).all(same)
             }
         }
     }

@@ -83,7 +83,7 @@ fn take_rule(
     about: RuleKind,
     fields: &Fields<'_>,
 ) -> Option<Rule> {
-    let word = operator.word();
+    let word = operator.as_str();
     let bad = |name: &str, problem: String| {
         fields.bad(name, problem);
         None
@@ -117,7 +117,7 @@ fn take_rule(
             (!valid)
                 .then(|| format!("must be from 1 to {}, the maximum number of instances", limits::INSTANCES))
         }
-        (Operator::Version, Some(value)) => Range::read(value).err().map(|bad| bad.to_string()),
+        (Operator::Version, Some(value)) => Range::parse(value).err().map(|bad| bad.to_string()),
         (Operator::Regexp, Some(value)) => {
             compile_pattern(value).err().map(|bad| format!("is not a regular expression: {bad}"))
         }
@@ -143,8 +143,8 @@ fn take_rule(
 }
 
 fn take_operator(field: Field<'_>) -> Option<Operator> {
-    let words = || Operator::ALL.map(Operator::word).join(", ");
-    let known = |word: &str| Operator::ALL.into_iter().find(|operator| operator.word() == word);
+    let words = || Operator::ALL.map(Operator::as_str).join(", ");
+    let known = |word: &str| Operator::ALL.into_iter().find(|operator| operator.as_str() == word);
     match field.value.as_str().map(known) {
         Some(Some(operator)) => Some(operator),
         Some(None) => field.bad(format!("{} is unknown: must be one of {}", field.value, words())),

@@ -103,7 +103,7 @@ impl Mirror<definition::DesiredPeriodic> for DesiredPeriodic {
         definition::DesiredPeriodic {
             periodic_guid,
             domain,
-            schedule: Schedule::stored(cron, time_zone),
+            schedule: Schedule::from_log(cron, time_zone),
             overlap: overlap.mirror(),
             definition: definition.mirror(),
         }

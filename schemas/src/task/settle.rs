@@ -28,7 +28,7 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
     for event in events {
         match event {
             Event::Desired(_) => {
-                did.made = Some(work_trigger(command));
+                did.new_work = Some(work_trigger(command));
                 after = WaitingWork { unanswered: 1, ..WaitingWork::default() };
             }
             Event::Started { .. } => {

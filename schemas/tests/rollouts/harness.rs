@@ -17,7 +17,7 @@ use schemas::rollout;
 use schemas::{Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 
-use crate::common::{domain, instance, lrp, net, outcome};
+use crate::common::{domain, instance, lrp, net_info, outcome};
 
 /// Behaviour of the instances of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl Harness {
         let context = Context {
             now: self.now,
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let events = process::decide(self.process.as_ref(), command, context)?;
@@ -205,7 +205,7 @@ impl Harness {
                         .report(
                             place,
                             by,
-                            step(actual::Command::Start { net: net(1), isolation: Isolation::NONE }),
+                            step(actual::Command::Start { net: net_info(1), isolation: Isolation::NONE }),
                         )
                         .unwrap(),
                 };
@@ -352,7 +352,7 @@ impl Harness {
         };
         let runs = self.process().actual(&place).is_some_and(Actual::is_running);
         let expires_at = self.now + Duration::from_secs(100);
-        let set = ReportStep::Evacuating(evacuating::Command::Set { net: net(1), expires_at });
+        let set = ReportStep::Evacuating(evacuating::Command::Set { net: net_info(1), expires_at });
         let give_up = ReportStep::Actual(actual::Command::Unclaim);
         let steps = if runs { vec![set, give_up.clone()] } else { vec![give_up.clone()] };
         if self.report(&place, by.clone(), steps).is_err() {
@@ -415,8 +415,8 @@ impl Harness {
         let again = Context {
             now: self.now,
             is_fresh: true,
-            present: &|cell| !self.absent.contains(cell),
-            known: &|_| true,
+            is_present: &|cell| !self.absent.contains(cell),
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let in_time = process.next_due().is_none_or(|due| due > self.now);

@@ -14,7 +14,7 @@ use schemas::process::{Command, Purpose, ReportStep, RolloutControl};
 use schemas::rollout::Phase;
 
 use super::harness::{Behaviour, CELLS, Harness, cell_id, definition, id, instances_at};
-use crate::common::{instance, net};
+use crate::common::{instance, net_info};
 
 /// A random step of the test.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl Harness {
             Move::EvacuationEnd(pick) => self.end_evacuation(*pick),
             Move::Report(index, number) => {
                 let by = Instance { cell_id: cell_id(0), ..instance(9_000_000 + self.next_number, "c0") };
-                let start = actual::Command::Start { net: net(3), isolation: Isolation::NONE };
+                let start = actual::Command::Start { net: net_info(3), isolation: Isolation::NONE };
                 let place = Place::new(*index, id(&name(*number)));
                 drop(self.report(&place, by, vec![ReportStep::Actual(start)]));
             }

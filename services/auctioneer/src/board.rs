@@ -396,8 +396,8 @@ impl Board {
         let distinct: Vec<_> = distinct
             .into_iter()
             .map(|(at, distinct)| match distinct {
-                Distinct::Cell { most } => (at, None, most),
-                Distinct::Attribute { attribute, most } => (at, Some(self.column(attribute)), most),
+                Distinct::Cell { max } => (at, None, max),
+                Distinct::Attribute { attribute, max: most } => (at, Some(self.column(attribute)), most),
             })
             .collect();
         let group_of = partition.map(|partition| self.partitions[partition].group_of.as_slice());

@@ -43,7 +43,7 @@ pub(crate) fn error(board: &Board, wanted: Demand, tally: &Tally, family: &Famil
         wanted.sibling_index.map(|lane| family.index(lane).counts()).filter(|_| !view.distinct.is_empty())
     else {
         let lacked = Shortage::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
-        return sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.word().into()));
+        return sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.as_str().into()));
     };
     let may = |cell: &&u32| family.may_have_more(view, wanted.sibling_index, **cell);
     let left: Vec<Resources> = view.candidates.iter().filter(may).map(|cell| board.free(*cell)).collect();
@@ -58,7 +58,7 @@ pub(crate) fn error(board: &Board, wanted: Demand, tally: &Tally, family: &Famil
     let lacked = Shortage::ALL
         .into_iter()
         .filter(|what| left.iter().all(|free| is_lacking(*free, wanted.size, *what)));
-    sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.word().into()).chain(crowded))
+    sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.as_str().into()).chain(crowded))
 }
 
 fn is_lacking(free: Resources, size: Resources, what: Shortage) -> bool {
@@ -77,7 +77,7 @@ fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     if missed.is_empty() {
         let tags = (view.tags > 0).then_some(Mismatch::Tags);
         let why = tags.or((view.stack > 0).then_some(Mismatch::Stack));
-        return why.map(Mismatch::word).into_iter().collect();
+        return why.map(Mismatch::description).into_iter().collect();
     }
     let miss = |(rule, unmet): &(&Rule, &Unmet)| {
         format!("{} ({})", constraint_text(rule), describe_values(unmet)).into()
@@ -104,7 +104,7 @@ pub(crate) fn rule_text(rule: &Rule) -> String {
 
 /// Returns a constraint in the form that errors and explanations use.
 pub(crate) fn constraint_text(rule: &Rule) -> String {
-    truncate(&Mismatch::Rule(0, rule).word(), MAX_RULE_BYTES)
+    truncate(&Mismatch::Rule(0, rule).description(), MAX_RULE_BYTES)
 }
 
 /// Describes the values that do not meet a constraint: `3 cells have linux`.
@@ -146,7 +146,7 @@ pub(crate) fn explain(
         (SILENT, view.silent),
         ("refused", refused),
     ];
-    let lacks = Shortage::ALL.map(|what| (what.word(), tally.lacking(what)));
+    let lacks = Shortage::ALL.map(|what| (what.as_str(), tally.lacking(what)));
     let rejected = reasons.into_iter().chain(lacks).map(|(reason, cells)| (reason.to_owned(), cells));
     let rejected = rejected.chain(cells_excluded_by_rule(view, crowded)).filter(|(_, cells)| *cells > 0);
     Explanation {
@@ -222,7 +222,7 @@ mod tests {
             used_permille: u32::MAX,
         };
         let reasons = ["stack", "tags", EVACUATING, CORDONED, UNHEALTHY, SILENT, "refused"];
-        let reasons = reasons.into_iter().chain(Shortage::ALL.map(Shortage::word));
+        let reasons = reasons.into_iter().chain(Shortage::ALL.map(Shortage::as_str));
         // Each quotation mark takes two bytes in JSON.
         let rule = |number: usize| Rule {
             attribute: Some("a".parse().unwrap()),

@@ -29,7 +29,7 @@ pub(crate) struct SiblingIndex {
     view: usize,
     size: Resources,
     /// Number of entries of `Family::added` that this index includes.
-    seen: usize,
+    applied: usize,
     /// Instances of the process, counted for the view's constraints and spreads.
     counts: Counts,
     /// Cells with instances, grouped by bucket of the view. Each entry consists of the number of instances,
@@ -99,14 +99,14 @@ impl Family {
             self.indexes.len() - 1
         });
         let lane = &mut self.indexes[place];
-        for &(home, before, more) in &self.added[lane.seen..] {
+        for &(home, before, more) in &self.added[lane.applied..] {
             seen.add_instances(&mut lane.counts, (home, before, more));
             if before == 0 && seen.is_candidate(home) {
                 let entry = (find(&self.on_cell, home), load_with(board, home, size), home);
                 lane.occupied.entry(seen.bucket_of(home)).or_default().insert(entry);
             }
         }
-        lane.seen = self.added.len();
+        lane.applied = self.added.len();
         place
     }
 

@@ -71,7 +71,7 @@ pub struct ClusterCopy {
     /// `true` if room was freed since the last auction.
     freed: bool,
     /// Last id that was generated for a container or decision.
-    made: u128,
+    last_id: u128,
     turn: u32,
     /// Number of recorded steps when the current turn started.
     turn_at: usize,
@@ -161,7 +161,7 @@ impl ClusterCopy {
             others: WaitingWork::default(),
             may_stop: BTreeMap::new(),
             freed: false,
-            made: GENERATED_ID_BASE,
+            last_id: GENERATED_ID_BASE,
             turn: 0,
             turn_at: 0,
             steps: vec![],
@@ -309,8 +309,8 @@ impl ClusterCopy {
         let context = Context {
             now: self.now,
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &numbered,
         };
         let events = process::decide(self.processes.get(guid), command, context)?;
@@ -318,8 +318,8 @@ impl ClusterCopy {
             return Ok(false);
         }
         events.iter().for_each(|event| self.note(guid, event));
-        self.made += 1;
-        let decision = DecisionId(Uuid::from_u128(self.made));
+        self.last_id += 1;
+        let decision = DecisionId(Uuid::from_u128(self.last_id));
         let stamp = Stamp::root(decision, self.now);
         let epoch = schemas::container::Epoch(self.now);
         let new = || Process::new(guid.clone(), domain.clone(), epoch);
@@ -518,8 +518,8 @@ impl ClusterCopy {
         }
         let mut any = !placed.is_empty();
         for (guid, place, cell_id) in placed {
-            self.made += 1;
-            let by = Instance { instance_guid: InstanceGuid(Uuid::from_u128(self.made)), cell_id };
+            self.last_id += 1;
+            let by = Instance { instance_guid: InstanceGuid(Uuid::from_u128(self.last_id)), cell_id };
             // All instances of the auction are claimed before the first one starts: a start can end the need for
             // another one.
             self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }])?;

@@ -54,7 +54,7 @@ pub struct Scale {
     memory: u128,
     disk: u128,
     containers: u128,
-    whole: u128,
+    denominator: u128,
 }
 
 impl Scale {
@@ -71,7 +71,7 @@ impl Scale {
             memory: disk * containers,
             disk: memory * containers,
             containers: memory * disk,
-            whole: 3 * memory * disk * containers,
+            denominator: 3 * memory * disk * containers,
         }
     }
 
@@ -92,7 +92,7 @@ impl Scale {
     /// Returns the load of a cell whose used resources have this weight.
     #[must_use]
     pub fn load(&self, weight: u128) -> Load {
-        Load(u64::try_from((weight << 32) / self.whole).unwrap_or(u64::MAX))
+        Load(u64::try_from((weight << 32) / self.denominator).unwrap_or(u64::MAX))
     }
 }
 

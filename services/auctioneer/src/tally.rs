@@ -24,13 +24,13 @@ pub(crate) struct Tally {
     pub(crate) memory: u32,
     pub(crate) ports: u32,
     /// Number of placements that are included in the counts.
-    seen: usize,
+    applied: usize,
 }
 
 impl Tally {
     /// Counts all candidates.
     pub(crate) fn new(board: &Board, view: &View, size: Resources, taken: &[Allocation]) -> Self {
-        let mut tally = Self { seen: taken.len(), ..Self::default() };
+        let mut tally = Self { applied: taken.len(), ..Self::default() };
         for cell in &view.candidates {
             tally.add(board.free(*cell), size);
         }
@@ -39,7 +39,7 @@ impl Tally {
 
     /// Applies the placements since the last refresh, or counts all candidates again if that is faster.
     pub(crate) fn refresh(&mut self, board: &Board, view: &View, size: Resources, taken: &[Allocation]) {
-        let news = &taken[self.seen..];
+        let news = &taken[self.applied..];
         if news.len() > view.candidates.len() {
             *self = Self::new(board, view, size, taken);
             return;
@@ -50,7 +50,7 @@ impl Tally {
                 self.add(*after, size);
             }
         }
-        self.seen = taken.len();
+        self.applied = taken.len();
     }
 
     /// Returns the number of candidates that lack a resource.

@@ -115,8 +115,8 @@ fn crowding(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) ->
     let cell = &cells[at];
     let is_full = |rule: &Rule| match rule.distinct() {
         None => false,
-        Some(Distinct::Cell { most }) => siblings_on(cell, item, siblings) >= most,
-        Some(Distinct::Attribute { attribute, most }) => {
+        Some(Distinct::Cell { max }) => siblings_on(cell, item, siblings) >= max,
+        Some(Distinct::Attribute { attribute, max: most }) => {
             siblings_with_same_value(cells, cell, attribute, item, siblings) >= most
         }
     };
@@ -231,7 +231,7 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
             Some(Mismatch::Isolation) => {
                 format!("found no compatible cells: {}", describe_weak_isolation(cells, item))
             }
-            Some(why) => format!("found no compatible cells: {}", why.word()),
+            Some(why) => format!("found no compatible cells: {}", why.description()),
             None => "found no compatible cells".into(),
         };
     }
@@ -260,7 +260,7 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     let lacked = Shortage::ALL
         .into_iter()
         .filter(|what| left.iter().all(|cell| cell.free.shortages(size).any(|one| one == *what)));
-    let every: Vec<String> = lacked.map(|what| what.word().to_owned()).chain(taken).collect();
+    let every: Vec<String> = lacked.map(|what| what.as_str().to_owned()).chain(taken).collect();
     if every.is_empty() {
         return "insufficient resources".into();
     }
@@ -296,13 +296,13 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
     let mut add = |reason: &str| *rejected.entry(reason.to_owned()).or_default() += 1;
     for cell in cells {
         match (mismatch(cell, item), cell.standing) {
-            (Some(why), _) => add(&why.word()),
+            (Some(why), _) => add(&why.description()),
             (None, Standing::Evacuating) => add("evacuating"),
             (None, Standing::Cordoned) => add("cordoned"),
             (None, Standing::Unhealthy) => add("unhealthy"),
             (None, Standing::Silent) => add("silent"),
             (None, Standing::Open) => {
-                cell.free.shortages(item.order.resources()).for_each(|what| add(what.word()));
+                cell.free.shortages(item.order.resources()).for_each(|what| add(what.as_str()));
             }
         }
     }

@@ -258,8 +258,8 @@ fn is_process_due(world: &World, known: &Process, now: Timestamp, fresh: bool) -
     let context = process::Context {
         now,
         is_fresh: fresh,
-        present: &present,
-        known: &known_cell,
+        is_present: &present,
+        is_known: &known_cell,
         for_each_cell: &numbered,
     };
     process::decide(Some(known), &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
@@ -267,7 +267,7 @@ fn is_process_due(world: &World, known: &Process, now: Timestamp, fresh: bool) -
 
 fn is_task_due(world: &World, known: &Task, now: Timestamp) -> bool {
     let present = |cell: &CellId| world.is_present(cell);
-    let context = task::Context { now, present: &present };
+    let context = task::Context { now, is_present: &present };
     task::decide(Some(known), &task::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }
 
@@ -287,7 +287,7 @@ fn is_parameterised_due(world: &World, known: &Parameterised) -> bool {
 fn is_due(world: &World, known: &Periodic, now: Timestamp) -> bool {
     let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(Task::is_live);
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
-    let context = periodic::Context { now, runs: &runs, task_exists: &exists };
+    let context = periodic::Context { now, is_running: &runs, task_exists: &exists };
     periodic::decide(Some(known), &periodic::Command::Converge, context)
         .is_ok_and(|events| !events.is_empty())
 }

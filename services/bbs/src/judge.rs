@@ -363,14 +363,14 @@ impl Batch<'_> {
                 let context = process::Context {
                     now: self.at,
                     is_fresh: fresh,
-                    present: &present,
-                    known: &known,
+                    is_present: &present,
+                    is_known: &known,
                     for_each_cell: &numbered,
                 };
                 process::decide(process, command, context)
             }
             AggregateCommand::Task(guid, command) => {
-                let context = task::Context { now: self.at, present: &present };
+                let context = task::Context { now: self.at, is_present: &present };
                 task::decide(self.task(guid), command, context)
             }
             AggregateCommand::Periodic(guid, command) => self.decide_periodic(guid, command),

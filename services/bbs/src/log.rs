@@ -102,7 +102,7 @@ impl Log {
     pub(crate) fn fold(&mut self, position: Position, entry: Option<&Entry>) -> Vec<Change> {
         match entry {
             Some(entry) => self.world.fold(position, entry),
-            None => self.world.fold(position, &reader::nothing()),
+            None => self.world.fold(position, &reader::empty_entry()),
         }
     }
 

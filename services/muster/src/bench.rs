@@ -143,7 +143,7 @@ pub(crate) async fn run(
     };
     local.end().await;
     let mut figures = figures?;
-    figures.limit(&limit::measure(&place.journal, figures.entry_bytes()).await?);
+    figures.record_limit(&limit::measure(&place.journal, figures.entry_bytes()).await?);
     Ok(Outcome { text: if args.json { figures.json() } else { figures.table() }, failure: None })
 }
 
@@ -165,7 +165,7 @@ async fn measure(
         let guid = format!("single{number}");
         let asked = Instant::now();
         load.desire(&guid, 1).await?;
-        let at = watch.running(&guid, 0).await?;
+        let at = watch.wait_until_running(&guid, 0).await?;
         figures.one_lrp.push(at.duration_since(asked));
     }
 
@@ -185,7 +185,7 @@ async fn measure(
     for waiting in &args.waiting {
         let message = format!("{} processes of {} instances, {waiting} in flight", args.lrps, args.instances);
         bar.set_message(message);
-        let step = measure_step(args, &load.with(*waiting), watch, &annotator).await?;
+        let step = measure_step(args, &load.with_limit(*waiting), watch, &annotator).await?;
         figures.steps.push(step);
     }
 
@@ -212,7 +212,7 @@ async fn measure(
 
     bar.set_message("auctions");
     figures.measure_placements(args.cells);
-    figures.memory();
+    figures.record_memory();
     bar.finish_and_clear();
     Ok(figures)
 }
@@ -225,22 +225,25 @@ async fn measure_step(
     watch: &LogWatcher,
     annotator: &Annotator,
 ) -> Result<Step, BenchError> {
-    let mut step = Step::new(load.waiting());
+    let mut step = Step::new(load.in_flight());
     let waits = LatencyProbe::begin(annotator.clone());
     let (before, spent) = (watch.counts(), CpuTime::read(&args.server_pid));
     let started = Instant::now();
     let wanted = u64::from(args.lrps) * u64::from(args.instances);
-    let (asked, last) =
-        tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
+    let (asked, last) = tokio::join!(
+        load.desire_many(args.lrps, args.instances),
+        watch.wait_for_starts(before.started + wanted)
+    );
     asked?;
     if let Some(last) = last? {
         let spent = CpuTime::read(&args.server_pid).since(spent);
-        step.lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
+        step.record_lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
     }
     let (before, spent) = (watch.counts(), CpuTime::read(&args.server_pid));
     let started = Instant::now();
     let wanted = u64::from(args.tasks);
-    let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(before.completed + wanted));
+    let (asked, last) =
+        tokio::join!(load.desire_tasks(args.tasks), watch.wait_for_completions(before.completed + wanted));
     asked?;
     if let Some(last) = last? {
         let spent = CpuTime::read(&args.server_pid).since(spent);
@@ -261,14 +264,14 @@ async fn scale(
     let (changed, before) = (u64::from(args.lrps) * u64::from(more), watch.counts());
     let began = Instant::now();
     load.scale_many(args.lrps, args.instances + more).await?;
-    watch.started(before.started + changed).await?;
+    watch.wait_for_starts(before.started + changed).await?;
     figures.record_rate("scaled_up_per_second", changed, began.elapsed());
     let began = Instant::now();
     let listed = load.list_instances().await?;
     figures.record_rate("listed_per_second", listed, began.elapsed());
     let began = Instant::now();
     load.scale_many(args.lrps, args.instances).await?;
-    watch.removed(before.removed + changed).await?;
+    watch.wait_for_removals(before.removed + changed).await?;
     figures.record_rate("scaled_down_per_second", changed, began.elapsed());
     Ok(())
 }

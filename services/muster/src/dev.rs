@@ -234,7 +234,7 @@ struct TableProjector {
 impl TableProjector {
     fn start(journal: &Journal, folder: &Folder, watching: &MetricsRegistry) -> Self {
         let (journal, stop) = (journal.clone(), CancellationToken::new());
-        let watch = ProjectorMetrics::begin(watching, journal.clone(), Arc::default(), stop.clone());
+        let watch = ProjectorMetrics::register(watching, journal.clone(), Arc::default(), stop.clone());
         let (ends, file) = (stop.clone(), folder.path().join(projector::FILE_NAME));
         let private = folder.private_file(projector::FILE_NAME);
         let running = tokio::spawn(async move {
@@ -344,7 +344,7 @@ fn serve(bus: &InProcess, path: PathBuf) -> Result<SocketServer, Failure> {
 fn client(bus: &InProcess) -> Result<Client, Failure> {
     let name = ClientName::new("dev").map_err(ServiceError::from)?;
     let bus = bus.bus(&Inbox::Client(default_domain(), name.clone())).map_err(ServiceError::from)?;
-    Ok(Client::over(bus, default_domain(), name)?)
+    Ok(Client::with_bus(bus, default_domain(), name)?)
 }
 
 /// Options of the display.

@@ -182,7 +182,7 @@ async fn query_cluster(bus: &Bus) -> Result<Option<KnownCluster>, Failure> {
     let asked = BusSubject::FoundingQuery.to_string();
     // Services publish their answers on a shared subject, because reps and auctioneers may not write to the
     // inbox of a BBS writer.
-    let silence = bus.ask(&asked, Bytes::new(), ANSWER_TIMEOUT);
+    let silence = bus.request(&asked, Bytes::new(), ANSWER_TIMEOUT);
     let named = async {
         loop {
             let incoming = answers.next().await?;

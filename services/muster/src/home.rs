@@ -141,7 +141,7 @@ pub(crate) fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
 pub(crate) async fn query_cluster(bus: &Bus, cell: &CellId) -> Option<ShowAnswer<ClusterRow>> {
     let subject = Caller::Rep(cell.clone()).query(QueryVerb::ClusterShow);
     let question = codec::encode(Form::Json, &Filter::default());
-    let answer = bus.ask(&subject, question.into(), QUERY_TIMEOUT).await;
+    let answer = bus.request(&subject, question.into(), QUERY_TIMEOUT).await;
     match codec::decode::<Answer<ShowAnswer<ClusterRow>>>(&answer.ok()?).ok()? {
         (Answer::Ok(cluster), _) => Some(cluster),
         (Answer::Refused(_), _) => None,

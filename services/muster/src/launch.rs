@@ -53,7 +53,7 @@ pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failure) => {
             if !logged_as_json(&failure, global) {
-                output::failed(&failure, global);
+                output::report_failure(&failure, global);
             }
             ExitCode::from(failure.exit as u8)
         }
@@ -159,7 +159,7 @@ async fn run_service(
         Service::Dev(args) => run_dev(args, global, stop).await?,
         Service::Bench(args) => {
             let outcome = bench::run(nats(global), args, stop).await?;
-            output::line(&outcome.text)?;
+            output::write_line(&outcome.text)?;
             if let Some(failure) = outcome.failure {
                 return Err(ServiceError::Bench(failure).into());
             }

@@ -114,7 +114,7 @@ impl Local {
         let stop = local.stop.clone();
         let lines = (journal.clone(), auctioneer_bus);
         let watched = (lines.1.clone(), lines.0.clone());
-        let watch = AuctioneerMetrics::begin(&watching, watched, Arc::default(), stop.clone());
+        let watch = AuctioneerMetrics::register(&watching, watched, Arc::default(), stop.clone());
         local.services.spawn(auctioneer::run((id, host::program()), lines, cache, watch, stop));
         Ok(local)
     }
@@ -156,11 +156,11 @@ impl Local {
             bytes_in_flight: schemas::limits::BYTES_IN_FLIGHT,
             may_lead,
         };
-        let lines = bbs::Connections { traces, ..bbs::Connections::within(journal.clone(), bus, cache) };
+        let lines = bbs::Connections { traces, ..bbs::Connections::in_process(journal.clone(), bus, cache) };
         // Callbacks to this host are allowed, because the whole cluster and its clients are on it.
         let own = bbs::SharedResources::new(keys.clone(), Allowed::with_loopback())?;
         let watched = (lines.bus.clone(), journal.clone());
-        let watch = BbsMetrics::begin(&watching, watched, Arc::default(), stop.clone());
+        let watch = BbsMetrics::register(&watching, watched, Arc::default(), stop.clone());
         services.spawn(bbs::run(settings, seed, (lines, own), watch, stop.clone()));
         Ok(Self { services, stop, reps, keys, watching, cells: vec![] })
     }

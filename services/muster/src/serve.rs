@@ -109,7 +109,7 @@ impl CacheArgs {
     /// Returns the cache, or `None` if there is no folder for one.
     fn open(&self) -> Option<Cache> {
         let folder = self.cache.clone().or_else(home::default_cache_folder)?;
-        Some(Cache { folder, every: self.snapshot_every })
+        Some(Cache { folder, spacing: self.snapshot_every })
     }
 }
 
@@ -313,7 +313,7 @@ impl Nats {
         let mut settings = Settings::new(self.urls.clone(), name, inbox);
         settings.login = self.login.clone();
         settings.tls = self.tls.clone();
-        settings.refused = Arc::clone(&self.refused);
+        settings.violation_count = Arc::clone(&self.refused);
         settings
     }
 
@@ -440,7 +440,7 @@ pub(crate) async fn run_bbs(
     let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id.clone()));
     let waiting = NoJournalResponder::new(Bus::from(queries.clone()), bus.clone());
     let waits = |why: &str| {
-        watch.waits(why);
+        watch.set_waiting_reason(why);
         waiting.refuse(why);
     };
     let opened = writer.wait_for_journal(&name, &inbox, &stream, &stop, waits).await?;
@@ -514,7 +514,8 @@ pub(crate) async fn run_auctioneer(
         tokio::spawn(keep_newest(journal.clone(), cache, stop.child_token()));
     }
     let watched = (bus.clone(), journal.clone());
-    let watch = AuctioneerMetrics::begin(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
+    let watch =
+        AuctioneerMetrics::register(&watching, watched, Arc::clone(&nats.refused), stop.child_token());
     Ok(auctioneer::run((id, host::program()), (journal, bus), cache, watch, stop).await?)
 }
 
@@ -546,7 +547,7 @@ pub(crate) async fn run_projector(
     let Some(journal) = opened else { return Ok(()) };
     tracing::info!(%id, database = %args.database, "starting the projector");
     let refused = Arc::clone(&nats.refused);
-    let watch = ProjectorMetrics::begin(&watching, journal.clone(), refused, stop.child_token());
+    let watch = ProjectorMetrics::register(&watching, journal.clone(), refused, stop.child_token());
     Ok(crate::wire::projector::run(journal, args.database, &watch, stop).await?)
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SimulateArgs, global: &Global) -> ExitCode {
         Ok(true) => ExitCode::from(Exit::Done as u8),
         Ok(false) => ExitCode::from(Exit::Failed as u8),
         Err(failure) => {
-            output::failed(&failure, global);
+            output::report_failure(&failure, global);
             ExitCode::from(failure.exit as u8)
         }
     }
@@ -65,7 +65,7 @@ fn simulate(args: &SimulateArgs, output: Output) -> Result<bool, Failure> {
         return output::write_text(&story.to_string()).map(|()| true);
     }
     if output.is_human_readable() {
-        output::line(&story.about.join("\n"))?;
+        output::write_line(&story.about.join("\n"))?;
     }
     let mut shown = Display { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
     let outcome = run_told(&story.plan, &mut |at, seen| shown.observe(at, seen));
@@ -114,7 +114,7 @@ impl Display {
                 self.lines.push_back(line);
                 self.lines.drain(..self.lines.len().saturating_sub(last));
             }
-            None if self.trouble.is_none() => self.trouble = output::line(&line).err(),
+            None if self.trouble.is_none() => self.trouble = output::write_line(&line).err(),
             None => {}
         }
     }
@@ -122,33 +122,33 @@ impl Display {
     /// Prints the final state and the result of the simulation.
     fn finish(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
         self.trouble.map_or(Ok(()), Err)?;
-        self.lines.iter().try_for_each(|line| output::line(line))?;
+        self.lines.iter().try_for_each(|line| output::write_line(line))?;
         let broken = outcome.broken.iter().map(|broken| format!("BROKEN  {broken}"));
         let broken: Vec<String> = broken.map(|line| one_line(&line)).collect();
         if !self.output.is_human_readable() {
             let how = outcome.broken.iter().map(ToString::to_string).collect::<Vec<_>>();
             let end = json!({"broken": how, "steps": outcome.steps, "entries": outcome.entries});
-            return output::line(&json!({ "end": end }).to_string());
+            return output::write_line(&json!({ "end": end }).to_string());
         }
         let look = RenderOptions { now: START + plan.peace_at, ..self.output.look() };
         let facts = self.end.unwrap_or_default();
         let render = |title: &str, table: Table, empty: bool| {
             if empty { String::new() } else { format!("\n{title}\n{}", table.render(look.colour)) }
         };
-        output::line(&render(
+        output::write_line(&render(
             "Instances",
             rows::instances(&facts.instances, look),
             facts.instances.is_empty(),
         ))?;
-        output::line(&render("Tasks", rows::tasks(&facts.tasks, look), facts.tasks.is_empty()))?;
-        output::line(&render("Cells", rows::cells(&facts.cells, look), facts.cells.is_empty()))?;
+        output::write_line(&render("Tasks", rows::tasks(&facts.tasks, look), facts.tasks.is_empty()))?;
+        output::write_line(&render("Cells", rows::cells(&facts.cells, look), facts.cells.is_empty()))?;
         let (steps, entries) = (outcome.steps, outcome.entries);
         let whole = Time(Duration::from_secs(outcome.simulated.as_secs()));
-        output::line(&format!(
+        output::write_line(&format!(
             "\n{steps} steps, {entries} entries, {whole} including the final period without faults"
         ))?;
         let end = if broken.is_empty() { "All invariants held.".to_owned() } else { broken.join("\n") };
-        output::line(&end)
+        output::write_line(&end)
     }
 }
 

@@ -59,7 +59,7 @@ impl Supervised {
                     if !std::mem::replace(&mut ready, true) {
                         supervisor.ready();
                     }
-                    supervisor.status(&source.standing());
+                    supervisor.status(&source.status_text());
                 } else {
                     supervisor.status(&lacks.join("; "));
                 }

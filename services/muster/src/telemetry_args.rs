@@ -53,12 +53,13 @@ impl MetricsArgs {
         let expires_in = move || {
             let pem = std::fs::read(certificate.as_ref()?).ok()?;
             let left = access::certificates::expiry(&pem).ok()?.since(clock::now());
-            Some(CERTIFICATE_EXPIRY.says(left.as_secs_f64()))
+            Some(CERTIFICATE_EXPIRY.value_sample(left.as_secs_f64()))
         };
-        let page = Page::new(env!("CARGO_PKG_VERSION")).with(move || expires_in().into_iter().collect());
+        let page = Page::new(env!("CARGO_PKG_VERSION"))
+            .with_program_samples(move || expires_in().into_iter().collect());
         let bound = server::serve(page.clone(), address).await?;
         tracing::info!("serving metrics at http://{bound}/metrics");
-        Ok(MetricsRegistry::by(page))
+        Ok(MetricsRegistry::with_page(page))
     }
 }
 

@@ -55,11 +55,11 @@ async fn services_started_before_server_quorum_wait_for_it() -> Result<(), Faile
     let mut cluster = Cluster::servers(binary, shape).await?;
     // One server of three can't answer requests about a stream, because the stream has no leader.
     for node in 0..2 {
-        cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
+        cluster.server(node)?.kill9().await.map_err(Failed::context("nats-server"))?;
     }
     cluster.start_all()?;
     for name in ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "projector-1"] {
-        cluster.says(name, "the journal cannot be read").await?;
+        cluster.wait_for_log(name, "the journal cannot be read").await?;
     }
     cluster.restart_servers(2).await?;
     let asker = RecordingClient::connect(&cluster.url(), "operator", &Arc::default()).await?;

@@ -63,7 +63,7 @@ enum Reported {
 }
 
 /// Returns the steps of one lifecycle: 24 entries.
-fn life() -> Vec<Step> {
+fn lifecycle() -> Vec<Step> {
     use Reported::{Claimed, Crashed, Gone, Started};
     let mut steps = vec![Step::Desire, Step::DesireTask];
     steps.extend((0..INSTANCES).map(|index| Step::Report(index, Claimed)));
@@ -90,7 +90,7 @@ struct Log {
     journal: Journal,
     last: BTreeMap<Subject, Position>,
     /// Number of steps taken so far.
-    taken: u64,
+    steps_taken: u64,
 }
 
 impl Log {
@@ -98,7 +98,7 @@ impl Log {
         let now = Timestamp::from_seconds(1_800_000_000);
         let journal = Journal::Memory(Memory::new());
         let (world, last) = (World::new(), BTreeMap::new());
-        let mut log = Self { world, ids: IdGenerator::new(1), now, journal, last, taken: 0 };
+        let mut log = Self { world, ids: IdGenerator::new(1), now, journal, last, steps_taken: 0 };
         let id = ClusterId(log.ids.next(now));
         let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
         log.append(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]).await?;
@@ -107,7 +107,7 @@ impl Log {
 
     /// Writes a log with this many entries.
     async fn with_entries(entries: u64) -> Result<Self, Failed> {
-        let (mut log, steps) = (Self::new().await?, life());
+        let (mut log, steps) = (Self::new().await?, lifecycle());
         while log.world.position().0 < entries {
             log.next_step(&steps).await?;
         }
@@ -116,9 +116,10 @@ impl Log {
 
     /// Takes the next step. All lifecycles of a round take the same step before any takes the next one.
     async fn next_step(&mut self, steps: &[Step]) -> Result<(), Failed> {
-        let (turn, life) = (self.taken / CONCURRENT_LIFECYCLES, self.taken % CONCURRENT_LIFECYCLES);
+        let (turn, life) =
+            (self.steps_taken / CONCURRENT_LIFECYCLES, self.steps_taken % CONCURRENT_LIFECYCLES);
         let (round, step) = (turn / steps.len() as u64, turn % steps.len() as u64);
-        self.taken += 1;
+        self.steps_taken += 1;
         self.step(round * CONCURRENT_LIFECYCLES + life, steps[usize::try_from(step)?]).await
     }
 
@@ -131,8 +132,8 @@ impl Log {
             let context = process::Context {
                 now,
                 is_fresh: true,
-                present: &|_| true,
-                known: &|_| true,
+                is_present: &|_| true,
+                is_known: &|_| true,
                 for_each_cell: &|_| {},
             };
             let events = process::decide(known, &command, context).map_err(|why| why.to_string())?;
@@ -144,7 +145,7 @@ impl Log {
         let guid = fixtures::task_guid(&format!("t{life}"));
         let of_task = |command| -> Result<_, Failed> {
             let (known, now) = (self.world.task(&guid), self.now);
-            let context = task::Context { now, present: &|_| true };
+            let context = task::Context { now, is_present: &|_| true };
             let events = task::decide(known, &command, context).map_err(|why| why.to_string())?;
             let epoch = known.map_or(Epoch(now), |known| known.epoch);
             let aggregate = Aggregate::Task { guid: guid.clone(), domain: fixtures::domain("shop"), epoch };
@@ -232,9 +233,9 @@ async fn fold(journal: &Journal, end: Position) -> Result<(), Failed> {
     let (mut projector, mut follower) = (Projector::default(), journal.follow(Position(0)));
     while projector.position() < end {
         for one in follower.next_batch(4_000).await? {
-            projector.take(&one)?;
+            projector.fold(&one)?;
         }
-        drop(projector.batch());
+        drop(projector.take_batch());
     }
     Ok(())
 }
@@ -255,7 +256,7 @@ async fn project(log: &mut Log, url: &Url) -> Result<(), Failed> {
         let end = log.world.position();
         wait_for_position(&mut heard, end).await?;
         print_rate(kind, end.0, began);
-        let steps = life();
+        let steps = lifecycle();
         let mut behind = vec![];
         for nth in 0..=PACED_ENTRIES {
             tokio::time::sleep(PACED_INTERVAL).await;

@@ -29,7 +29,7 @@ const QUERY_RULE: &str =
 pub struct QuerySession {
     url: Url,
     connection: Connection,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// A validated query.
@@ -69,12 +69,12 @@ impl QuerySession {
     ///
     /// # Errors
     /// See [`Self::open`].
-    pub async fn open_with_timeout(url: &Url, patience: Duration) -> Result<(Self, Generation), Error> {
+    pub async fn open_with_timeout(url: &Url, timeout: Duration) -> Result<(Self, Generation), Error> {
         let mut connection = Connection::open_for_reading(url).await?;
         let doing = || Error::database(format!("can't open the database {url}"));
-        connection.limit(patience).await.map_err(doing())?;
+        connection.set_statement_timeout(timeout).await.map_err(doing())?;
         let standing = begin_with_views(&mut connection, url).await?;
-        Ok((Self { url: url.clone(), connection, patience }, standing))
+        Ok((Self { url: url.clone(), connection, timeout }, standing))
     }
 
     /// Makes the tables show their state at a past position. This applies to all later queries of the
@@ -97,13 +97,13 @@ impl QuerySession {
     /// # Errors
     /// The database rejects the statement, or the statement would write.
     pub async fn question(&mut self, text: &str) -> Result<Query, Error> {
-        self.connection.set_deadline(self.patience).await.map_err(|error| self.refused(error))?;
+        self.connection.set_deadline(self.timeout).await.map_err(|error| self.query_error(error))?;
         let text = match self.connection.dialect() {
             Dialect::Sqlite => self.check_single(text).await?,
             // The server itself refuses to prepare several statements.
             Dialect::Postgres => text,
         };
-        let columns = self.connection.columns(text).await.map_err(|error| self.refused(error))?;
+        let columns = self.connection.columns(text).await.map_err(|error| self.query_error(error))?;
         if columns.is_empty() {
             return Err(Error::InvalidQuery(format!("the statement returns no rows: {QUERY_RULE}")));
         }
@@ -114,20 +114,20 @@ impl QuerySession {
     ///
     /// # Errors
     /// The database rejects the query, the query takes too long, or `take` fails.
-    pub async fn each<E: From<Error>>(
+    pub async fn for_each_row<E: From<Error>>(
         &mut self,
         question: &Query,
         mut take: impl FnMut(Vec<Value>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.connection.set_deadline(self.patience).await.map_err(|error| self.refused(error))?;
+        self.connection.set_deadline(self.timeout).await.map_err(|error| self.query_error(error))?;
         let mut taken = Ok(());
-        let answered = self.connection.answer(&question.text, |row| {
+        let answered = self.connection.for_each_row(&question.text, |row| {
             taken = take(row);
             taken.is_ok()
         });
         let answered = answered.await;
         taken?;
-        answered.map_err(|error| self.refused(error).into())
+        answered.map_err(|error| self.query_error(error).into())
     }
 
     /// Runs a query and collects its result: one statement that returns rows, at most [`MAX_ROWS`] and
@@ -139,7 +139,7 @@ impl QuerySession {
     pub async fn ask(&mut self, question: &str) -> Result<QueryResult, Error> {
         let question = self.question(question).await?;
         let (mut rows, mut bytes) = (vec![], 0);
-        self.each(&question, |row| {
+        self.for_each_row(&question, |row| {
             bytes += row.iter().map(value_bytes).sum::<usize>();
             rows.push(row);
             check_size(rows.len(), bytes)
@@ -154,9 +154,9 @@ impl QuerySession {
     /// Only a statement that returns rows is valid there; COMMIT, ATTACH or VACUUM are not. Two statements
     /// are never valid, because the first would end inside of an open parenthesis.
     async fn check_single<'a>(&mut self, text: &'a str) -> Result<&'a str, Error> {
-        let text = first(text);
+        let text = first_statement(text);
         let part = format!("SELECT EXISTS ({}\n)", strip_explain(text));
-        match self.connection.columns(&part).await.map_err(|error| self.refused(error)) {
+        match self.connection.columns(&part).await.map_err(|error| self.query_error(error)) {
             Ok(_) => Ok(text),
             Err(Error::InvalidQuery(said)) if said.contains("syntax error") || said == "incomplete input" => {
                 Err(Error::InvalidQuery(format!("{said}: {QUERY_RULE}")))
@@ -166,14 +166,14 @@ impl QuerySession {
     }
 
     /// Converts an error of the database to the reason why the query has no result.
-    fn refused(&self, error: sqlx::Error) -> Error {
+    fn query_error(&self, error: sqlx::Error) -> Error {
         if Connection::is_timeout(&error) {
             return Error::InvalidQuery(format!(
                 "the query took longer than {:?}: narrow it, or set a longer --timeout",
-                self.patience
+                self.timeout
             ));
         }
-        Error::refused(error)
+        Error::query(error)
     }
 }
 
@@ -201,7 +201,7 @@ fn value_bytes(value: &Value) -> usize {
 
 /// Returns the first statement of a text if only comments and semicolons follow it, and the whole text
 /// otherwise.
-fn first(text: &str) -> &str {
+fn first_statement(text: &str) -> &str {
     let end = end_of_first(text);
     let mut rest = &text[end..];
     loop {

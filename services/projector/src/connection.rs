@@ -157,7 +157,7 @@ impl Connection {
     /// Runs a statement and returns its rows. For statements with few rows.
     pub(crate) async fn rows(&mut self, statement: &str) -> Result<Vec<Vec<Value>>, sqlx::Error> {
         let mut rows = vec![];
-        self.answer(statement, |row| {
+        self.for_each_row(statement, |row| {
             rows.push(row);
             true
         })
@@ -166,7 +166,7 @@ impl Connection {
     }
 
     /// Runs a statement and passes its rows to `take` one by one, until `take` returns `false`.
-    pub(crate) async fn answer(
+    pub(crate) async fn for_each_row(
         &mut self,
         statement: &str,
         take: impl FnMut(Vec<Value>) -> bool,
@@ -205,7 +205,7 @@ impl Connection {
 
     /// Limits the time of each later statement of a server. Also makes the server cancel statements of a
     /// disconnected client.
-    pub(crate) async fn limit(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
+    pub(crate) async fn set_statement_timeout(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => Ok(()),
             Self::Postgres(_) => {
@@ -297,7 +297,7 @@ impl Connection {
     }
 
     /// Runs a statement and passes each row to `take`, as text. `kinds` are the kinds of its columns.
-    pub(crate) async fn each(
+    pub(crate) async fn for_each_text_row(
         &mut self,
         statement: &str,
         kinds: &[Kind],
@@ -366,13 +366,13 @@ fn postgres_values(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
         Ok(match raw.type_info().name() {
             "BOOL" => (text == "t").into(),
             "INT2" | "INT4" | "INT8" => text.parse::<i64>().map_or_else(|_| as_text(), Value::from),
-            "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or_else(|_| as_text(), number),
+            "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or_else(|_| as_text(), json_number),
             "NUMERIC" => match text.parse::<i64>() {
                 Ok(whole) => whole.into(),
-                Err(_) => text.parse::<f64>().map_or_else(|_| as_text(), number),
+                Err(_) => text.parse::<f64>().map_or_else(|_| as_text(), json_number),
             },
             "JSON" | "JSONB" => serde_json::from_str(text).unwrap_or_else(|_| as_text()),
-            "TIMESTAMPTZ" => moment(text).into(),
+            "TIMESTAMPTZ" => format_time(text).into(),
             _ => as_text(),
         })
     };
@@ -380,7 +380,7 @@ fn postgres_values(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
 }
 
 /// Converts a number. NaN and infinity, which JSON lacks, become text.
-fn number(number: f64) -> Value {
+fn json_number(number: f64) -> Value {
     serde_json::Number::from_f64(number).map_or_else(|| number.to_string().into(), Value::Number)
 }
 
@@ -406,7 +406,7 @@ fn postgres_text(row: &PgRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
         let text = raw.as_str().map_err(sqlx::Error::Decode)?;
         Ok(Some(match kind {
             Kind::Boolean => (text == "t").to_string(),
-            Kind::Time => moment(text),
+            Kind::Time => format_time(text),
             Kind::Integer | Kind::Text | Kind::Json => text.to_owned(),
         }))
     });
@@ -415,7 +415,7 @@ fn postgres_text(row: &PgRow, kinds: &[Kind]) -> Result<TextRow, sqlx::Error> {
 
 /// Converts a time from the UTC format of `PostgreSQL` to RFC 3339. Other values, such as `infinity`, stay
 /// unchanged.
-fn moment(text: &str) -> String {
+fn format_time(text: &str) -> String {
     let parts = text.strip_suffix("+00").and_then(|text| text.split_once(' '));
     let Some((date, time)) = parts.filter(|(date, _)| date.len() == 10) else { return text.to_owned() };
     let (seconds, fraction) = time.split_once('.').unwrap_or((time, ""));
@@ -434,7 +434,7 @@ mod tests {
             ("infinity", "infinity"),
             ("12027-01-15 08:00:00+00", "12027-01-15 08:00:00+00"),
         ] {
-            assert_eq!(moment(said), expected);
+            assert_eq!(format_time(said), expected);
         }
     }
 }

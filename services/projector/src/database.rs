@@ -254,7 +254,7 @@ impl Database {
     }
 
     /// Creates the indexes for readers, unless they exist.
-    pub(crate) async fn index(&mut self) -> Result<(), Error> {
+    pub(crate) async fn create_indexes(&mut self) -> Result<(), Error> {
         if self.standing.indexed {
             return Ok(());
         }
@@ -266,7 +266,7 @@ impl Database {
             self.connection.run("SET client_connection_check_interval TO '1s'").await.ok();
         }
         self.connection.begin().await.map_err(doing())?;
-        let made = sql::index(self.connection.dialect(), generation);
+        let made = sql::create_indexes(self.connection.dialect(), generation);
         self.connection.run_all(&made).await.map_err(doing())?;
         let noted = format!("UPDATE projection SET indexed = true WHERE generation = {generation}");
         self.connection.run(&noted).await.map_err(doing())?;
@@ -321,7 +321,7 @@ impl Database {
                 .await
                 .map_err(doing())?;
         }
-        show(&mut self.connection, generation).await.map_err(doing())?;
+        create_views(&mut self.connection, generation).await.map_err(doing())?;
         let live = format!("UPDATE projection SET live = true WHERE generation = {generation}");
         self.connection.run(&live).await.map_err(doing())?;
         self.connection.commit().await.map_err(doing())?;
@@ -396,7 +396,7 @@ pub async fn request_retry(url: &Url) -> Result<(), Error> {
 ///
 /// # Errors
 /// The database cannot be read, and the error is not transient.
-pub async fn asked(url: &Url, stop: &CancellationToken) -> Result<bool, Error> {
+pub async fn wait_for_retry_request(url: &Url, stop: &CancellationToken) -> Result<bool, Error> {
     let mut before = None;
     loop {
         match retry_requests(url).await {
@@ -522,7 +522,7 @@ async fn prepare(connection: &mut Connection, url: &Url, which: Target) -> Resul
     }
     let known = read_generations(connection, url).await?;
     if known.is_none() {
-        connection.run_all(&sql::found(connection.dialect())).await.map_err(doing())?;
+        connection.run_all(&sql::create_metadata(connection.dialect())).await.map_err(doing())?;
     }
     let known = known.unwrap_or_default();
     let live = known.iter().find(|one| one.live);
@@ -562,7 +562,7 @@ async fn create_generation(
     );
     connection.run(&first).await?;
     if live {
-        show(connection, generation).await?;
+        create_views(connection, generation).await?;
     }
     Ok(Generation {
         number: generation,
@@ -576,9 +576,9 @@ async fn create_generation(
 }
 
 /// Shows a generation to readers, and stores its documentation.
-async fn show(connection: &mut Connection, generation: i64) -> Result<(), sqlx::Error> {
+async fn create_views(connection: &mut Connection, generation: i64) -> Result<(), sqlx::Error> {
     let dialect = connection.dialect();
-    connection.run_all(&sql::show(dialect, generation)).await?;
+    connection.run_all(&sql::create_views(dialect, generation)).await?;
     connection.run_all(&sql::document(dialect, generation)).await
 }
 

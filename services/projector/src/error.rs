@@ -168,7 +168,7 @@ impl Error {
     }
 
     /// Converts the database's error about a query, without the context that the library adds.
-    pub(crate) fn refused(error: sqlx::Error) -> Self {
+    pub(crate) fn query(error: sqlx::Error) -> Self {
         let said = error.as_database_error().map(|said| said.message().to_owned());
         Self::InvalidQuery(said.unwrap_or_else(|| error.to_string()))
     }

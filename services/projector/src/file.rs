@@ -16,9 +16,9 @@ pub(crate) async fn write(
 ) -> Result<(), sqlx::Error> {
     for table in Table::ALL {
         let ends: Vec<Vec<Value>> = batch.end_values(table).collect();
-        in_chunks(connection, &ends, |rows| sql::end(table, generation, rows)).await?;
+        in_chunks(connection, &ends, |rows| sql::end_rows(table, generation, rows)).await?;
         let intervals: Vec<Vec<Value>> = batch.intervals(table).map(Interval::values).collect();
-        let (name, columns) = (sql::history(table, generation), sql::history_columns(table).len());
+        let (name, columns) = (sql::history_table(table, generation), sql::history_columns(table).len());
         in_chunks(connection, &intervals, |rows| sql::insert(&name, columns, rows)).await?;
     }
     let events: Vec<Vec<Value>> = batch.events.iter().map(|event| event.values.clone()).collect();

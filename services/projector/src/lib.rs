@@ -32,7 +32,7 @@ pub mod verify;
 mod writer;
 
 pub use connection::TextRow;
-pub use database::{Database, FILE_NAME, Generation, asked, grant, remove, request_retry};
+pub use database::{Database, FILE_NAME, Generation, grant, remove, request_retry, wait_for_retry_request};
 pub use error::Error;
 pub use run::{Projector, run};
 pub use url::{BadUrl, PostgresUrl, Url};

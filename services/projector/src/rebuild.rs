@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::database::{Database, Generation, Target, read_generations};
-use crate::run::{self, Pipeline, check_journal, waits};
+use crate::run::{self, Pipeline, check_journal, sleep_unless_stopped};
 use crate::verify::{self, Comparison};
 use crate::{Error, Url};
 
@@ -60,7 +60,7 @@ pub async fn rebuild(
     let mut begun = false;
     loop {
         // Check first, so that nothing is created, dropped or replaced beside live tables of another journal.
-        if target(journal, url, stop).await?.is_none() {
+        if target_position(journal, url, stop).await?.is_none() {
             return Ok(None);
         }
         let done = match open(url, which, quarantines).await {
@@ -75,7 +75,7 @@ pub async fn rebuild(
             // After a lost connection, the server may still have the session that wrote these tables.
             Err(error @ Error::LockedByOther) if begun && url.dialect() == Dialect::Postgres => {
                 tracing::warn!("{error}; retrying");
-                if !waits(RETRY_DELAY, stop).await {
+                if !sleep_unless_stopped(RETRY_DELAY, stop).await {
                     return Ok(None);
                 }
             }
@@ -108,7 +108,7 @@ async fn attempt(
     let mut following = Pipeline::new(journal, quarantines.clone());
     let mut compared = None;
     loop {
-        let Some(target) = target(journal, url, stop).await? else { return Ok(None) };
+        let Some(target) = target_position(journal, url, stop).await? else { return Ok(None) };
         let written = &mut |moment: Moment| said(Step::Writing(moment.position, target));
         let followed = following.write(journal, database, Some(target), stop, written).await?;
         database = match followed {
@@ -138,7 +138,7 @@ async fn attempt(
 
 /// Creates the indexes for readers and compares the tables with the live ones.
 async fn compare(url: &Url, database: &mut Database) -> Result<Option<Vec<Comparison>>, Error> {
-    database.index().await?;
+    database.create_indexes().await?;
     match live(url).await? {
         Some(old) => verify::compare_generations(url, &old, database.standing()).await,
         None => Ok(None),
@@ -155,7 +155,7 @@ async fn switch(database: &mut Database, stop: &CancellationToken) -> Result<boo
             }
             done => return done,
         }
-        if !waits(RETRY_DELAY, stop).await {
+        if !sleep_unless_stopped(RETRY_DELAY, stop).await {
             return Ok(false);
         }
     }
@@ -163,7 +163,11 @@ async fn switch(database: &mut Database, stop: &CancellationToken) -> Result<boo
 
 /// Returns the position that the new tables have to reach: the end of the log, which is not before the
 /// position of the old tables. Returns `None` if `stop` is cancelled first.
-async fn target(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<Option<Position>, Error> {
+async fn target_position(
+    journal: &Journal,
+    url: &Url,
+    stop: &CancellationToken,
+) -> Result<Option<Position>, Error> {
     match live(url).await? {
         Some(old) => check_journal(journal, &old, stop).await,
         None => run::end(journal, stop).await,

@@ -6,7 +6,7 @@ use journal::limits::{FOLLOW_BEHIND_TIMEOUT, FOLLOW_RETRY};
 use journal::{Follower, Journal, JournalError, StoredEntry};
 use projections::Reader;
 use projections::cluster_log::QuarantinedPositions;
-use projections::reader::{ReadMessage, founded_cluster, nothing};
+use projections::reader::{ReadMessage, empty_entry, founded_cluster};
 use projections::tables::{Batch, Dialect, Moment, QuarantinedMessage, Tables};
 use schemas::names::ClusterId;
 use schemas::{Entry, Position, Subject};
@@ -65,16 +65,16 @@ impl Projector {
     ///
     /// # Errors
     /// A newer program wrote the message.
-    pub fn take(&mut self, recorded: &StoredEntry) -> Result<(), Error> {
+    pub fn fold(&mut self, recorded: &StoredEntry) -> Result<(), Error> {
         let (entry, why) = self.read(recorded)?;
         let StoredEntry { position, subject, .. } = recorded;
-        if let Some(why) = why {
-            tracing::warn!(%position, subject, why, "entry quarantined");
+        if let Some(reason) = why {
+            tracing::warn!(%position, subject, reason, "entry quarantined");
             let subject = subject.clone();
-            self.batch.add_quarantined(QuarantinedMessage { position: *position, subject, why });
+            self.batch.add_quarantined(QuarantinedMessage { position: *position, subject, reason });
         }
         let steps = self.tables.fold(*position, &entry);
-        self.batch.take(steps);
+        self.batch.add(steps);
         self.batch.checksum = recorded.checksum();
         Ok(())
     }
@@ -83,10 +83,10 @@ impl Projector {
     ///
     /// # Errors
     /// A newer program wrote the message.
-    pub fn pass(&mut self, recorded: &StoredEntry) -> Result<(), Error> {
+    pub fn skip(&mut self, recorded: &StoredEntry) -> Result<(), Error> {
         let (entry, _) = self.read(recorded)?;
-        self.batch.pass(recorded.position, &entry);
-        self.tables.pass(recorded.position, &entry);
+        self.batch.skip(recorded.position, &entry);
+        self.tables.fold_only(recorded.position, &entry);
         Ok(())
     }
 
@@ -96,14 +96,14 @@ impl Projector {
         let read = self.reader.read(*position, subject, bytes);
         match read.map_err(|why| Error::Unreadable { position: *position, why })? {
             ReadMessage::Entry(entry) => Ok((entry, None)),
-            ReadMessage::Quarantined(why) => Ok((nothing(), Some(why))),
+            ReadMessage::Quarantined(why) => Ok((empty_entry(), Some(why))),
         }
     }
 
     /// Takes the batch of all changes since the last call.
-    pub fn batch(&mut self) -> Batch {
+    pub fn take_batch(&mut self) -> Batch {
         let end = self.batch.end;
-        std::mem::replace(&mut self.batch, Batch::behind(end))
+        std::mem::replace(&mut self.batch, Batch::after(end))
     }
 }
 
@@ -165,7 +165,7 @@ struct Progress {
     /// End of the journal at the start. The tables are up to date once they reach this position.
     end: Position,
     /// Position up to which batches were sent to the writer.
-    given: Position,
+    sent: Position,
     /// `true` if the indexes for readers exist or were requested.
     indexed: bool,
     /// Position to stop at. `None` to follow without an end.
@@ -176,7 +176,7 @@ struct Progress {
     /// Number of idle intervals so far.
     idle: u32,
     /// Error that stopped the reading.
-    failed: Option<Error>,
+    error: Option<Error>,
 }
 
 impl Pipeline {
@@ -200,11 +200,11 @@ impl Pipeline {
         let (given, indexed) = (standing.end.position, standing.indexed);
         let url = database.url().clone();
         let mut course =
-            Progress { standing, end, given, indexed, until, written: None, url, idle: 0, failed: None };
+            Progress { standing, end, sent: given, indexed, until, written: None, url, idle: 0, error: None };
         let (jobs, taken) = mpsc::channel(1);
         // An unbounded channel is safe, because there is at most one message per batch that was sent.
         let (told, mut written) = mpsc::unbounded_channel();
-        let writing = tokio::spawn(writer::work(database, taken, told, stop.clone()));
+        let writing = tokio::spawn(writer::run_jobs(database, taken, told, stop.clone()));
         let writing = AbortOnDropHandle::new(writing);
         self.fold(&mut course, jobs, &mut written, stop, said).await?;
         let database = match writing.await {
@@ -214,7 +214,7 @@ impl Pipeline {
         while let Ok(moment) = written.try_recv() {
             said(moment);
         }
-        course.failed.map_or(Ok(database), Err)
+        course.error.map_or(Ok(database), Err)
     }
 
     /// Reads and folds the log, and sends batches to the writer whenever it is ready.
@@ -228,7 +228,7 @@ impl Pipeline {
     ) -> Result<(), Error> {
         loop {
             let job = self.has_job(course);
-            let reads = course.reads(self.projector.position());
+            let reads = course.has_more(self.projector.position());
             if !job && !reads {
                 return Ok(());
             }
@@ -245,12 +245,12 @@ impl Pipeline {
                 () = jobs.closed() => return Ok(()),
                 Ok(permit) = jobs.reserve(), if job => permit.send(self.job(course)),
                 recorded = self.follower.next_batch(READ_ENTRIES), if reads && has_room => {
-                    if let Err(error) = self.take(course, &recorded?, said) {
-                        course.failed = Some(error);
+                    if let Err(error) = self.fold_page(course, &recorded?, said) {
+                        course.error = Some(error);
                     }
                 }
                 () = sleep(REPORT_INTERVAL) => {
-                    course.look().await?;
+                    course.check_tables().await?;
                     course.written.into_iter().for_each(&mut *said);
                 }
             }
@@ -259,20 +259,24 @@ impl Pipeline {
 
     fn has_job(&self, course: &Progress) -> bool {
         let at = self.projector.position();
-        at > course.given || (!course.indexed && at >= course.end && at == course.given)
+        at > course.sent || (!course.indexed && at >= course.end && at == course.sent)
     }
 
     fn job(&mut self, course: &mut Progress) -> Job {
         let position = self.projector.position();
-        if position == course.given {
+        if position == course.sent {
             course.indexed = true;
             return Job::Index;
         }
-        let begin = std::mem::replace(&mut course.given, position);
-        Job::Write { begin, batch: Box::new(self.projector.batch()), cluster_id: self.projector.cluster_id() }
+        let begin = std::mem::replace(&mut course.sent, position);
+        Job::Write {
+            begin,
+            batch: Box::new(self.projector.take_batch()),
+            cluster_id: self.projector.cluster_id(),
+        }
     }
 
-    fn take(
+    fn fold_page(
         &mut self,
         course: &mut Progress,
         recorded: &[StoredEntry],
@@ -281,12 +285,12 @@ impl Pipeline {
         let end = course.standing.end;
         for one in recorded {
             if one.position > end.position {
-                self.projector.take(one)?;
+                self.projector.fold(one)?;
                 continue;
             }
             // Messages that are already in the tables are folded only to compute the state that later
             // messages are based on.
-            self.projector.pass(one)?;
+            self.projector.skip(one)?;
             if one.position == end.position {
                 course.standing.check_cluster(self.projector.cluster_id())?;
                 course.written = Some(end);
@@ -299,7 +303,7 @@ impl Pipeline {
 
 impl Progress {
     /// Checks from time to time that the tables still exist. Without writes, their loss would not be noticed.
-    async fn look(&mut self) -> Result<(), Error> {
+    async fn check_tables(&mut self) -> Result<(), Error> {
         self.idle += 1;
         let Some(written) = self.written.filter(|_| self.idle.is_multiple_of(CHECK_EVERY_REPORTS)) else {
             return Ok(());
@@ -311,8 +315,8 @@ impl Progress {
     }
 
     /// Returns `true` if there is more to read.
-    fn reads(&self, position: Position) -> bool {
-        self.failed.is_none() && self.until.is_none_or(|until| position < until)
+    fn has_more(&self, position: Position) -> bool {
+        self.error.is_none() && self.until.is_none_or(|until| position < until)
     }
 }
 
@@ -334,7 +338,7 @@ pub(crate) async fn check_journal(
         standing.check_cluster(cluster)?;
     }
     let position = standing.end.position;
-    let Some(end) = wait_for_end(position, patience(journal), stop, || journal.end()).await? else {
+    let Some(end) = wait_for_end(position, reach_timeout(journal), stop, || journal.end()).await? else {
         return Ok(None);
     };
     if let Some(expected) = &standing.checksum {
@@ -373,7 +377,7 @@ async fn find_cluster(journal: &Journal) -> Result<Option<ClusterId>, JournalErr
 
 /// Returns the time for which a journal may end before the position of its tables. This can happen to a
 /// stream after a change of its leader. The followers of a stream wait for the same time.
-const fn patience(journal: &Journal) -> Duration {
+const fn reach_timeout(journal: &Journal) -> Duration {
     match journal {
         Journal::Memory(_) | Journal::Sqlite(_) => Duration::ZERO,
         Journal::JetStream(_) => FOLLOW_BEHIND_TIMEOUT,
@@ -397,7 +401,7 @@ async fn wait_for_end<F: Future<Output = Result<Position, JournalError>>>(
             return Err(Error::AheadOfJournal { found, end });
         }
         tracing::warn!("the journal ends at {end}, but the tables are at {found}; checking again");
-        if !waits(FOLLOW_RETRY.1, stop).await {
+        if !sleep_unless_stopped(FOLLOW_RETRY.1, stop).await {
             return Ok(None);
         }
     }
@@ -424,7 +428,7 @@ async fn retry<T, F: Future<Output = Result<T, JournalError>>>(
                 | JournalError::Closed),
             ) => return Err(error.into()),
         }
-        if !waits(pause, stop).await {
+        if !sleep_unless_stopped(pause, stop).await {
             return Ok(None);
         }
         pause = (pause * 2).min(FOLLOW_RETRY.1);
@@ -432,7 +436,7 @@ async fn retry<T, F: Future<Output = Result<T, JournalError>>>(
 }
 
 /// Waits for a time. Returns `false` if `stop` is cancelled first.
-pub(crate) async fn waits(pause: Duration, stop: &CancellationToken) -> bool {
+pub(crate) async fn sleep_unless_stopped(pause: Duration, stop: &CancellationToken) -> bool {
     tokio::select! {
         () = stop.cancelled() => false,
         () = sleep(pause) => true,
@@ -485,7 +489,7 @@ mod tests {
         let aside = |bytes| QuarantinedMessage {
             position: Position(1),
             subject: "x".repeat(bytes),
-            why: String::new(),
+            reason: String::new(),
         };
         let mut batch = Batch::default();
         assert!(has_room(&batch));

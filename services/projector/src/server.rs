@@ -28,18 +28,19 @@ pub(crate) async fn write(
     batch: &Batch,
 ) -> Result<(), sqlx::Error> {
     for table in Table::ALL {
-        end(connection, table, generation, batch).await?;
+        end_rows(connection, table, generation, batch).await?;
         let intervals = batch.intervals(table).map(Interval::values);
-        add(connection, &sql::history(table, generation), &sql::history_columns(table), intervals).await?;
+        add_rows(connection, &sql::history_table(table, generation), &sql::history_columns(table), intervals)
+            .await?;
     }
     let happened = batch.events.iter().map(|event| event.values.clone());
-    add(connection, &sql::events_table(generation), &events::column_specs(), happened).await?;
+    add_rows(connection, &sql::events_table(generation), &events::column_specs(), happened).await?;
     let aside = batch.quarantined.iter().map(QuarantinedMessage::values);
-    add(connection, &sql::quarantined_table(generation), &sql::QUARANTINED_COLUMNS, aside).await
+    add_rows(connection, &sql::quarantined_table(generation), &sql::QUARANTINED_COLUMNS, aside).await
 }
 
 /// Ends rows that existed before the batch.
-async fn end(
+async fn end_rows(
     connection: &mut PgConnection,
     table: Table,
     generation: i64,
@@ -53,7 +54,7 @@ async fn end(
 }
 
 /// Adds rows, if there are any.
-async fn add(
+async fn add_rows(
     connection: &mut PgConnection,
     table: &str,
     columns: &[ColumnSpec],

@@ -101,7 +101,7 @@ impl ComparedTable {
     /// Returns the query for the rows of a generation: all rows with any contents, or those as of a position.
     fn query(self, moment: TablesAt) -> String {
         let (from, at) = match self {
-            Self::History(table) => (sql::history(table, moment.generation), "from_position"),
+            Self::History(table) => (sql::history_table(table, moment.generation), "from_position"),
             Self::Events => (sql::events_table(moment.generation), "position"),
             Self::Quarantined => (sql::quarantined_table(moment.generation), "position"),
         };
@@ -146,9 +146,9 @@ impl Sum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RowHashes {
     /// Hash of the values that are known when the row opens.
-    begin: u128,
-    /// Hash of `begin` and the end of the row.
-    whole: u128,
+    opening: u128,
+    /// Hash of `opening` and the end of the row.
+    complete: u128,
 }
 
 impl RowHashes {
@@ -157,14 +157,14 @@ impl RowHashes {
         Self::new(hash(begin), end)
     }
 
-    fn new(begin: u128, end: &[Option<String>]) -> Self {
-        let whole = if end.is_empty() { begin } else { hash_after(&begin.to_be_bytes(), end) };
-        Self { begin, whole }
+    fn new(opening: u128, end: &[Option<String>]) -> Self {
+        let complete = if end.is_empty() { opening } else { hash_after(&opening.to_be_bytes(), end) };
+        Self { opening, complete }
     }
 
     /// Returns the part of the table that the row belongs to.
     const fn part(self) -> usize {
-        part(self.begin)
+        part(self.opening)
     }
 }
 
@@ -212,8 +212,8 @@ impl Default for Parts {
 
 impl Parts {
     fn add(&mut self, row: RowHashes) {
-        self.whole.add(row.whole);
-        self.parts[row.part()].add(row.whole);
+        self.whole.add(row.complete);
+        self.parts[row.part()].add(row.complete);
     }
 
     /// Returns the first parts that differ.
@@ -242,19 +242,19 @@ async fn sums(connection: &mut Connection, moment: TablesAt) -> Result<Sums, Err
     let mut all = Sums::new();
     for table in ComparedTable::all() {
         let sum = all.entry(table).or_default();
-        each(connection, table, moment, |row| sum.add(RowHashes::from_row(table, &row))).await?;
+        for_each_row(connection, table, moment, |row| sum.add(RowHashes::from_row(table, &row))).await?;
     }
     Ok(all)
 }
 
-async fn each(
+async fn for_each_row(
     connection: &mut Connection,
     table: ComparedTable,
     moment: TablesAt,
     take: impl FnMut(TextRow),
 ) -> Result<(), Error> {
     let kinds: Vec<Kind> = table.columns().iter().map(|column| column.kind).collect();
-    let read = connection.each(&table.query(moment), &kinds, take).await;
+    let read = connection.for_each_text_row(&table.query(moment), &kinds, take).await;
     read.map_err(Error::database(format!("can't read the table {}", table.name())))
 }
 
@@ -294,7 +294,7 @@ pub async fn verify(
         LogRows::new(url, quarantines, Some(&parts))
             .fold(journal, &standing, &mut said, &mut |told| {
                 let Some(row) = told.row else { return };
-                if !left.get_mut(&told.table).is_some_and(|left| take_one(left, told.hashed.whole)) {
+                if !left.get_mut(&told.table).is_some_and(|left| take_one(left, told.hashed.complete)) {
                     let rows = lacking.entry(told.table).or_default();
                     if rows.len() < MAX_SHOWN_ROWS {
                         rows.push(row);
@@ -302,7 +302,7 @@ pub async fn verify(
                 }
             })
             .await?;
-        show(&mut connection, moment, &mut compared, left, lacking).await?;
+        add_differing_rows(&mut connection, moment, &mut compared, left, lacking).await?;
     }
     Ok((standing, compared))
 }
@@ -372,10 +372,10 @@ async fn count_rows(
     let mut all = BTreeMap::new();
     for table in parts.keys().copied() {
         let of: &mut Counts = all.entry(table).or_default();
-        each(connection, table, moment, |row| {
+        for_each_row(connection, table, moment, |row| {
             let row = RowHashes::from_row(table, &row);
-            if is_searched(parts, table, row.begin) {
-                *of.entry(row.whole).or_default() += 1;
+            if is_searched(parts, table, row.opening) {
+                *of.entry(row.complete).or_default() += 1;
             }
         })
         .await?;
@@ -396,7 +396,7 @@ fn take_one(counts: &mut Counts, hash: u128) -> bool {
 
 /// Adds the differing rows to the comparisons: those that the log does not produce, and those that the tables
 /// lack.
-async fn show(
+async fn add_differing_rows(
     connection: &mut Connection,
     moment: TablesAt,
     compared: &mut [Comparison],
@@ -406,8 +406,8 @@ async fn show(
     for (table, mut left) in left {
         let Some(one) = compared.iter_mut().find(|one| one.table == table) else { continue };
         let mut rows = vec![];
-        each(connection, table, moment, |row| {
-            if rows.len() < MAX_SHOWN_ROWS && take_one(&mut left, RowHashes::from_row(table, &row).whole) {
+        for_each_row(connection, table, moment, |row| {
+            if rows.len() < MAX_SHOWN_ROWS && take_one(&mut left, RowHashes::from_row(table, &row).complete) {
                 rows.push(row);
             }
         })
@@ -425,7 +425,7 @@ struct LogRows<'a> {
     /// Open rows, by table and hash of the key.
     open: BTreeMap<(Table, u128), OpenRow>,
     /// Parts whose rows are returned in full. `None` returns hashes only.
-    shown: Option<&'a Differing>,
+    differing: Option<&'a Differing>,
 }
 
 /// A row that has not ended.
@@ -454,12 +454,12 @@ impl OpenRow {
 }
 
 impl<'a> LogRows<'a> {
-    fn new(url: &'a Url, quarantines: &QuarantinedPositions, shown: Option<&'a Differing>) -> Self {
+    fn new(url: &'a Url, quarantines: &QuarantinedPositions, differing: Option<&'a Differing>) -> Self {
         Self {
             url,
             projector: Projector::with_quarantines(quarantines.clone()),
             open: BTreeMap::new(),
-            shown,
+            differing,
         }
     }
 
@@ -481,9 +481,9 @@ impl<'a> LogRows<'a> {
                 sleep(RETRY_DELAY).await;
             }
             for one in page.iter().filter(|one| one.position <= end) {
-                self.projector.take(one)?;
+                self.projector.fold(one)?;
             }
-            let batch = self.projector.batch();
+            let batch = self.projector.take_batch();
             self.take(&batch, tell);
             said(self.projector.position(), end);
         }
@@ -496,8 +496,8 @@ impl<'a> LogRows<'a> {
     fn take(&mut self, batch: &Batch, tell: &mut impl FnMut(LogRow)) {
         for table in Table::ALL {
             for (key, end) in batch.ends(table) {
-                if let Some(open) = self.open.remove(&(table, Self::name(key))) {
-                    tell(open.ends(table, self.text(end.values().into())));
+                if let Some(open) = self.open.remove(&(table, Self::key_hash(key))) {
+                    tell(open.ends(table, self.row_text(end.values().into())));
                 }
             }
             for interval in batch.intervals(table) {
@@ -523,24 +523,24 @@ impl<'a> LogRows<'a> {
             row.truncate(begins);
             row
         });
-        let open = OpenRow { begin: told.hashed.begin, row };
-        self.open.insert((table, Self::name(interval.row.key())), open);
+        let open = OpenRow { begin: told.hashed.opening, row };
+        self.open.insert((table, Self::key_hash(interval.row.key())), open);
     }
 
     fn row(&self, table: ComparedTable, values: Vec<Value>) -> LogRow {
-        let row = self.text(values);
+        let row = self.row_text(values);
         let hashed = RowHashes::from_row(table, &row);
-        let is_shown = self.shown.is_some_and(|parts| is_searched(parts, table, hashed.begin));
+        let is_shown = self.differing.is_some_and(|parts| is_searched(parts, table, hashed.opening));
         LogRow { table, hashed, row: is_shown.then_some(row) }
     }
 
     /// Returns the hash of a key.
-    fn name(key: &[Value]) -> u128 {
+    fn key_hash(key: &[Value]) -> u128 {
         hash(&key.iter().cloned().map(Value::into_text).collect::<TextRow>())
     }
 
     /// Returns a row as the database returns it.
-    fn text(&self, values: Vec<Value>) -> TextRow {
+    fn row_text(&self, values: Vec<Value>) -> TextRow {
         let dialect = self.url.dialect();
         values
             .into_iter()
@@ -590,11 +590,11 @@ mod tests {
         row.truncate(begins);
         row.extend([None, None]);
         let open = RowHashes::from_row(table, &row);
-        assert_eq!(open.begin, ended.begin);
-        assert_ne!(open.whole, ended.whole);
-        assert_ne!(open.whole, open.begin);
+        assert_eq!(open.opening, ended.opening);
+        assert_ne!(open.complete, ended.complete);
+        assert_ne!(open.complete, open.opening);
         row[begins - 1] = None;
-        assert_ne!(RowHashes::from_row(table, &row).begin, ended.begin);
+        assert_ne!(RowHashes::from_row(table, &row).opening, ended.opening);
     }
 
     #[test]

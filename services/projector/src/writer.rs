@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::database::Database;
-use crate::run::waits;
+use crate::run::sleep_unless_stopped;
 use crate::{Error, Url};
 
 /// Initial and maximum pause before the database is tried again.
@@ -31,7 +31,7 @@ pub(crate) enum Job {
 
 /// Runs jobs until the channel is closed or `stop` is cancelled, and returns the database. Returns `None` if
 /// the database was unavailable at the stop.
-pub(crate) async fn work(
+pub(crate) async fn run_jobs(
     database: Database,
     mut jobs: mpsc::Receiver<Job>,
     told: mpsc::UnboundedSender<Moment>,
@@ -47,7 +47,7 @@ pub(crate) async fn work(
                 // A batch takes little time, but indexes take long. If the tables are not live, the creation
                 // of their indexes can be abandoned: it is rolled back when the connection ends.
                 () = stop.cancelled(), if !live && matches!(job, Job::Index) => return Ok(None),
-                done = attempt(&url, generation, &mut database, &job) => done,
+                done = run_job(&url, generation, &mut database, &job) => done,
             };
             let error = match done {
                 Ok(()) => break,
@@ -57,7 +57,7 @@ pub(crate) async fn work(
             // The outcome of the transaction is unknown. The position in the database shows it after a
             // reconnect.
             database = None;
-            if !wait(&error, pauses.next().unwrap_or(RETRY_DELAYS[1]), &stop).await {
+            if !wait_for_retry(&error, pauses.next().unwrap_or(RETRY_DELAYS[1]), &stop).await {
                 return Ok(None);
             }
         }
@@ -71,7 +71,7 @@ pub(crate) async fn work(
 
 /// Runs a job, unless it is already done. After a reconnect, the position in the database shows whether it is
 /// done.
-async fn attempt(
+async fn run_job(
     url: &Url,
     generation: i64,
     connected: &mut Option<Database>,
@@ -84,7 +84,7 @@ async fn attempt(
     };
     let found = database.standing().end.position;
     match job {
-        Job::Index => database.index().await,
+        Job::Index => database.create_indexes().await,
         Job::Write { batch, .. } if again && found == batch.end.position => Ok(()),
         // The server commits without waiting for its disk. It has crashed since the commit, and the commit is
         // lost.
@@ -116,14 +116,14 @@ pub(crate) async fn open(
                 if !std::mem::replace(&mut stands_by, true) {
                     tracing::warn!("{}: standing by", Error::LockedByOther);
                 }
-                if waits(RETRY_DELAYS[0] * 5, stop).await {
+                if sleep_unless_stopped(RETRY_DELAYS[0] * 5, stop).await {
                     continue;
                 }
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
-        if !wait(&error, pause, stop).await {
+        if !wait_for_retry(&error, pause, stop).await {
             return Ok(None);
         }
     }
@@ -145,7 +145,7 @@ fn retry_delays() -> impl Iterator<Item = Duration> {
 }
 
 /// Waits before the next attempt. Returns `false` if `stop` is cancelled.
-async fn wait(error: &Error, pause: Duration, stop: &CancellationToken) -> bool {
+async fn wait_for_retry(error: &Error, pause: Duration, stop: &CancellationToken) -> bool {
     tracing::warn!("{}; retrying in {pause:.1?}, no data is lost", error.with_source());
-    waits(pause, stop).await
+    sleep_unless_stopped(pause, stop).await
 }

@@ -116,7 +116,7 @@ impl Arrived {
                 let read = reader.read(position, &stored.subject.to_string(), &stored.bytes);
                 let entry = match read.expect("the log holds what this program knows") {
                     ReadMessage::Entry(entry) => entry,
-                    ReadMessage::Quarantined(_) => reader::nothing(),
+                    ReadMessage::Quarantined(_) => reader::empty_entry(),
                 };
                 I::Recorded { position, entry: entry.into() }
             }

@@ -586,8 +586,8 @@ impl Cluster {
         };
         let snapshot = written.map(|(reader, world)| Snapshot {
             position: world.position(),
-            reader: reader.stored(),
-            world: world.snapshot(),
+            reader: reader.to_bytes(),
+            world: world.to_bytes(),
         });
         if snapshot.as_ref().map(|new| new.position) > self.snapshot.as_ref().map(|old| old.position) {
             self.snapshot = snapshot;

@@ -146,8 +146,8 @@ fn of_process(world: &World, guid: &ProcessGuid, now: Timestamp) -> Option<Strin
         let context = process::Context {
             now,
             is_fresh: fresh,
-            present: &present,
-            known: &known_cell,
+            is_present: &present,
+            is_known: &known_cell,
             for_each_cell: &numbered,
         };
         process::decide(Some(known), &process::Command::Converge, context).unwrap_or_default()
@@ -161,7 +161,7 @@ fn of_task(world: &World, guid: &TaskGuid, now: Timestamp) -> Option<String> {
     let known = world.task(guid)?;
     let present = |cell: &CellId| world.is_present(cell);
     let decide = |now| {
-        let context = task::Context { now, present: &present };
+        let context = task::Context { now, is_present: &present };
         task::decide(Some(known), &task::Command::Converge, context).unwrap_or_default()
     };
     let last = world.last_time(&Subject::of_task(guid, world.shards()));

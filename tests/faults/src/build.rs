@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::error::{Failed, Result, so};
+use crate::error::{Failed, Result, ensure};
 use crate::program::Binary;
 
 /// Returns the root of the work tree.
@@ -19,7 +19,7 @@ fn root() -> Result<PathBuf> {
 /// # Errors
 /// Returns an error if the build fails.
 pub async fn build_this_tree() -> Result<Binary> {
-    let own = env::current_exe().map_err(Failed::at("the path of this program"))?;
+    let own = env::current_exe().map_err(Failed::context("the path of this program"))?;
     let folder = own.parent().ok_or_else(|| Failed::new("the path of this program has no folder"))?;
     let release = folder.file_name().is_some_and(|name| name == "release");
     cargo(&root()?, release, &[]).await?;
@@ -50,9 +50,9 @@ async fn commit(root: &Path) -> Result<String> {
 
 async fn git(folder: &Path, args: &[&str]) -> Result<String> {
     let ran = Command::new("git").arg("-C").arg(folder).args(args).output().await;
-    let ran = ran.map_err(Failed::at("git"))?;
+    let ran = ran.map_err(Failed::context("git"))?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    so(ran.status.success(), || {
+    ensure(ran.status.success(), || {
         let advice = "set the earlier program with --earlier FILE, or select other faults with --only";
         format!("git {}: {}; {advice}", args.join(" "), said(&ran.stderr).trim())
     })?;
@@ -64,6 +64,6 @@ async fn cargo(tree: &Path, release: bool, args: &[&str]) -> Result<()> {
     let mut command = Command::new(cargo);
     command.current_dir(tree).args(["build", "--locked", "--package", "muster", "--bin", "muster"]);
     command.args(release.then_some("--release")).args(args);
-    let status = command.status().await.map_err(Failed::at("cargo"))?;
-    so(status.success(), || format!("cargo build in {}: {status}", tree.display()))
+    let status = command.status().await.map_err(Failed::context("cargo"))?;
+    ensure(status.success(), || format!("cargo build in {}: {status}", tree.display()))
 }

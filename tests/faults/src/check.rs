@@ -20,7 +20,7 @@ use schemas::task::Outcome;
 use support::containers::{processes_in, running_in};
 
 use crate::cluster::Cluster;
-use crate::error::{Failed, Result, so, until};
+use crate::error::{Failed, Result, ensure, poll_until};
 use crate::ledger::{Outcome as Answer, Record};
 use crate::log::Log;
 use crate::recording_client::RecordingClient;
@@ -43,7 +43,7 @@ pub struct CheckResult {
     /// Failed tasks with the reason.
     pub failed_tasks: BTreeMap<String, String>,
     /// Descriptions of all violations.
-    pub wrong: Vec<String>,
+    pub violations: Vec<String>,
 }
 
 /// Waits until the cluster is quiet, and checks all properties. No client may send commands at the same time.
@@ -62,36 +62,37 @@ pub async fn check(
     found.entries = log.messages;
     commands(&mut found, &log, records);
     tasks(&mut found, &log, &cluster.folder().join("ran"))?;
-    record_violation(&mut found, tables(cluster, log.messages).await);
+    record_violation(&mut found, check_tables(cluster, log.messages).await);
     record_violation(&mut found, cluster.muster(&["audit", "verify"]).await.map(drop));
     Ok(found)
 }
 
 fn record_violation(found: &mut CheckResult, holds: Result<()>) {
     if let Err(Failed(why)) = holds {
-        found.wrong.push(why);
+        found.violations.push(why);
     }
 }
 
 /// Waits until the desired state, the log and the running processes match.
 async fn wait_until_quiet(cluster: &Cluster, asker: &RecordingClient) -> Result<()> {
-    until(QUIET_TIMEOUT, "the cluster is quiet and runs exactly the desired instances", async || {
+    poll_until(QUIET_TIMEOUT, "the cluster is quiet and runs exactly the desired instances", async || {
         let client = asker.queries();
-        let row = client.cluster().await.map_err(Failed::at("cluster show"))?.row;
+        let row = client.cluster().await.map_err(Failed::context("cluster show"))?.row;
         let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
-        so(present as usize == cluster.shape().cells, || format!("cells: {:?}", row.cells))?;
-        let tasks = client.tasks(&ListFilter::default()).await.map_err(Failed::at("task list"))?.rows;
+        ensure(present as usize == cluster.shape().cells, || format!("cells: {:?}", row.cells))?;
+        let tasks = client.tasks(&ListFilter::default()).await.map_err(Failed::context("task list"))?.rows;
         let open: Vec<_> = tasks.iter().filter(|task| task.state != TaskState::Completed).collect();
-        so(open.is_empty(), || {
+        ensure(open.is_empty(), || {
             format!("tasks that have not completed: {:?}", &open[..open.len().min(MAX_REPORTED)])
         })?;
-        let lrps = client.lrps(&ListFilter::default()).await.map_err(Failed::at("lrp list"))?.rows;
+        let lrps = client.lrps(&ListFilter::default()).await.map_err(Failed::context("lrp list"))?.rows;
         let instances =
-            client.instances(&ListFilter::default()).await.map_err(Failed::at("instance list"))?.rows;
+            client.instances(&ListFilter::default()).await.map_err(Failed::context("instance list"))?.rows;
         lrps.iter().try_for_each(|lrp| check_instances(lrp, &instances))?;
-        so(instances.iter().all(|one| lrps.iter().any(|lrp| lrp.process_guid == one.process_guid)), || {
-            format!("instances of unknown processes: {instances:?}")
-        })?;
+        ensure(
+            instances.iter().all(|one| lrps.iter().any(|lrp| lrp.process_guid == one.process_guid)),
+            || format!("instances of unknown processes: {instances:?}"),
+        )?;
         check_processes(cluster.folder(), &instances)
     })
     .await
@@ -100,9 +101,9 @@ async fn wait_until_quiet(cluster: &Cluster, asker: &RecordingClient) -> Result<
 /// Checks that the log contains exactly the desired instances of a process, with its active definition.
 fn check_instances(lrp: &LrpRow, instances: &[InstanceRow]) -> Result<()> {
     let guid = &lrp.process_guid;
-    so(lrp.desired, || format!("{guid} is not desired, but still exists"))?;
+    ensure(lrp.desired, || format!("{guid} is not desired, but still exists"))?;
     let rolling = lrp.rollout.as_ref().filter(|rollout| !rollout.is_completed());
-    so(rolling.is_none(), || format!("{guid}: {rolling:?}"))?;
+    ensure(rolling.is_none(), || format!("{guid}: {rolling:?}"))?;
     let own: Vec<_> = instances.iter().filter(|row| row.process_guid == *guid).collect();
     let indices: BTreeSet<u32> = own.iter().map(|row| row.index).collect();
     let all = own.len() == indices.len() && indices.iter().copied().eq(0..lrp.instances);
@@ -115,7 +116,7 @@ fn check_instances(lrp: &LrpRow, instances: &[InstanceRow]) -> Result<()> {
         };
         settled && !row.stopping && Some(&row.definition_id) == lrp.definition_id.as_ref()
     });
-    so(all && fine, || format!("{guid}: {} instances are desired, found {own:?}", lrp.instances))
+    ensure(all && fine, || format!("{guid}: {} instances are desired, found {own:?}", lrp.instances))
 }
 
 /// Checks that exactly the containers of the running instances exist on this machine, each with its shim.
@@ -131,13 +132,13 @@ fn check_processes(folder: &Path, instances: &[InstanceRow]) -> Result<()> {
         .collect();
     let (missing, extra): (Vec<_>, Vec<_>) =
         (wanted.difference(&there).collect(), there.difference(&wanted).collect());
-    so(missing.is_empty() && extra.is_empty(), || {
+    ensure(missing.is_empty() && extra.is_empty(), || {
         format!("containers on this machine: missing {missing:?}, unexpected {extra:?}")
     })?;
     let shims: BTreeSet<String> =
         processes_in(folder).into_iter().filter_map(|one| shim_container(&one.line)).collect();
     let guids: BTreeSet<String> = wanted.into_iter().map(|(_, guid)| guid).collect();
-    so(shims == guids, || format!("shims {shims:?} do not match containers {guids:?}"))
+    ensure(shims == guids, || format!("shims {shims:?} do not match containers {guids:?}"))
 }
 
 /// Returns the guid of a shim's container from its command line, or `None` if the line is not that of a shim.
@@ -152,7 +153,7 @@ pub fn shim_container(line: &str) -> Option<String> {
 async fn export(cluster: &Cluster) -> Result<Log> {
     let path = cluster.folder().join("log.jsonl");
     if path.exists() {
-        fs::remove_file(&path).map_err(Failed::at(path.display()))?;
+        fs::remove_file(&path).map_err(Failed::context(path.display()))?;
     }
     cluster.muster(&["export", &path.display().to_string()]).await?;
     Log::read(&path)
@@ -169,15 +170,17 @@ fn commands(found: &mut CheckResult, log: &Log, records: &[Record]) {
             Answer::Refused(_) if stands.is_empty() => {}
             Answer::Unknown(_) if stands.len() <= 1 => {}
             Answer::Acknowledged(_) | Answer::Refused(_) | Answer::Unknown(_) => {
-                found.wrong.push(format!("{request} ({what}): {outcome:?}, but is in the log at {stands:?}"));
+                found
+                    .violations
+                    .push(format!("{request} ({what}): {outcome:?}, but is in the log at {stands:?}"));
             }
         }
     }
     if !found.lost.is_empty() {
-        found.wrong.push(format!("acknowledged, but not in the log: {:?}", found.lost));
+        found.violations.push(format!("acknowledged, but not in the log: {:?}", found.lost));
     }
     if !log.duplicates.is_empty() {
-        found.wrong.push(format!("entries that are in the log twice: {:?}", log.duplicates));
+        found.violations.push(format!("entries that are in the log twice: {:?}", log.duplicates));
     }
 }
 
@@ -196,7 +199,7 @@ fn tasks(found: &mut CheckResult, log: &Log, ran: &Path) -> Result<()> {
                 found.failed_tasks.insert(guid.to_string(), reason.clone());
             }
             None | Some(Outcome::Succeeded { .. } | Outcome::Failed { .. }) => {
-                found.wrong.push(format!("task {guid} ran {lines} times with the outcome {outcome:?}"));
+                found.violations.push(format!("task {guid} ran {lines} times with the outcome {outcome:?}"));
             }
         }
     }
@@ -204,10 +207,10 @@ fn tasks(found: &mut CheckResult, log: &Log, ran: &Path) -> Result<()> {
 }
 
 /// Checks that the tables reach the end of the log and are its fold.
-async fn tables(cluster: &Cluster, end: u64) -> Result<()> {
-    until(TABLES_TIMEOUT, "the tables reach the end of the log", async || {
+async fn check_tables(cluster: &Cluster, end: u64) -> Result<()> {
+    poll_until(TABLES_TIMEOUT, "the tables reach the end of the log", async || {
         let position = cluster.projected_position().await?;
-        so(position >= end, || format!("the tables are at {position} of {end}"))
+        ensure(position >= end, || format!("the tables are at {position} of {end}"))
     })
     .await?;
     cluster.muster(&["projection", "verify", "--database", &cluster.database()]).await.map(drop)
@@ -222,7 +225,13 @@ mod tests {
 
     fn record(request: &str, outcome: Answer) -> Record {
         let now = Instant::now();
-        Record { request: request.to_owned(), what: "test".to_owned(), asked: now, answered: now, outcome }
+        Record {
+            request: request.to_owned(),
+            what: "test".to_owned(),
+            sent_at: now,
+            answered_at: now,
+            outcome,
+        }
     }
 
     /// Returns the result of the check if the requests are at these positions of the log.
@@ -240,22 +249,22 @@ mod tests {
     fn acknowledged_command_must_be_in_log_once() {
         let acknowledged = || Answer::Acknowledged(Position(7));
         let right = found(&[("one", &[7])], acknowledged());
-        assert!(right.wrong.is_empty() && right.lost.is_empty());
-        assert!(found(&[("one", &[5])], acknowledged()).wrong.is_empty(), "repeated request");
+        assert!(right.violations.is_empty() && right.lost.is_empty());
+        assert!(found(&[("one", &[5])], acknowledged()).violations.is_empty(), "repeated request");
         let lost = found(&[("other", &[7])], acknowledged());
-        assert_eq!((lost.lost.len(), lost.wrong.len()), (1, 1));
-        assert_eq!(found(&[("one", &[7, 9])], acknowledged()).wrong.len(), 1, "in the log twice");
-        assert_eq!(found(&[("one", &[8])], acknowledged()).wrong.len(), 1, "later than acknowledged");
+        assert_eq!((lost.lost.len(), lost.violations.len()), (1, 1));
+        assert_eq!(found(&[("one", &[7, 9])], acknowledged()).violations.len(), 1, "in the log twice");
+        assert_eq!(found(&[("one", &[8])], acknowledged()).violations.len(), 1, "later than acknowledged");
     }
 
     #[test]
     fn refused_command_must_not_be_in_log_and_unknown_at_most_once() {
         let (refused, unknown) = (Answer::Refused(Code::ResourceNotFound), Answer::Unknown(String::new()));
-        assert!(found(&[], refused.clone()).wrong.is_empty());
-        assert_eq!(found(&[("one", &[3])], refused).wrong.len(), 1);
-        assert!(found(&[], unknown.clone()).wrong.is_empty());
-        assert!(found(&[("one", &[3])], unknown.clone()).wrong.is_empty());
-        assert_eq!(found(&[("one", &[3, 4])], unknown).wrong.len(), 1);
+        assert!(found(&[], refused.clone()).violations.is_empty());
+        assert_eq!(found(&[("one", &[3])], refused).violations.len(), 1);
+        assert!(found(&[], unknown.clone()).violations.is_empty());
+        assert!(found(&[("one", &[3])], unknown.clone()).violations.is_empty());
+        assert_eq!(found(&[("one", &[3, 4])], unknown).violations.len(), 1);
     }
 
     #[test]
@@ -279,7 +288,7 @@ mod tests {
             let log = Log { tasks: [(guid, outcome.clone())].into(), ..Log::default() };
             let mut found = CheckResult::default();
             tasks(&mut found, &log, ran.path()).unwrap();
-            assert_eq!(found.wrong.len(), wrong, "{lines} lines, {outcome:?}");
+            assert_eq!(found.violations.len(), wrong, "{lines} lines, {outcome:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::task::block_in_place;
 
 use crate::disk::Disk;
-use crate::error::{Failed, Result, so, until};
+use crate::error::{Failed, Result, ensure, poll_until};
 use crate::long_log;
 use crate::program::{Binary, RunningService};
 use crate::proxy::Proxy;
@@ -70,9 +70,9 @@ impl Cluster {
     /// Returns an error if the servers or disks can't be set up. The message names the requirements.
     pub async fn servers(binary: Binary, shape: Shape) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("muster-faults-").tempdir();
-        let folder = folder.map_err(Failed::at("temporary folder"))?;
+        let folder = folder.map_err(Failed::context("temporary folder"))?;
         let nats = folder.path().join("nats");
-        std::fs::create_dir_all(folder.path().join("ran")).map_err(Failed::at("temporary folder"))?;
+        std::fs::create_dir_all(folder.path().join("ran")).map_err(Failed::context("temporary folder"))?;
         let mut disks = vec![];
         for node in 1..=if shape.disks { shape.nodes } else { 0 } {
             let image = folder.path().join(format!("disk-{node}.img"));
@@ -85,19 +85,19 @@ impl Cluster {
         let servers = servers.map_err(|error| Failed(error.to_string()))?;
         for node in 1..=disks.len() {
             let used = store_of(&nats, shape, node).join("jetstream");
-            so(used.is_dir(), || format!("server {node} does not use its disk: no {}", used.display()))?;
+            ensure(used.is_dir(), || format!("server {node} does not use its disk: no {}", used.display()))?;
         }
         let postgres = block_in_place(Postgres::start).map_err(|error| Failed(error.to_string()))?;
         let mut proxies = BTreeMap::new();
         if let [server] = servers.as_slice() {
             for cell in 1..=shape.cells {
-                proxies.insert(format!("rep-c{cell}"), Proxy::before(&server.url).await?);
+                proxies.insert(format!("rep-c{cell}"), Proxy::in_front_of(&server.url).await?);
             }
         }
         let mut clocks = BTreeMap::new();
         for name in BBSS {
             let clock = block_in_place(|| Clock::new(&folder.path().join("clocks").join(name)));
-            clocks.insert(name.to_owned(), clock.map_err(Failed::at("wall clock"))?);
+            clocks.insert(name.to_owned(), clock.map_err(Failed::context("wall clock"))?);
         }
         let (binaries, programs) = (BTreeMap::new(), BTreeMap::new());
         let cluster =
@@ -116,7 +116,7 @@ impl Cluster {
         block_in_place(|| long_log::write(&path, self.shape.past))?;
         let replicas = self.shape.nodes.to_string();
         self.muster(&["import", &path.display().to_string(), "--replicas", &replicas]).await?;
-        std::fs::remove_file(&path).map_err(Failed::at(path.display()))
+        std::fs::remove_file(&path).map_err(Failed::context(path.display()))
     }
 
     /// Removes the caches with which services start quickly, so that each reads the whole log again.
@@ -232,7 +232,7 @@ impl Cluster {
     /// # Errors
     /// Returns the same errors as [`Binary::ask`].
     pub async fn muster(&self, args: &[&str]) -> Result<String> {
-        self.binary.ask(&self.url(), args).await
+        self.binary.run(&self.url(), args).await
     }
 
     /// Restarts the first `nodes` servers concurrently, because one of several becomes healthy only together
@@ -318,11 +318,11 @@ impl Cluster {
     }
 
     /// Ends all services and everything that runs in containers.
-    async fn end(&mut self) -> Result<()> {
+    async fn end_processes(&mut self) -> Result<()> {
         self.programs.clear();
         let folder = self.folder.path().to_owned();
-        until(END_TIMEOUT, "every container has ended", async || {
-            so(containers::kill_all(&folder), || format!("{:?}", containers::processes_in(&folder)))
+        poll_until(END_TIMEOUT, "every container has ended", async || {
+            ensure(containers::kill_all(&folder), || format!("{:?}", containers::processes_in(&folder)))
         })
         .await
     }
@@ -332,9 +332,9 @@ impl Cluster {
     /// # Errors
     /// Returns an error if a process does not end.
     pub async fn close(mut self) -> Result<()> {
-        self.end().await?;
+        self.end_processes().await?;
         for server in &mut self.servers {
-            server.kill9().await.map_err(Failed::at("nats-server"))?;
+            server.kill9().await.map_err(Failed::context("nats-server"))?;
         }
         Ok(())
     }

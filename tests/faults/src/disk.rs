@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use crate::error::{Failed, Result, so};
+use crate::error::{Failed, Result, ensure};
 
 /// Script that shuts down a file system by `EXT4_IOC_SHUTDOWN`, without flushing its log.
 const SHUTDOWN_SCRIPT: &str = "import fcntl, os, struct, sys\n\
@@ -30,7 +30,7 @@ const ADVICE: &str = "separate disks need root, loop devices (modprobe loop), \
 #[derive(Debug)]
 pub struct Disk {
     image: PathBuf,
-    at: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl Disk {
@@ -39,11 +39,11 @@ impl Disk {
     /// # Errors
     /// Returns an error if the machine does not allow it. The message names the requirements.
     pub async fn mount(image: &Path, megabytes: u64, at: &Path) -> Result<Self> {
-        fs::create_dir_all(at).map_err(Failed::at(at.display()))?;
-        let file = File::create(image).map_err(Failed::at(image.display()))?;
-        file.set_len(megabytes * 1024 * 1024).map_err(Failed::at(image.display()))?;
+        fs::create_dir_all(at).map_err(Failed::context(at.display()))?;
+        let file = File::create(image).map_err(Failed::context(image.display()))?;
+        file.set_len(megabytes * 1024 * 1024).map_err(Failed::context(image.display()))?;
         run("mkfs.ext4", &["-q".as_ref(), image]).await?;
-        let disk = Self { image: image.to_owned(), at: at.to_owned() };
+        let disk = Self { image: image.to_owned(), mount_point: at.to_owned() };
         disk.remount().await?;
         Ok(disk)
     }
@@ -53,9 +53,9 @@ impl Disk {
     /// # Errors
     /// Returns an error if writing fails for another reason than a full disk.
     pub fn fill(&self) -> Result<()> {
-        let path = self.at.join(FILLER_FILE);
+        let path = self.mount_point.join(FILLER_FILE);
         let opened = File::options().create(true).append(true).open(&path);
-        let mut file = opened.map_err(Failed::at(path.display()))?;
+        let mut file = opened.map_err(Failed::context(path.display()))?;
         let mut piece = &[0_u8; CHUNK_BYTES][..];
         while !piece.is_empty() {
             match file.write(piece) {
@@ -72,8 +72,8 @@ impl Disk {
     /// # Errors
     /// Returns an error if the file can't be removed.
     pub fn free(&self) -> Result<()> {
-        let path = self.at.join(FILLER_FILE);
-        fs::remove_file(&path).map_err(Failed::at(path.display()))
+        let path = self.mount_point.join(FILLER_FILE);
+        fs::remove_file(&path).map_err(Failed::context(path.display()))
     }
 
     /// Cuts the power. From now on nothing is written to the disk, and [`Disk::power_up`] loses unsynced
@@ -82,14 +82,14 @@ impl Disk {
     /// # Errors
     /// Returns an error if the machine does not allow it. The message names the requirements.
     pub async fn cut_power(&self) -> Result<()> {
-        let marker = self.at.join(UNSYNCED_FILE);
+        let marker = self.mount_point.join(UNSYNCED_FILE);
         // ext4 syncs an overwritten file early, to protect careless programs. The file is therefore removed
         // first.
         if marker.exists() {
-            fs::remove_file(&marker).map_err(Failed::at(marker.display()))?;
+            fs::remove_file(&marker).map_err(Failed::context(marker.display()))?;
         }
-        fs::write(&marker, vec![1_u8; UNSYNCED_BYTES]).map_err(Failed::at(marker.display()))?;
-        run("python3", &["-c".as_ref(), SHUTDOWN_SCRIPT.as_ref(), &self.at]).await
+        fs::write(&marker, vec![1_u8; UNSYNCED_BYTES]).map_err(Failed::context(marker.display()))?;
+        run("python3", &["-c".as_ref(), SHUTDOWN_SCRIPT.as_ref(), &self.mount_point]).await
     }
 
     /// Mounts the disk again, as after a power cut. No program may use it at the same time.
@@ -97,26 +97,26 @@ impl Disk {
     /// # Errors
     /// Returns an error if the disk can't be mounted, or if nothing was lost, so that the cut had no effect.
     pub async fn power_up(&self) -> Result<()> {
-        run("umount", &[&self.at]).await?;
+        run("umount", &[&self.mount_point]).await?;
         self.remount().await?;
         // The name of the file may survive, because syncing any other file writes it as well.
-        let marker = self.at.join(UNSYNCED_FILE);
+        let marker = self.mount_point.join(UNSYNCED_FILE);
         let left = fs::read(&marker).unwrap_or_default();
-        so(left != vec![1_u8; UNSYNCED_BYTES], || {
+        ensure(left != vec![1_u8; UNSYNCED_BYTES], || {
             format!("{} was never synced, but is intact after a power cut", marker.display())
         })
     }
 
     async fn remount(&self) -> Result<()> {
-        run("mount", &["-o".as_ref(), "loop".as_ref(), &self.image, &self.at]).await
+        run("mount", &["-o".as_ref(), "loop".as_ref(), &self.image, &self.mount_point]).await
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
+        let unmounted = std::process::Command::new("umount").arg("-l").arg(&self.mount_point).status();
         if !unmounted.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            tracing::warn!("can't unmount {}: {unmounted:?}", self.at.display());
+            tracing::warn!("can't unmount {}: {unmounted:?}", self.mount_point.display());
         }
     }
 }
@@ -126,5 +126,5 @@ async fn run(program: &str, args: &[&Path]) -> Result<()> {
     let ran = Command::new(program).args(args).output().await;
     let ran = ran.map_err(|error| Failed(format!("{program}: {error}; {ADVICE}")))?;
     let said = String::from_utf8_lossy(&ran.stderr);
-    so(ran.status.success(), || format!("{program} {args:?}: {}: {}; {ADVICE}", ran.status, said.trim()))
+    ensure(ran.status.success(), || format!("{program} {args:?}: {}: {}; {ADVICE}", ran.status, said.trim()))
 }

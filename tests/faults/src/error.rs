@@ -24,7 +24,7 @@ impl Failed {
     }
 
     /// Returns a function that adds the failed operation to an error.
-    pub fn at<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
+    pub fn context<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
         move |error| Self(format!("{what}: {error}"))
     }
 }
@@ -33,7 +33,11 @@ impl Failed {
 ///
 /// # Errors
 /// Returns the last error of `look` if it does not succeed in time.
-pub async fn until<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+pub async fn poll_until<T>(
+    limit: Duration,
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
     let end = Instant::now() + limit;
     loop {
         match look().await {
@@ -50,6 +54,6 @@ pub async fn until<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -
 ///
 /// # Errors
 /// Returns an error with the text of `otherwise` if the condition does not hold.
-pub fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+pub fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(Failed(otherwise())) }
 }

@@ -74,22 +74,22 @@ pub enum Requirement {
 pub struct FaultInfo {
     pub name: &'static str,
     /// Effect, as text.
-    pub does: &'static str,
+    pub effect: &'static str,
     /// Text on how the fault is undone.
     pub reversal: &'static str,
     pub needs: Requirement,
     /// Finding that `muster status` must show during the fault, and not after it. `None` if no finding is certain.
-    pub status: Option<FindingCode>,
+    pub finding: Option<FindingCode>,
 }
 
-const fn row(
+const fn info(
     name: &'static str,
     needs: Requirement,
-    status: Option<FindingCode>,
-    does: &'static str,
+    finding: Option<FindingCode>,
+    effect: &'static str,
     undone: &'static str,
 ) -> FaultInfo {
-    FaultInfo { name, does, reversal: undone, needs, status }
+    FaultInfo { name, effect, reversal: undone, needs, finding }
 }
 
 impl Fault {
@@ -133,35 +133,35 @@ impl Fault {
         use FindingCode::{AppendsFail, CellLost, CellUnhealthy, ClockSkew, NoAuctioneer, ReplicasBehind};
         use Requirement::{Disks, EarlierBuild, Network, Nothing, ThreeDisks, ThreeNodes};
         match self {
-            Self::KillBbsLeader         => row("kill-bbs-leader",         Nothing,      None,                 "kill -9 of the leading BBS",                                        "restarted at once"),
-            Self::KillBbsStandby        => row("kill-bbs-standby",        Nothing,      None,                 "kill -9 of the standby BBS",                                        "restarted at once"),
-            Self::KillAuctioneerLeader  => row("kill-auctioneer-leader",  Nothing,      None,                 "kill -9 of the leading auctioneer",                                 "restarted at once"),
-            Self::KillAuctioneerStandby => row("kill-auctioneer-standby", Nothing,      None,                 "kill -9 of the standby auctioneer",                                 "restarted at once"),
-            Self::KillRep               => row("kill-rep",                Nothing,      None,                 "kill -9 of a rep",                                                  "restarted at once"),
-            Self::KillProjector         => row("kill-projector",          Nothing,      None,                 "kill -9 of the projector",                                          "restarted at once"),
-            Self::KillShim              => row("kill-shim",               Nothing,      None,                 "kill -9 of the shim of a container",                                "nothing to undo"),
-            Self::KillNats              => row("kill-nats",               Nothing,      None,                 "kill -9 of a nats-server",                                          "restarted at once"),
-            Self::KillPostgres          => row("kill-postgres",           Nothing,      None,                 "kill -9 of the main process of PostgreSQL",                         "restarted at once"),
-            Self::PauseBbsLeader        => row("pause-bbs-leader",        Nothing,      None,                 "SIGSTOP of the leading BBS for 40 s",                               "SIGCONT"),
-            Self::PauseAuctioneerLeader => row("pause-auctioneer-leader", Nothing,      None,                 "SIGSTOP of the leading auctioneer for 40 s",                        "SIGCONT"),
-            Self::PauseRep              => row("pause-rep",               Nothing,      Some(CellLost),       "SIGSTOP of a rep for 40 s: its cell is lost",                       "SIGCONT"),
-            Self::CutRep                => row("cut-rep",                 Network,      Some(CellLost),       "traffic of a rep held back in both directions for 40 s",            "held traffic delivered"),
-            Self::TearRep               => row("tear-rep",                Network,      Some(CellLost),       "connections of a rep closed and refused for 40 s",                  "connections accepted"),
-            Self::StopBbsLeader         => row("stop-bbs-leader",         Nothing,      None,                 "SIGTERM to the leading BBS",                                        "restarted after its exit"),
-            Self::StopAuctioneerLeader  => row("stop-auctioneer-leader",  Nothing,      None,                 "SIGTERM to the leading auctioneer",                                 "restarted after its exit"),
-            Self::PauseAuctioneers      => row("pause-auctioneers",       Nothing,      Some(NoAuctioneer),   "SIGSTOP of every auctioneer until `status` shows it",               "SIGCONT"),
-            Self::ShiftClock            => row("shift-clock",             Nothing,      Some(ClockSkew),      "clock of the leading BBS one hour ahead until another BBS leads",   "clock set right"),
-            Self::BreakCell             => row("break-cell",              Nothing,      Some(CellUnhealthy),  "container folder of a cell missing until `status` shows it",        "folder restored"),
-            Self::FillLog               => row("fill-log",                Nothing,      Some(AppendsFail),    "`max_bytes` of the stream set to its size until `status` shows it", "limit removed"),
-            Self::FillDisk              => row("fill-disk",               Disks,        Some(AppendsFail),    "disk of the journal full until no command succeeds for 10 s",       "space freed, nats-server restarted"),
-            Self::CutPower              => row("cut-power",               Disks,        None,                 "power cut of every node of the journal",                            "mounted and restarted"),
-            Self::CutPowerOfOne         => row("cut-power-of-one",        ThreeDisks,   None,                 "power cut of one node of three",                                    "mounted and restarted"),
-            Self::HalfBehind            => row("half-behind",             Nothing,      None,                 "standbys paused for 1,000 entries, then the leaders killed",        "SIGCONT; restarted at once"),
-            Self::StartAtOnce           => row("start-at-once",           Nothing,      None,                 "kill -9 of every service, caches removed",                          "all started at once"),
-            Self::RestartOneByOne       => row("restart-one-by-one",      Nothing,      None,                 "SIGTERM to every service, one by one",                              "restarted, each before the next one stops"),
-            Self::UpgradeOneByOne       => row("upgrade-one-by-one",      EarlierBuild, None,                 "every service restarted with the earlier build, one by one",        "restarted with this build, one by one"),
-            Self::LoseOneNode           => row("lose-one-node",           ThreeNodes,   Some(ReplicasBehind), "kill -9 of one NATS server of three for 20 s",                      "restarted"),
-            Self::LoseTwoNodes          => row("lose-two-nodes",          ThreeNodes,   Some(AppendsFail),    "kill -9 of two NATS servers of three for 20 s",                     "restarted"),
+            Self::KillBbsLeader         => info("kill-bbs-leader",         Nothing,      None,                 "kill -9 of the leading BBS",                                        "restarted at once"),
+            Self::KillBbsStandby        => info("kill-bbs-standby",        Nothing,      None,                 "kill -9 of the standby BBS",                                        "restarted at once"),
+            Self::KillAuctioneerLeader  => info("kill-auctioneer-leader",  Nothing,      None,                 "kill -9 of the leading auctioneer",                                 "restarted at once"),
+            Self::KillAuctioneerStandby => info("kill-auctioneer-standby", Nothing,      None,                 "kill -9 of the standby auctioneer",                                 "restarted at once"),
+            Self::KillRep               => info("kill-rep",                Nothing,      None,                 "kill -9 of a rep",                                                  "restarted at once"),
+            Self::KillProjector         => info("kill-projector",          Nothing,      None,                 "kill -9 of the projector",                                          "restarted at once"),
+            Self::KillShim              => info("kill-shim",               Nothing,      None,                 "kill -9 of the shim of a container",                                "nothing to undo"),
+            Self::KillNats              => info("kill-nats",               Nothing,      None,                 "kill -9 of a nats-server",                                          "restarted at once"),
+            Self::KillPostgres          => info("kill-postgres",           Nothing,      None,                 "kill -9 of the main process of PostgreSQL",                         "restarted at once"),
+            Self::PauseBbsLeader        => info("pause-bbs-leader",        Nothing,      None,                 "SIGSTOP of the leading BBS for 40 s",                               "SIGCONT"),
+            Self::PauseAuctioneerLeader => info("pause-auctioneer-leader", Nothing,      None,                 "SIGSTOP of the leading auctioneer for 40 s",                        "SIGCONT"),
+            Self::PauseRep              => info("pause-rep",               Nothing,      Some(CellLost),       "SIGSTOP of a rep for 40 s: its cell is lost",                       "SIGCONT"),
+            Self::CutRep                => info("cut-rep",                 Network,      Some(CellLost),       "traffic of a rep held back in both directions for 40 s",            "held traffic delivered"),
+            Self::TearRep               => info("tear-rep",                Network,      Some(CellLost),       "connections of a rep closed and refused for 40 s",                  "connections accepted"),
+            Self::StopBbsLeader         => info("stop-bbs-leader",         Nothing,      None,                 "SIGTERM to the leading BBS",                                        "restarted after its exit"),
+            Self::StopAuctioneerLeader  => info("stop-auctioneer-leader",  Nothing,      None,                 "SIGTERM to the leading auctioneer",                                 "restarted after its exit"),
+            Self::PauseAuctioneers      => info("pause-auctioneers",       Nothing,      Some(NoAuctioneer),   "SIGSTOP of every auctioneer until `status` shows it",               "SIGCONT"),
+            Self::ShiftClock            => info("shift-clock",             Nothing,      Some(ClockSkew),      "clock of the leading BBS one hour ahead until another BBS leads",   "clock set right"),
+            Self::BreakCell             => info("break-cell",              Nothing,      Some(CellUnhealthy),  "container folder of a cell missing until `status` shows it",        "folder restored"),
+            Self::FillLog               => info("fill-log",                Nothing,      Some(AppendsFail),    "`max_bytes` of the stream set to its size until `status` shows it", "limit removed"),
+            Self::FillDisk              => info("fill-disk",               Disks,        Some(AppendsFail),    "disk of the journal full until no command succeeds for 10 s",       "space freed, nats-server restarted"),
+            Self::CutPower              => info("cut-power",               Disks,        None,                 "power cut of every node of the journal",                            "mounted and restarted"),
+            Self::CutPowerOfOne         => info("cut-power-of-one",        ThreeDisks,   None,                 "power cut of one node of three",                                    "mounted and restarted"),
+            Self::HalfBehind            => info("half-behind",             Nothing,      None,                 "standbys paused for 1,000 entries, then the leaders killed",        "SIGCONT; restarted at once"),
+            Self::StartAtOnce           => info("start-at-once",           Nothing,      None,                 "kill -9 of every service, caches removed",                          "all started at once"),
+            Self::RestartOneByOne       => info("restart-one-by-one",      Nothing,      None,                 "SIGTERM to every service, one by one",                              "restarted, each before the next one stops"),
+            Self::UpgradeOneByOne       => info("upgrade-one-by-one",      EarlierBuild, None,                 "every service restarted with the earlier build, one by one",        "restarted with this build, one by one"),
+            Self::LoseOneNode           => info("lose-one-node",           ThreeNodes,   Some(ReplicasBehind), "kill -9 of one NATS server of three for 20 s",                      "restarted"),
+            Self::LoseTwoNodes          => info("lose-two-nodes",          ThreeNodes,   Some(AppendsFail),    "kill -9 of two NATS servers of three for 20 s",                     "restarted"),
         }
     }
 
@@ -215,9 +215,9 @@ mod tests {
     #[test]
     fn testing_page_lists_every_fault() {
         let page = include_str!("../../../docs/internals/faults.md");
-        for FaultInfo { name, does, reversal: undone, status, .. } in Fault::ALL.map(Fault::row) {
+        for FaultInfo { name, effect, reversal: undone, finding: status, .. } in Fault::ALL.map(Fault::row) {
             let status = status.map_or_else(String::new, |code| format!("`{}`", code_name(code)));
-            let line = format!("| `{name}` | {does} | {status} | {undone} |");
+            let line = format!("| `{name}` | {effect} | {status} | {undone} |");
             assert!(page.contains(&line), "docs/internals/faults.md has no line {line}");
         }
     }

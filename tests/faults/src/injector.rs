@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::check::shim_container;
 use crate::cluster::{AUCTIONEERS, Cluster, READY_TIMEOUT};
-use crate::error::{Failed, Result, so, until};
+use crate::error::{Failed, Result, ensure, poll_until};
 use crate::fault::Fault;
 use crate::ledger::Ledger;
 use crate::program::Binary;
@@ -127,10 +127,10 @@ impl Injector<'_> {
         let shim = living.iter().find(|one| shim_container(&one.line).as_ref() == Some(guid));
         let shim = shim.ok_or_else(|| Failed(format!("container {guid} has no shim")))?;
         containers::signal(shim.pid, Signal::KILL);
-        until(RELEASE_TIMEOUT, "the container of a killed shim ends", async || {
+        poll_until(RELEASE_TIMEOUT, "the container of a killed shim ends", async || {
             let running = containers::running_in(&folder);
             let there = running.values().any(|guids| guids.contains_key(guid));
-            so(!there, || format!("{guid} still runs"))
+            ensure(!there, || format!("{guid} still runs"))
         })
         .await
     }
@@ -138,7 +138,7 @@ impl Injector<'_> {
     async fn kill_postgres(&mut self) -> Result<()> {
         block_in_place(|| self.cluster.postgres().kill9());
         // The other processes of PostgreSQL notice the loss with a delay.
-        until(RELEASE_TIMEOUT, "PostgreSQL starts again", async || {
+        poll_until(RELEASE_TIMEOUT, "PostgreSQL starts again", async || {
             block_in_place(|| self.cluster.postgres().restart()).map_err(|error| Failed(error.to_string()))
         })
         .await
@@ -182,14 +182,14 @@ impl Injector<'_> {
     /// Sets the clock of the leading BBS an hour ahead, waits until another one leads, and sets it right.
     async fn shift_clock(&mut self, fault: Fault) -> Result<()> {
         let leader = self.cluster.find(self.asker, Role::Bbs, true).await?;
-        self.cluster.clock(&leader)?.set(HOUR).map_err(Failed::at("the clock"))?;
-        until(READY_TIMEOUT, "another BBS leads", async || {
+        self.cluster.clock(&leader)?.set(HOUR).map_err(Failed::context("the clock"))?;
+        poll_until(READY_TIMEOUT, "another BBS leads", async || {
             let leads = self.cluster.find(self.asker, Role::Bbs, true).await?;
-            so(leads != leader, || format!("{leads} leads"))
+            ensure(leads != leader, || format!("{leads} leads"))
         })
         .await?;
         self.hold(fault, Duration::ZERO).await?;
-        self.cluster.clock(&leader)?.set(0).map_err(Failed::at("the clock"))
+        self.cluster.clock(&leader)?.set(0).map_err(Failed::context("the clock"))
     }
 
     /// Moves the folder of a cell's containers away until the status shows that the cell is unhealthy.
@@ -197,9 +197,9 @@ impl Injector<'_> {
         let rep = self.any_rep();
         let data = self.cluster.folder().join(rep);
         let (folder, away) = (data.join("containers"), data.join("away"));
-        fs::rename(&folder, &away).map_err(Failed::at(folder.display()))?;
+        fs::rename(&folder, &away).map_err(Failed::context(folder.display()))?;
         let held = self.hold(fault, Duration::ZERO).await;
-        fs::rename(&away, &folder).map_err(Failed::at(away.display()))?;
+        fs::rename(&away, &folder).map_err(Failed::context(away.display()))?;
         held
     }
 
@@ -212,27 +212,27 @@ impl Injector<'_> {
     }
 
     async fn limit_log(&self, full: bool) -> Result<()> {
-        let client = async_nats::connect(self.cluster.url()).await.map_err(Failed::at("nats"))?;
+        let client = async_nats::connect(self.cluster.url()).await.map_err(Failed::context("nats"))?;
         let context = async_nats::jetstream::new(client);
-        let stream = context.get_stream(STREAM).await.map_err(Failed::at(STREAM))?;
-        let info = stream.get_info().await.map_err(Failed::at(STREAM))?;
-        let size = i64::try_from(info.state.bytes).map_err(Failed::at(STREAM))?;
+        let stream = context.get_stream(STREAM).await.map_err(Failed::context(STREAM))?;
+        let info = stream.get_info().await.map_err(Failed::context(STREAM))?;
+        let size = i64::try_from(info.state.bytes).map_err(Failed::context(STREAM))?;
         let config = Config { max_bytes: if full { size } else { -1 }, ..info.config };
-        context.update_stream(config).await.map(drop).map_err(Failed::at(STREAM))
+        context.update_stream(config).await.map(drop).map_err(Failed::context(STREAM))
     }
 
     /// Fills the disk of the first node, and waits until no command is acknowledged.
     async fn fill_disk(&mut self, fault: Fault) -> Result<()> {
         let mut answered = self.ledger.acknowledged();
         let mut quiet = Instant::now();
-        until(READY_TIMEOUT, "a full disk blocks every command", async || {
+        poll_until(READY_TIMEOUT, "a full disk blocks every command", async || {
             // Space that the server frees in between is filled as well.
             block_in_place(|| self.cluster.disk(0)?.fill())?;
             let now = self.ledger.acknowledged();
             if now > answered {
                 (answered, quiet) = (now, Instant::now());
             }
-            so(quiet.elapsed() >= FULL_DISK_QUIET, || format!("{now} commands were acknowledged"))
+            ensure(quiet.elapsed() >= FULL_DISK_QUIET, || format!("{now} commands were acknowledged"))
         })
         .await?;
         let held = self.hold(fault, Duration::ZERO).await;
@@ -248,7 +248,7 @@ impl Injector<'_> {
             self.cluster.disk(node)?.cut_power().await?;
         }
         for node in 0..nodes {
-            self.cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
+            self.cluster.server(node)?.kill9().await.map_err(Failed::context("nats-server"))?;
             self.cluster.disk(node)?.power_up().await?;
         }
         self.restart_nodes(nodes).await
@@ -257,7 +257,7 @@ impl Injector<'_> {
     /// Kills the first `nodes` servers, and restarts them after `time`.
     async fn lose_nodes(&mut self, nodes: usize, fault: Fault, time: Duration) -> Result<()> {
         for node in 0..nodes {
-            self.cluster.server(node)?.kill9().await.map_err(Failed::at("nats-server"))?;
+            self.cluster.server(node)?.kill9().await.map_err(Failed::context("nats-server"))?;
         }
         self.hold(fault, time).await?;
         self.restart_nodes(nodes).await
@@ -277,7 +277,7 @@ impl Injector<'_> {
             leaders.push(self.cluster.find(self.asker, role, true).await?);
         }
         stopped.iter().try_for_each(|name| self.cluster.signal(name, Signal::STOP))?;
-        let written = self.write(LAG_ENTRIES).await;
+        let written = self.write_entries(LAG_ENTRIES).await;
         stopped.iter().try_for_each(|name| self.cluster.signal(name, Signal::CONT))?;
         written?;
         for name in &leaders {
@@ -287,7 +287,7 @@ impl Injector<'_> {
     }
 
     /// Writes this number of entries by changing the annotation of a process repeatedly.
-    async fn write(&mut self, entries: u64) -> Result<()> {
+    async fn write_entries(&mut self, entries: u64) -> Result<()> {
         let guid = work::process("steady-a")?;
         for _ in 0..entries.div_ceil(CONCURRENCY as u64) {
             let one = async || {
@@ -297,8 +297,8 @@ impl Injector<'_> {
                 };
                 let guid = guid.clone();
                 let asked =
-                    self.asker.ask("lrp annotate", async |client| client.update_lrp(guid, update).await);
-                asked.await.map(drop).map_err(Failed::at("lrp annotate"))
+                    self.asker.send("lrp annotate", async |client| client.update_lrp(guid, update).await);
+                asked.await.map(drop).map_err(Failed::context("lrp annotate"))
             };
             for asked in futures::future::join_all((0..CONCURRENCY).map(|_| one())).await {
                 asked?;

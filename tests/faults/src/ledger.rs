@@ -26,9 +26,9 @@ pub struct Record {
     /// Command and target, such as `lrp scale scaled`.
     pub what: String,
     /// Time of the first attempt.
-    pub asked: Instant,
+    pub sent_at: Instant,
     /// Time of the answer, or of giving up.
-    pub answered: Instant,
+    pub answered_at: Instant,
     pub outcome: Outcome,
 }
 
@@ -36,7 +36,7 @@ impl Record {
     /// Returns the time that the client waited.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.answered - self.asked
+        self.answered_at - self.sent_at
     }
 }
 
@@ -46,7 +46,7 @@ pub struct Ledger(Mutex<Vec<Record>>);
 
 impl Ledger {
     /// Records the outcome of a command.
-    pub fn record(&self, request: String, what: String, asked: Instant, answer: &Result<Ack, Error>) {
+    pub fn record(&self, request: String, what: String, sent_at: Instant, answer: &Result<Ack, Error>) {
         let outcome = match answer {
             Ok(done) => Outcome::Acknowledged(done.position),
             Err(Error::Refused(refusal)) => Outcome::Refused(refusal.code),
@@ -57,7 +57,7 @@ impl Ledger {
                 | Error::Setup { .. }),
             ) => Outcome::Unknown(error.to_string()),
         };
-        let record = Record { request, what, asked, answered: Instant::now(), outcome };
+        let record = Record { request, what, sent_at, answered_at: Instant::now(), outcome };
         self.lock().push(record);
     }
 
@@ -82,7 +82,7 @@ impl Ledger {
 
     /// Returns the records after the first `first` ones.
     #[must_use]
-    pub fn behind(&self, first: usize) -> Vec<Record> {
+    pub fn after(&self, first: usize) -> Vec<Record> {
         self.lock().get(first..).unwrap_or_default().to_vec()
     }
 

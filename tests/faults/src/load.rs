@@ -71,8 +71,8 @@ impl Load {
     pub async fn start(url: &str, folder: &Path, ledger: &Arc<Ledger>) -> Result<Self> {
         let steady = RecordingClient::connect(url, "steady", ledger).await?;
         // Instances that are not desired are stopped only while the domain is fresh.
-        let fresh = steady.ask("domain refresh", async |client| client.refresh_domain(None).await).await;
-        fresh.map_err(Failed::at("domain refresh"))?;
+        let fresh = steady.send("domain refresh", async |client| client.refresh_domain(None).await).await;
+        fresh.map_err(Failed::context("domain refresh"))?;
         for (name, instances) in
             [("steady-a", STEADY_INSTANCES), ("steady-b", STEADY_INSTANCES), ("scaled", 1), ("updated", 2)]
         {
@@ -129,17 +129,17 @@ async fn run_client(
 }
 
 async fn scale(asker: &RecordingClient, number: u64) -> Result<()> {
-    let instances = u32::try_from(1 + number % 4).map_err(Failed::at("instance count"))?;
+    let instances = u32::try_from(1 + number % 4).map_err(Failed::context("instance count"))?;
     let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
     let guid = work::process("scaled")?;
-    let asked = asker.ask("lrp scale scaled", async |client| client.update_lrp(guid, update).await).await;
-    asked.map(drop).map_err(Failed::at("lrp scale scaled"))
+    let asked = asker.send("lrp scale scaled", async |client| client.update_lrp(guid, update).await).await;
+    asked.map(drop).map_err(Failed::context("lrp scale scaled"))
 }
 
 async fn update(asker: &RecordingClient, number: u64) -> Result<()> {
     let lrp = work::sleeper("updated", 2, number)?;
-    let asked = asker.ask("lrp update updated", async |client| client.replace_lrp(lrp).await).await;
-    asked.map(drop).map_err(Failed::at("lrp update updated"))
+    let asked = asker.send("lrp update updated", async |client| client.replace_lrp(lrp).await).await;
+    asked.map(drop).map_err(Failed::context("lrp update updated"))
 }
 
 async fn crash(asker: &RecordingClient, number: u64) -> Result<()> {
@@ -156,13 +156,13 @@ async fn run_tasks(asker: &RecordingClient, folder: &Path, number: u64) -> Resul
     asker.run(work::task(&guid, folder, seconds)?).await?;
     if number.is_multiple_of(5) {
         let what = format!("task cancel {guid}");
-        allow_refusal(asker.ask(what, async |client| client.cancel_task(guid).await).await)?;
+        allow_refusal(asker.send(what, async |client| client.cancel_task(guid).await).await)?;
     }
     match number.checked_sub(RESOLVE_DELAY) {
         Some(old) if old.is_multiple_of(2) && old > 0 => {
             let guid = work::task_guid(&format!("task-{old}"))?;
             let what = format!("task resolve {guid}");
-            allow_refusal(asker.ask(what, async |client| client.resolve_task(guid).await).await)
+            allow_refusal(asker.send(what, async |client| client.resolve_task(guid).await).await)
         }
         Some(_) | None => Ok(()),
     }

@@ -32,11 +32,11 @@ impl Log {
     /// # Errors
     /// Returns an error if the file is not a complete export.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Failed::at(path.display()))?;
+        let file = File::open(path).map_err(Failed::context(path.display()))?;
         let (mut file, mut reader) = (BufReader::new(file), Reader::default());
         let (mut log, mut line) = (Self::default(), vec![]);
-        while file.read_until(b'\n', &mut line).map_err(Failed::at(path.display()))? > 0 {
-            match reader.take(&line).map_err(Failed::at(path.display()))? {
+        while file.read_until(b'\n', &mut line).map_err(Failed::context(path.display()))? > 0 {
+            match reader.take(&line).map_err(Failed::context(path.display()))? {
                 ParsedLine::Header(_) | ParsedLine::Manifest(_) => {}
                 ParsedLine::Message(message) => {
                     log.messages += 1;
@@ -48,7 +48,7 @@ impl Log {
             }
             line.clear();
         }
-        reader.finish().map_err(Failed::at(path.display()))?;
+        reader.finish().map_err(Failed::context(path.display()))?;
         Ok(log)
     }
 

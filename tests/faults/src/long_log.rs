@@ -34,7 +34,7 @@ const DECISION_INTERVAL_NANOS: u64 = 1_000_000;
 /// # Errors
 /// Returns an error if the file can't be written.
 pub fn write(path: &Path, entries: u64) -> Result<()> {
-    let file = File::create(path).map_err(Failed::at(path.display()))?;
+    let file = File::create(path).map_err(Failed::context(path.display()))?;
     let mut past = LogWriter::found(BufWriter::new(file))?;
     let mut round = 0;
     while past.world.position().0 < entries {
@@ -61,8 +61,8 @@ impl<W: Write> LogWriter<W> {
     fn found(out: W) -> Result<Self> {
         let (mut ids, now) = (IdGenerator::new(1), Timestamp::from_seconds(START_SECONDS));
         let id = ClusterId(ids.next(now));
-        let (lines, head) = Writer::begin("muster 0.1.0", id, Position(1));
-        let who = ClientName::new("load").map_err(Failed::at("load"))?;
+        let (lines, head) = Writer::start("muster 0.1.0", id, Position(1));
+        let who = ClientName::new("load").map_err(Failed::context("load"))?;
         let mut past = Self { world: World::new(), ids, now, who, lines, out };
         past.put(&head)?;
         let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
@@ -85,11 +85,11 @@ impl<W: Write> LogWriter<W> {
         let context = process::Context {
             now: self.now,
             is_fresh: false,
-            present: &|_| false,
-            known: &|_| true,
+            is_present: &|_| false,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
-        let events = process::decide(known, &command, context).map_err(Failed::at(name))?;
+        let events = process::decide(known, &command, context).map_err(Failed::context(name))?;
         let epoch = known.map_or(Epoch(self.now), |known| known.epoch);
         let version = known.map_or(0, |known| known.version) + 1;
         let actor = Actor::Client { domain: domain.clone(), name: self.who.clone() };
@@ -102,20 +102,20 @@ impl<W: Write> LogWriter<W> {
         let entry = fixtures::entry(Decision { version, actor, ..decision });
         let position = Position(self.world.position().0 + 1);
         let message = Message { position, subject, id: Some(entry.id), bytes: entry.encode() };
-        let line = self.lines.line(&message).map_err(Failed::at("generated log"))?;
+        let line = self.lines.add(&message).map_err(Failed::context("generated log"))?;
         self.put(&line)?;
         self.world.fold(position, &entry);
         Ok(())
     }
 
     fn put(&mut self, line: &[u8]) -> Result<()> {
-        self.out.write_all(line).map_err(Failed::at("generated log"))
+        self.out.write_all(line).map_err(Failed::context("generated log"))
     }
 
     fn finish(self) -> Result<()> {
         let Self { lines, mut out, .. } = self;
         let (_, last) = lines.finish();
-        out.write_all(&last).and_then(|()| out.flush()).map_err(Failed::at("generated log"))
+        out.write_all(&last).and_then(|()| out.flush()).map_err(Failed::context("generated log"))
     }
 }
 

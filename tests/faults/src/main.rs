@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Parser;
 use faults::build;
 use faults::cluster::Shape;
-use faults::error::{Failed, Result, so};
+use faults::error::{Failed, Result, ensure};
 use faults::fault::{Fault, Requirement};
 use faults::program::Binary;
 use faults::report::{Report, Round};
@@ -77,7 +77,7 @@ async fn run(args: Args) -> Result<()> {
     }
     let seed = match args.seed {
         Some(seed) => seed,
-        None => clock::seed().map_err(Failed::at("random seed"))? % 1_000_000,
+        None => clock::seed().map_err(Failed::context("random seed"))? % 1_000_000,
     };
     let wanted = if args.only.is_empty() { Fault::ALL.to_vec() } else { args.only.clone() };
     let binary = match &args.binary {
@@ -100,7 +100,7 @@ async fn run(args: Args) -> Result<()> {
         println!("{} node(s), {} cells, a log of {} entries", shape.nodes, shape.cells, shape.past);
         let mut happened = |round| {
             report.rounds.push(round);
-            write(&report, &args.report)
+            write_report(&report, &args.report)
         };
         ended =
             run_cluster(seed, (binary.clone(), earlier.clone()), shape, faults, each, &mut happened).await;
@@ -114,16 +114,16 @@ async fn run(args: Args) -> Result<()> {
     let again =
         format!("to repeat: cargo run --release -p faults -- --seed {seed} --minutes {minutes}{names}");
     ended.map_err(|Failed(why)| Failed(format!("{why}\n{again}")))?;
-    so(report.has_no_violations(), || format!("violations were found\n{again}"))
+    ensure(report.has_no_violations(), || format!("violations were found\n{again}"))
 }
 
 fn list() -> Result<()> {
     let lines =
-        Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.does, row.reversal));
+        Fault::ALL.map(Fault::row).map(|row| format!("{:24} {}; {}\n", row.name, row.effect, row.reversal));
     match io::stdout().write_all(lines.concat().as_bytes()) {
         // The reader has closed the pipe early.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(Failed::at("standard output")),
+        written => written.map_err(Failed::context("standard output")),
     }
 }
 
@@ -193,10 +193,10 @@ async fn run_cluster(
 }
 
 /// Writes the results so far, so that an interrupted run leaves a report as well.
-fn write(report: &Report, path: &Path) -> Result<()> {
-    let text = serde_json::to_string_pretty(report).map_err(Failed::at("report"))?;
+fn write_report(report: &Report, path: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(report).map_err(Failed::context("report"))?;
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(Failed::at(folder.display()))?;
+        std::fs::create_dir_all(folder).map_err(Failed::context(folder.display()))?;
     }
-    std::fs::write(path, text + "\n").map_err(Failed::at(path.display()))
+    std::fs::write(path, text + "\n").map_err(Failed::context(path.display()))
 }

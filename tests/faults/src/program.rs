@@ -52,12 +52,12 @@ impl Binary {
     ///
     /// # Errors
     /// Returns an error if the command exits with another status than 0, or does not exit in time.
-    pub async fn ask(&self, url: &str, args: &[&str]) -> Result<String> {
+    pub async fn run(&self, url: &str, args: &[&str]) -> Result<String> {
         let line = args.join(" ");
         let ran = timeout(COMMAND_TIMEOUT, self.command(url, args).output()).await;
         let ran =
             ran.map_err(|_| Failed(format!("muster {line} did not exit within {COMMAND_TIMEOUT:?}")))?;
-        let ran = ran.map_err(Failed::at(format!("muster {line}")))?;
+        let ran = ran.map_err(Failed::context(format!("muster {line}")))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if ran.status.success() {
             return Ok(text(&ran.stdout));
@@ -78,12 +78,12 @@ impl Binary {
         log: &Path,
     ) -> Result<RunningService> {
         let opened = File::options().create(true).append(true).open(log);
-        let out = opened.map_err(Failed::at(log.display()))?;
-        let err = out.try_clone().map_err(Failed::at(log.display()))?;
+        let out = opened.map_err(Failed::context(log.display()))?;
+        let err = out.try_clone().map_err(Failed::context(log.display()))?;
         let mut command = self.command(url, args);
         command.envs(variables.iter().copied());
         let child = command.stdout(Stdio::from(out)).stderr(Stdio::from(err)).spawn();
-        let child = child.map_err(Failed::at(self.0.display()))?;
+        let child = child.map_err(Failed::context(self.0.display()))?;
         Ok(RunningService { name: name.to_owned(), child })
     }
 }
@@ -106,8 +106,8 @@ impl RunningService {
     ///
     /// # Errors
     /// Returns an error if the operating system does not report the status.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().map_err(Failed::at(&self.name))
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(Failed::context(&self.name))
     }
 
     /// Sends a signal to the service.
@@ -120,7 +120,7 @@ impl RunningService {
     /// # Errors
     /// Returns an error if the operating system does not allow it.
     pub async fn kill9(mut self) -> Result<()> {
-        self.child.kill().await.map_err(Failed::at(&self.name))
+        self.child.kill().await.map_err(Failed::context(&self.name))
     }
 
     /// Sends SIGTERM to the service, as a supervisor does, and waits until it has exited.

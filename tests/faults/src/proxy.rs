@@ -38,10 +38,10 @@ impl Proxy {
     ///
     /// # Errors
     /// Returns an error if no port is free.
-    pub async fn before(url: &str) -> Result<Self> {
+    pub async fn in_front_of(url: &str) -> Result<Self> {
         let server = url.trim_start_matches("nats://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failed::at("proxy"))?;
-        let address = listener.local_addr().map_err(Failed::at("proxy"))?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failed::context("proxy"))?;
+        let address = listener.local_addr().map_err(Failed::context("proxy"))?;
         let (network, seen) = watch::channel(NetworkState::Whole);
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, server, seen));
@@ -137,7 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn silent_network_holds_data_until_whole() {
-        let proxy = Proxy::before(&echo().await).await.unwrap();
+        let proxy = Proxy::in_front_of(&echo().await).await.unwrap();
         let mut stream = through(&proxy).await;
         let mut answer = [0; 3];
         stream.write_all(b"one").await.unwrap();
@@ -156,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn refusing_network_closes_connections() {
-        let proxy = Proxy::before(&echo().await).await.unwrap();
+        let proxy = Proxy::in_front_of(&echo().await).await.unwrap();
         let mut old = through(&proxy).await;
         old.write_all(b"one").await.unwrap();
         old.read_exact(&mut [0; 3]).await.unwrap();

@@ -29,7 +29,7 @@ pub struct RecordingClient {
     client: Client,
     queries: Client,
     ledger: Arc<Ledger>,
-    asked: Arc<AtomicU64>,
+    request_count: Arc<AtomicU64>,
 }
 
 impl RecordingClient {
@@ -38,17 +38,17 @@ impl RecordingClient {
     /// # Errors
     /// Returns an error if no server answers.
     pub async fn connect(url: &str, name: &str, ledger: &Arc<Ledger>) -> Result<Self> {
-        let domain = Domain::new(DOMAIN).map_err(Failed::at(DOMAIN))?;
-        let who = ClientName::new(name).map_err(Failed::at(name))?;
+        let domain = Domain::new(DOMAIN).map_err(Failed::context(DOMAIN))?;
+        let who = ClientName::new(name).map_err(Failed::context(name))?;
         let connected = Client::connect(Target::nats(url)).domain(domain).name(who).await;
-        let client = connected.map_err(Failed::at(name))?.patience(COMMAND_TIMEOUT);
+        let client = connected.map_err(Failed::context(name))?.patience(COMMAND_TIMEOUT);
         let questions = client.clone().patience(QUERY_TIMEOUT);
         Ok(Self {
             name: name.to_owned(),
             client,
             queries: questions,
             ledger: Arc::clone(ledger),
-            asked: Arc::default(),
+            request_count: Arc::default(),
         })
     }
 
@@ -66,7 +66,7 @@ impl RecordingClient {
     ///
     /// # Panics
     /// Panics if the client's name is so long that no number can be appended.
-    pub async fn ask<A>(
+    pub async fn send<A>(
         &self,
         what: impl Into<String>,
         command: impl FnOnce(Client) -> A,
@@ -74,10 +74,10 @@ impl RecordingClient {
     where
         A: Future<Output = std::result::Result<Ack, Error>>,
     {
-        let request = format!("{}-{}", self.name, self.asked.fetch_add(1, Ordering::Relaxed));
+        let request = format!("{}-{}", self.name, self.request_count.fetch_add(1, Ordering::Relaxed));
         let id = RequestId::new(&request).expect("a client name with a number is a valid request id");
         let asked = Instant::now();
-        let answer = command(self.client.clone().request(id)).await;
+        let answer = command(self.client.clone().with_request_id(id)).await;
         self.ledger.record(request, what.into(), asked, &answer);
         answer
     }
@@ -85,30 +85,30 @@ impl RecordingClient {
     /// Desires a process.
     ///
     /// # Errors
-    /// Returns the same errors as [`RecordingClient::ask`].
+    /// Returns the same errors as [`RecordingClient::send`].
     pub async fn desire(&self, lrp: DesiredLrp) -> Result<Ack> {
         let what = format!("apply {}", lrp.process_guid);
-        let asked = self.ask(&what, async |client| client.desire_lrp(lrp).await).await;
-        asked.map_err(Failed::at(what))
+        let asked = self.send(&what, async |client| client.desire_lrp(lrp).await).await;
+        asked.map_err(Failed::context(what))
     }
 
     /// Removes a process.
     ///
     /// # Errors
-    /// Returns the same errors as [`RecordingClient::ask`].
+    /// Returns the same errors as [`RecordingClient::send`].
     pub async fn remove(&self, guid: ProcessGuid) -> Result<Ack> {
         let what = format!("lrp delete {guid}");
-        let asked = self.ask(&what, async |client| client.remove_lrp(guid).await).await;
-        asked.map_err(Failed::at(what))
+        let asked = self.send(&what, async |client| client.remove_lrp(guid).await).await;
+        asked.map_err(Failed::context(what))
     }
 
     /// Desires a task.
     ///
     /// # Errors
-    /// Returns the same errors as [`RecordingClient::ask`].
+    /// Returns the same errors as [`RecordingClient::send`].
     pub async fn run(&self, task: DesiredTask) -> Result<Ack> {
         let what = format!("task desire {}", task.task_guid);
-        let asked = self.ask(&what, async |client| client.desire_task(task).await).await;
-        asked.map_err(Failed::at(what))
+        let asked = self.send(&what, async |client| client.desire_task(task).await).await;
+        asked.map_err(Failed::context(what))
     }
 }

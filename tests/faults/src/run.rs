@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::check::check;
 use crate::cluster::{Cluster, READY_TIMEOUT, Shape};
-use crate::error::{Failed, Result, so, until};
+use crate::error::{Failed, Result, ensure, poll_until};
 use crate::fault::Fault;
 use crate::injector::Injector;
 use crate::ledger::{Ledger, Outcome, Record};
@@ -103,7 +103,7 @@ impl Run {
         let served = began.elapsed();
         self.wait_for_progress().await?;
         let quiet = self.load.pause().await;
-        let records = self.ledger.behind(0);
+        let records = self.ledger.after(0);
         let found = check(&mut self.cluster, &self.asker, &records).await?;
         drop(quiet);
         let (told, failed) = std::mem::replace(&mut self.reported, (records.len(), found.failed_tasks.len()));
@@ -120,7 +120,7 @@ impl Run {
             full_service: served,
             max_latency: records[told..].iter().map(Record::waited).max().unwrap_or_default(),
             entries: found.entries,
-            wrong: found.wrong,
+            wrong: found.violations,
         })
     }
 
@@ -128,10 +128,10 @@ impl Run {
     async fn wait_for_progress(&mut self) -> Result<()> {
         let before = self.ledger.acknowledged();
         let (load, ledger) = (&mut self.load, &self.ledger);
-        until(PROGRESS_TIMEOUT, "the load makes progress", async || {
+        poll_until(PROGRESS_TIMEOUT, "the load makes progress", async || {
             load.check_running()?;
             let now = ledger.acknowledged();
-            so(now >= before + MIN_ACKNOWLEDGED, || {
+            ensure(now >= before + MIN_ACKNOWLEDGED, || {
                 format!("only {} commands were acknowledged", now - before)
             })
         })

@@ -7,7 +7,7 @@ use client::ListFilter;
 use schemas::query::{InstanceState, TaskState};
 
 use crate::cluster::Cluster;
-use crate::error::{Failed, Result, so, until};
+use crate::error::{Failed, Result, ensure, poll_until};
 use crate::recording_client::RecordingClient;
 use crate::work;
 
@@ -27,9 +27,9 @@ pub async fn wait_for_full_service(
     let ran = cluster.folder().join("ran");
     let probed = probe(asker, &ran, number).await?;
     cluster.wait_until_complete(asker).await?;
-    until(SERVICE_TIMEOUT, "the tables are up to date", async || {
+    poll_until(SERVICE_TIMEOUT, "the tables are up to date", async || {
         let position = cluster.projected_position().await?;
-        so(position >= probed, || format!("the tables are at {position}, the probe is at {probed}"))
+        ensure(position >= probed, || format!("the tables are at {position}, the probe is at {probed}"))
     })
     .await
 }
@@ -42,16 +42,19 @@ async fn probe(asker: &RecordingClient, ran: &Path, number: usize) -> Result<u64
     let task = work::task_guid(&format!("probe-{number}"))?;
     asker.run(work::task(&task, ran, "0")?).await?;
     let client = asker.queries();
-    until(SERVICE_TIMEOUT, "a new instance runs", async || {
-        let rows =
-            client.instances(&ListFilter::process(guid.clone())).await.map_err(Failed::at("instances"))?.rows;
+    poll_until(SERVICE_TIMEOUT, "a new instance runs", async || {
+        let rows = client
+            .instances(&ListFilter::process(guid.clone()))
+            .await
+            .map_err(Failed::context("instances"))?
+            .rows;
         let runs = rows.iter().any(|row| row.state == InstanceState::Running);
-        so(runs, || format!("{rows:?}"))
+        ensure(runs, || format!("{rows:?}"))
     })
     .await?;
-    until(SERVICE_TIMEOUT, "a new task has completed", async || {
-        let row = client.task(&task).await.map_err(Failed::at("task show"))?.row;
-        so(row.state == TaskState::Completed, || format!("{row:?}"))
+    poll_until(SERVICE_TIMEOUT, "a new task has completed", async || {
+        let row = client.task(&task).await.map_err(Failed::context("task show"))?.row;
+        ensure(row.state == TaskState::Completed, || format!("{row:?}"))
     })
     .await?;
     Ok(asker.remove(guid).await?.position.0)

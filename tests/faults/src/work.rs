@@ -15,7 +15,7 @@ use crate::recording_client::DOMAIN;
 /// # Errors
 /// Returns an error if the name is not a valid process guid.
 pub fn process(name: &str) -> Result<ProcessGuid> {
-    ProcessGuid::new(name).map_err(Failed::at(name))
+    ProcessGuid::new(name).map_err(Failed::context(name))
 }
 
 /// Returns a task guid.
@@ -23,7 +23,7 @@ pub fn process(name: &str) -> Result<ProcessGuid> {
 /// # Errors
 /// Returns an error if the name is not a valid task guid.
 pub fn task_guid(name: &str) -> Result<TaskGuid> {
-    TaskGuid::new(name).map_err(Failed::at(name))
+    TaskGuid::new(name).map_err(Failed::context(name))
 }
 
 /// Returns a process that runs forever. Another `version` makes another definition.
@@ -47,7 +47,7 @@ fn lrp(name: &str, instances: u32, action: &Value) -> Result<DesiredLrp> {
     let desired = json!({
         "process_guid": name, "domain": DOMAIN, "instances": instances, "memory_mb": 8, "action": action,
     });
-    spec::lrp(desired).map_err(Failed::at(name))
+    spec::lrp(desired).map_err(Failed::context(name))
 }
 
 /// Returns a task that adds a line to the file of its name in `folder`, and then runs for this number of
@@ -62,5 +62,5 @@ pub fn task(guid: &TaskGuid, folder: &Path, seconds: &str) -> Result<DesiredTask
         "placement": {"queue": {"deadline_ms": 600_000}},
         "action": {"run": {"path": "sh", "args": ["-c", script]}},
     });
-    spec::task(desired).map_err(Failed::at(guid))
+    spec::task(desired).map_err(Failed::context(guid))
 }

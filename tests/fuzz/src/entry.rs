@@ -19,12 +19,12 @@ const SHARDS: u16 = 4;
 pub fn check(bytes: &[u8]) {
     check_round_trip(bytes);
     let lines = bytes.split(|byte| *byte == b'\n');
-    let entries: Vec<Vec<u8>> = (1..).zip(lines).map(|(id, line)| sealed(id, line)).collect();
+    let entries: Vec<Vec<u8>> = (1..).zip(lines).map(|(id, line)| with_checksum(id, line)).collect();
     entries.iter().for_each(|entry| check_round_trip(entry));
     check_readers(&entries);
 }
 
-fn sealed(id: u128, decisions: &[u8]) -> Vec<u8> {
+fn with_checksum(id: u128, decisions: &[u8]) -> Vec<u8> {
     Entry::encode_decisions(EntryId(Uuid::from_u128(id)), decisions)
 }
 
@@ -60,8 +60,8 @@ fn check_readers(entries: &[Vec<u8>]) {
             Err(_) => return,
         }
     }
-    let restored = World::from_bytes(&world.snapshot(), None).expect("a snapshot can be restored");
-    assert_eq!(restored.snapshot(), world.snapshot(), "a snapshot contains the whole World");
+    let restored = World::from_bytes(&world.to_bytes(), None).expect("a snapshot can be restored");
+    assert_eq!(restored.to_bytes(), world.to_bytes(), "a snapshot contains the whole World");
 }
 
 /// Returns the subject of an entry, which follows from its first aggregate.

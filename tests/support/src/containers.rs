@@ -38,10 +38,10 @@ pub fn processes_in(folder: &Path) -> Vec<Process> {
     let folder = folder.to_str().expect("the path of the folder is UTF-8");
     let names = fs::read_dir("/proc").expect("/proc is readable").flatten();
     let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| look(pid, folder)).collect()
+    pids.filter_map(|pid| read_process(pid, folder)).collect()
 }
 
-fn look(pid: i32, folder: &str) -> Option<Process> {
+fn read_process(pid: i32, folder: &str) -> Option<Process> {
     let read = |name: &str| {
         let bytes = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

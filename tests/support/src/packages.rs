@@ -16,7 +16,7 @@ pub struct Package {
 
 /// Returns the folder of a package. The package is installed first, unless `check` accepts the content of the
 /// folder.
-pub(crate) fn have(
+pub(crate) fn ensure_installed(
     package: &Package,
     check: impl Fn(&Path) -> Result<(), String>,
 ) -> Result<PathBuf, String> {

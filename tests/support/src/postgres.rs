@@ -132,12 +132,12 @@ impl Postgres {
 
     /// Stops the server at once, like a crash. Data that is not on the disk may be lost.
     pub fn kill(&mut self) {
-        self.end(Signal::QUIT);
+        self.stop_with(Signal::QUIT);
     }
 
     /// Kills the first process of the server with SIGKILL. The others notice it and exit.
     pub fn kill9(&mut self) {
-        self.end(Signal::KILL);
+        self.stop_with(Signal::KILL);
     }
 
     /// Starts the server again with its data.
@@ -174,7 +174,7 @@ impl Postgres {
             .spawn();
         self.child = Some(started.map_err(NoServer::from("can't run postgres"))?);
         let end = Instant::now() + TIMEOUT;
-        while !self.answers() {
+        while !self.accepts_queries() {
             if self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
                 || Instant::now() > end
             {
@@ -187,7 +187,7 @@ impl Postgres {
     }
 
     /// Returns `true` if the server accepts queries.
-    fn answers(&self) -> bool {
+    fn accepts_queries(&self) -> bool {
         self.psql(&self.url("postgres", "postgres"), "SELECT 1").is_ok()
     }
 
@@ -195,7 +195,7 @@ impl Postgres {
         command(&self.programs.join(program), self.run_as)
     }
 
-    fn end(&mut self, signal: Signal) {
+    fn stop_with(&mut self, signal: Signal) {
         let Some(mut child) = self.child.take() else { return };
         // In a namespace, the child was `unshare` and has become the server.
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
@@ -213,7 +213,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        self.end(Signal::QUIT);
+        self.stop_with(Signal::QUIT);
     }
 }
 
@@ -252,7 +252,7 @@ fn find() -> Result<(PathBuf, RunAs), NoServer> {
     let (programs, why) = match installed() {
         Some(programs) => (programs, String::new()),
         None => {
-            let home = packages::have(&PINNED, |home| check(&home.join(PROGRAMS_FOLDER)))
+            let home = packages::ensure_installed(&PINNED, |home| check(&home.join(PROGRAMS_FOLDER)))
                 .map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))?;
             (home.join(PROGRAMS_FOLDER), format!(" (installed as {} {})", PINNED.name, PINNED.version))
         }

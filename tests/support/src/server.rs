@@ -83,7 +83,7 @@ impl NatsServer {
     pub async fn start_with(folder: &Path, lines: &str) -> Result<Self, NoServer> {
         let program = program::find().await?;
         let mut server = Self::spawn(program, folder, "muster-1", lines).await?;
-        server.ready("/healthz").await?;
+        server.wait_until_healthy("/healthz").await?;
         Ok(server)
     }
 
@@ -97,7 +97,7 @@ impl NatsServer {
         let child = Some(run(&program, &folder)?);
         let mut server =
             Self { url: url.to_owned(), monitoring: monitoring.to_owned(), program, folder, child };
-        server.ready("/healthz").await?;
+        server.wait_until_healthy("/healthz").await?;
         Ok(server)
     }
 
@@ -107,18 +107,18 @@ impl NatsServer {
     /// Returns the same errors as [`NatsServer::start`].
     pub async fn start_cluster(folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let program = program::find().await?;
-        let mut last = Self::cluster(&program, folder, count).await;
+        let mut last = Self::try_start_cluster(&program, folder, count).await;
         for again in 1..CLUSTER_START_ATTEMPTS {
             if last.is_ok() {
                 break;
             }
-            last = Self::cluster(&program, &folder.join(format!("again-{again}")), count).await;
+            last = Self::try_start_cluster(&program, &folder.join(format!("again-{again}")), count).await;
         }
         last
     }
 
     /// Starts a cluster. Returns an error if another process has taken one of the free ports.
-    async fn cluster(program: &Path, folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
+    async fn try_start_cluster(program: &Path, folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let ports: Vec<u16> = free_ports(count)?;
         let routes: Vec<String> = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let mut servers = Vec::new();
@@ -131,7 +131,7 @@ impl NatsServer {
             servers.push(Self::spawn(program.to_owned(), &folder.join(&name), &name, &lines).await?);
         }
         for server in &mut servers {
-            server.ready("/healthz").await?;
+            server.wait_until_healthy("/healthz").await?;
         }
         Ok(servers)
     }
@@ -184,7 +184,7 @@ impl NatsServer {
         let started = Instant::now();
         loop {
             self.child = Some(run(&self.program, &self.folder)?);
-            match self.ready("/healthz").await {
+            match self.wait_until_healthy("/healthz").await {
                 // Another process may use one of the ports for a moment.
                 Err(_) if started.elapsed() < START_TIMEOUT => sleep(POLL_INTERVAL).await,
                 ended => return ended,
@@ -228,7 +228,7 @@ impl NatsServer {
     }
 
     /// Waits until the server is healthy. Returns an error if it exits or is too slow.
-    async fn ready(&mut self, path: &str) -> Result<(), NoServer> {
+    async fn wait_until_healthy(&mut self, path: &str) -> Result<(), NoServer> {
         let started = Instant::now();
         let mut last = String::new();
         while started.elapsed() < START_TIMEOUT {

@@ -10,7 +10,7 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(30);
 ///
 /// # Panics
 /// Panics with the last error of `look` if it does not succeed in time.
-pub fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub fn wait_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + limit;
     loop {
         match look() {
@@ -21,10 +21,10 @@ pub fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T
     }
 }
 
-/// Checks a condition, for use in [`within`].
+/// Checks a condition, for use in [`wait_within`].
 ///
 /// # Errors
 /// Returns the text of `otherwise` if the condition does not hold.
-pub fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+pub fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

@@ -40,7 +40,7 @@ pub(super) struct Draft<'a> {
 pub(super) struct DraftProcess<'a> {
     before: Option<&'a Process>,
     /// Domain and epoch. `None` if the process is unknown.
-    life: Option<(Domain, Epoch)>,
+    domain_and_epoch: Option<(Domain, Epoch)>,
     version: u64,
     pub(super) desired: Option<Desired>,
     pub(super) rollout: Option<Rollout>,
@@ -206,7 +206,7 @@ impl<'a> Draft<'a> {
         let mut cluster = self.cluster.take().unwrap_or_else(|| self.world.cluster().cloned());
         let mut wrong = vec![];
         for event in decision.events.iter().filter_map(Event::as_cluster) {
-            wrong.extend(fleet::cluster(cluster.as_ref(), event, decision, self.position));
+            wrong.extend(fleet::check_cluster(cluster.as_ref(), event, decision, self.position));
             cluster = cluster::evolve(cluster, event, decision.at);
         }
         self.cluster = Some(cluster);
@@ -218,7 +218,7 @@ impl<'a> DraftProcess<'a> {
     fn new(before: Option<&'a Process>) -> Self {
         Self {
             before,
-            life: before.map(|process| (process.domain.clone(), process.epoch)),
+            domain_and_epoch: before.map(|process| (process.domain.clone(), process.epoch)),
             version: before.map_or(0, |process| process.version),
             desired: before.and_then(|process| process.desired.as_deref().cloned()),
             rollout: before.and_then(|process| process.rollout.as_deref().cloned()),
@@ -237,7 +237,7 @@ impl<'a> DraftProcess<'a> {
     }
 
     /// Returns the evacuating instance in a slot.
-    pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
+    pub(super) fn evacuating_instance(&self, place: &Place) -> Option<&Evacuating> {
         match self.evacuating.get(place) {
             Some(drafted) => drafted.as_ref(),
             None => self.before?.slot(place)?.evacuating.as_deref(),
@@ -262,7 +262,7 @@ impl<'a> DraftProcess<'a> {
 
     fn judge(&mut self, decision: &Decision) -> Vec<Violation> {
         let stamp = decision.stamp();
-        let known = self.life.as_ref().map(|(domain, epoch)| (domain, *epoch));
+        let known = self.domain_and_epoch.as_ref().map(|(domain, epoch)| (domain, *epoch));
         let mut wrong: Vec<Violation> = life(decision, known).into_iter().collect();
         for event in &decision.events {
             match event {
@@ -296,7 +296,7 @@ impl<'a> DraftProcess<'a> {
         }
         self.version = decision.version;
         if let Aggregate::Process { domain, epoch, .. } = &decision.aggregate {
-            self.life = Some((domain.clone(), *epoch));
+            self.domain_and_epoch = Some((domain.clone(), *epoch));
         }
         wrong
     }

@@ -42,7 +42,7 @@ pub(super) fn cell(cell: Option<&Cell>, event: &cell::Event, decision: &Decision
 }
 
 /// Checks an event of the cluster, which is recorded at a position.
-pub(super) fn cluster(
+pub(super) fn check_cluster(
     cluster: Option<&Cluster>,
     event: &cluster::Event,
     decision: &Decision,

@@ -29,7 +29,7 @@ pub(super) fn check_instance(
         actual::Event::Created { .. } => before.map(|_| "the instance already exists".to_owned()),
         actual::Event::Claimed { by, placement, .. } => {
             let command = Command::Claim { placement: placement.clone() };
-            steps(before, &command, by, Step::Claim).or_else(|| check_own_cell(by, decision))
+            check_step(before, &command, by, Step::Claim).or_else(|| check_own_cell(by, decision))
         }
         actual::Event::Started { by, net, isolation, .. } => {
             let command = Command::Start { net: net.clone(), isolation: *isolation };
@@ -38,13 +38,13 @@ pub(super) fn check_instance(
             {
                 let what = format!(
                     "{}: container {} started while container {} is RUNNING",
-                    name(place),
+                    place_text(place),
                     by.instance_guid,
                     other.instance_guid
                 );
                 return Some((Kind::InvariantViolated, what));
             }
-            steps(before, &command, by, Step::Start).or_else(|| check_own_cell(by, decision))
+            check_step(before, &command, by, Step::Start).or_else(|| check_own_cell(by, decision))
         }
         actual::Event::ExecStarted { by, .. } => {
             let runs = before.is_some_and(|lrp| lrp.keeps_running() && lrp.holder() == Some(by));
@@ -54,7 +54,7 @@ pub(super) fn check_instance(
         }
         actual::Event::Crashed { by, reason, exit_status, crash_count, .. } => {
             let command = Command::Crash { reason: reason.clone(), exit_status: *exit_status };
-            steps(before, &command, by, Step::Crash)
+            check_step(before, &command, by, Step::Crash)
                 .or_else(|| check_own_cell(by, decision))
                 .or_else(|| check_crash_count(before, *crash_count, decision))
         }
@@ -70,9 +70,9 @@ pub(super) fn check_instance(
             let held = before.is_some_and(|lrp| lrp.holder().is_some() && !lrp.is_stopping());
             (!held).then(|| "no container to stop".to_owned())
         }
-        actual::Event::Removed { cause, .. } => removed(before, *cause, decision),
+        actual::Event::Removed { cause, .. } => check_removed(before, *cause, decision),
     };
-    why.map(|why| (Kind::Illegal, format!("{} is {}: {why}", name(place), state(before))))
+    why.map(|why| (Kind::Illegal, format!("{} is {}: {why}", place_text(place), state_name(before))))
 }
 
 /// Checks an event of an evacuating instance.
@@ -84,13 +84,13 @@ pub(super) fn twin(
     let (place, why) = match event {
         evacuating::Event::Set { place, by, net, expires_at } => {
             let command = evacuating::Command::Set { net: net.clone(), expires_at: *expires_at };
-            let (actual, twin) = (process.actual(place), process.twin(place));
+            let (actual, twin) = (process.actual(place), process.evacuating_instance(place));
             let refused = evacuating::decide(actual, twin, &command, by, place).err();
             let refused = refused.map(|refusal| refusal.message);
             (place, refused.or_else(|| check_own_cell(by, decision)))
         }
         evacuating::Event::Removed { place, cause } => {
-            let why = match (process.twin(place), cause) {
+            let why = match (process.evacuating_instance(place), cause) {
                 (None, _) => Some("no evacuating record to remove".to_owned()),
                 (Some(twin), RemovalReason::Expired) if decision.at < twin.expires_at => {
                     Some(format!("the evacuating record does not expire before {}", twin.expires_at))
@@ -104,11 +104,11 @@ pub(super) fn twin(
             (place, why)
         }
     };
-    why.map(|why| (Kind::Illegal, format!("{}: {why}", name(place))))
+    why.map(|why| (Kind::Illegal, format!("{}: {why}", place_text(place))))
 }
 
 /// Checks that the state machine takes this step. Returns the reason if it does not.
-fn steps(before: Option<&Actual>, command: &Command, by: &Instance, step: Step) -> Option<String> {
+fn check_step(before: Option<&Actual>, command: &Command, by: &Instance, step: Step) -> Option<String> {
     match actual::decide(before, command, by) {
         Ok(taken) if taken == step => None,
         Ok(taken) => Some(format!("the state machine decides {taken:?}, not {step:?}")),
@@ -189,7 +189,7 @@ fn check_unclaim_actor(by: &Instance, cause: UnclaimReason, decision: &Decision)
     }
 }
 
-fn removed(before: Option<&Actual>, cause: StopReason, decision: &Decision) -> Option<String> {
+fn check_removed(before: Option<&Actual>, cause: StopReason, decision: &Decision) -> Option<String> {
     let Some(lrp) = before else { return Some("no instance to remove".to_owned()) };
     let held = lrp.holder().is_some();
     let said = lrp.holder().and_then(|by| match cause {
@@ -227,10 +227,10 @@ fn removed(before: Option<&Actual>, cause: StopReason, decision: &Decision) -> O
 }
 
 /// Returns the text of a place for messages.
-pub(super) fn name(place: &Place) -> String {
+pub(super) fn place_text(place: &Place) -> String {
     format!("index {} of definition {}", place.index, place.definition_id)
 }
 
-fn state(before: Option<&Actual>) -> &'static str {
+fn state_name(before: Option<&Actual>) -> &'static str {
     before.map_or("absent", Actual::state_name)
 }

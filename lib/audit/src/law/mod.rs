@@ -57,11 +57,9 @@ impl Law {
             if anew {
                 self.quarantine.mark_known(decision);
             }
-            findings.extend(
-                wrong
-                    .into_iter()
-                    .map(|(kind, what)| Finding::at(kind, position, what).about(&decision.aggregate)),
-            );
+            findings.extend(wrong.into_iter().map(|(kind, what)| {
+                Finding::at_position(kind, position, what).with_target(&decision.aggregate)
+            }));
         }
         findings
     }

@@ -53,7 +53,7 @@ impl Quarantine {
     pub(super) fn record(&mut self, subject: &str, bytes: &[u8]) -> Option<Vec<(DecisionId, DecisionId)>> {
         let entry = serde_json::from_slice::<QuarantinedEntry>(bytes).ok();
         let about = entry.as_ref().and_then(|entry| {
-            entry.decisions.iter().map(|one| name(&one.aggregate)).collect::<Option<Vec<String>>>()
+            entry.decisions.iter().map(|one| aggregate_name(&one.aggregate)).collect::<Option<Vec<String>>>()
         });
         match about {
             Some(names) => self.unknown.extend(names.into_iter().map(|name| (name, Knowledge::FirstUnknown))),
@@ -86,7 +86,7 @@ impl Quarantine {
 }
 
 /// Returns the name of an aggregate. `None` if this version does not know its kind.
-fn name(aggregate: &Value) -> Option<String> {
+fn aggregate_name(aggregate: &Value) -> Option<String> {
     let stored = stored::Aggregate::deserialize(aggregate).ok()?;
     Some(Aggregate::from(stored).to_string())
 }

@@ -11,7 +11,7 @@ use schemas::rollout::{self, Phase, Rollout, Stage};
 
 use super::Violation;
 use super::draft::DraftProcess;
-use super::instances::name;
+use super::instances::place_text;
 use crate::Kind;
 
 /// Checks an event of the desired state.
@@ -105,7 +105,10 @@ pub(super) fn check_minimum_running(
     }
     let least = desired.policies.required_running(&rollout.policy, desired.instances);
     let few = u32::try_from(running.len()).is_ok_and(|running| running < least);
-    let what =
-        format!("a rollout stops {}: {} others run, expected at least {least}", name(place), running.len());
+    let what = format!(
+        "a rollout stops {}: {} others run, expected at least {least}",
+        place_text(place),
+        running.len()
+    );
     few.then_some((Kind::InvariantViolated, what))
 }

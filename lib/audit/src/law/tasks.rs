@@ -17,7 +17,7 @@ pub(super) fn check_task(task: Option<&Task>, event: &Event, decision: &Decision
         return Some((Kind::InvariantViolated, what));
     }
     if let Event::Completed { by, outcome, .. } = event
-        && let Some(what) = ended(by.as_ref(), outcome, decision)
+        && let Some(what) = check_completion_actor(by.as_ref(), outcome, decision)
     {
         return Some((Kind::Illegal, what));
     }
@@ -50,7 +50,7 @@ pub(super) fn check_task(task: Option<&Task>, event: &Event, decision: &Decision
 }
 
 /// Checks the actor of a completion. A cell reports only its own containers, and only a cell reports success.
-fn ended(by: Option<&Instance>, outcome: &Outcome, decision: &Decision) -> Option<String> {
+fn check_completion_actor(by: Option<&Instance>, outcome: &Outcome, decision: &Decision) -> Option<String> {
     let succeeded = match outcome {
         Outcome::Succeeded { .. } => true,
         Outcome::Failed { .. } => false,

@@ -103,8 +103,8 @@ impl Unpacker<'_> {
         content: &mut dyn Read,
     ) -> io::Result<()> {
         let at = self.into.resolve(path)?;
-        let left = self.max_bytes - self.bytes;
-        let mut counted = LimitedReader { content, bytes: 0, left };
+        let limit = self.max_bytes - self.bytes;
+        let mut counted = LimitedReader { content, bytes: 0, limit };
         let made = self.into.make_file(&at, mode & PERMISSION_MASK, (0, 0), &mut counted);
         self.bytes += counted.bytes;
         made.map_err(|error| {
@@ -138,14 +138,14 @@ impl Unpacker<'_> {
 struct LimitedReader<'a> {
     content: &'a mut dyn Read,
     bytes: u64,
-    left: u64,
+    limit: u64,
 }
 
 impl Read for LimitedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.content.read(buffer)?;
         self.bytes += count as u64;
-        if self.bytes > self.left { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(count) }
+        if self.bytes > self.limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(count) }
     }
 }
 

@@ -11,12 +11,12 @@ pub(super) struct FrameReader<R> {
     source: R,
     decoder: FrameDecoder,
     /// `true` while a frame is being decoded.
-    within: bool,
+    in_frame: bool,
 }
 
 impl<R: BufRead> FrameReader<R> {
     pub(super) fn new(source: R) -> Self {
-        Self { source, decoder: FrameDecoder::new(), within: false }
+        Self { source, decoder: FrameDecoder::new(), in_frame: false }
     }
 
     /// Starts the next frame. Returns `false` at the end of the input.
@@ -24,7 +24,7 @@ impl<R: BufRead> FrameReader<R> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
                 Ok(()) => {
-                    self.within = true;
+                    self.in_frame = true;
                     return Ok(true);
                 }
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
@@ -46,15 +46,15 @@ impl<R: BufRead> FrameReader<R> {
 impl<R: BufRead> Read for FrameReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            while self.within && self.decoder.can_collect() == 0 {
+            while self.in_frame && self.decoder.can_collect() == 0 {
                 if self.decoder.is_finished() {
-                    self.within = false;
+                    self.in_frame = false;
                 } else {
                     let one = BlockDecodingStrategy::UptoBlocks(1);
                     self.decoder.decode_blocks(&mut self.source, one).map_err(io::Error::other)?;
                 }
             }
-            if self.within {
+            if self.in_frame {
                 return self.decoder.read(into);
             }
             if !self.start_frame()? {

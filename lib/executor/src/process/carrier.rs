@@ -103,7 +103,7 @@ impl TransferService {
             checksum: download.checksum_algorithm.map(|by| (by, download.checksum_value.as_str())),
         };
         let fetched = self.store().await?.fetch(&wanted).await.map_err(|error| error.to_string())?;
-        Ok((TransferReply::Done { bytes: fetched.bytes, from_cache: fetched.kept }, Some(fetched.file)))
+        Ok((TransferReply::Done { bytes: fetched.bytes, from_cache: fetched.from_cache }, Some(fetched.file)))
     }
 
     async fn send(

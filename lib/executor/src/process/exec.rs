@@ -50,7 +50,7 @@ pub struct ExecInput {
 pub struct ExecOutput {
     out: Option<AsyncFd<OwnedFd>>,
     err: Option<AsyncFd<OwnedFd>>,
-    waits: AbortOnDropHandle<ExecEnd>,
+    shim_reply: AbortOnDropHandle<ExecEnd>,
     ended: Option<(ExecEnd, Instant)>,
 }
 
@@ -89,9 +89,9 @@ fn open_streams(shim: UnixStream, streams: Vec<OwnedFd>) -> io::Result<(ExecInpu
         (_, _, _) => return Err(io::Error::other("the shim sent no streams")),
     };
     let input = ExecInput { stream: Some(to_async_fd(input)?), is_terminal };
-    let waits = AbortOnDropHandle::new(tokio::spawn(wait_for_end(shim)));
+    let shim_reply = AbortOnDropHandle::new(tokio::spawn(wait_for_end(shim)));
     let (out, err) = (Some(to_async_fd(out)?), err.map(to_async_fd).transpose()?);
-    Ok((input, ExecOutput { out, err, waits, ended: None }))
+    Ok((input, ExecOutput { out, err, shim_reply, ended: None }))
 }
 
 #[expect(
@@ -169,7 +169,7 @@ impl ExecOutput {
                         return said;
                     }
                 }
-                end = &mut self.waits, if self.ended.is_none() => {
+                end = &mut self.shim_reply, if self.ended.is_none() => {
                     let end = end.unwrap_or_else(|error| ExecEnd::Failed(error.to_string()));
                     self.ended = Some((end, Instant::now() + LINGER));
                 }

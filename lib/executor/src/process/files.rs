@@ -29,7 +29,7 @@ pub enum FilesError {
     Unknown(schemas::names::InstanceGuid),
     /// The path does not exist.
     #[error("there is no {0} in the work directory")]
-    Nothing(String),
+    NotFound(String),
     /// The path leads out of the work directory.
     #[error("{0} leads out of the work directory")]
     Outside(String),
@@ -51,7 +51,7 @@ pub(super) fn read(
 ) -> Result<FileContent, FilesError> {
     let failed = |source: io::Error| FilesError::Read { path: path.to_owned(), source };
     let opened = open(work, path).map_err(|error| match error {
-        Errno::NOENT | Errno::NOTDIR => FilesError::Nothing(path.to_owned()),
+        Errno::NOENT | Errno::NOTDIR => FilesError::NotFound(path.to_owned()),
         Errno::XDEV | Errno::LOOP => FilesError::Outside(path.to_owned()),
         // The path names a socket.
         Errno::NXIO => FilesError::Special(path.to_owned()),

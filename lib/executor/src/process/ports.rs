@@ -33,10 +33,10 @@ pub(super) struct Ports {
     range: RangeInclusive<u16>,
     /// Allocated ports with their reservations. The reservation is `None` if another rep holds it, or if
     /// reservations are not available.
-    own: BTreeMap<u16, Option<UnixDatagram>>,
+    allocated: BTreeMap<u16, Option<UnixDatagram>>,
     /// Port at which the next search starts. It follows the last allocated port, so that a released port is
     /// not reused immediately.
-    next: u16,
+    next_search: u16,
 }
 
 impl Ports {
@@ -44,14 +44,14 @@ impl Ports {
     pub(super) fn new(range: RangeInclusive<u16>, cell_id: &CellId) -> Self {
         let count = u64::from(range.end().saturating_sub(*range.start())) + 1;
         let offset = u16::try_from(fnv1a(cell_id.as_str()) % count).expect("a port is less than 2^16");
-        let next = range.start().saturating_add(offset);
-        Self { range, own: BTreeMap::new(), next }
+        let next_search = range.start().saturating_add(offset);
+        Self { range, allocated: BTreeMap::new(), next_search }
     }
 
     /// Allocates a host port for each port of a container. If too few ports are free, allocates none.
     pub(super) fn allocate(&mut self, container_ports: &[u16]) -> Result<Vec<PortMapping>, NoFreePort> {
         let mut held = allocated();
-        let search = (self.next..=*self.range.end()).chain(*self.range.start()..self.next);
+        let search = (self.next_search..=*self.range.end()).chain(*self.range.start()..self.next_search);
         let free = search.filter(|port| !held.contains_key(port) && is_bindable(*port));
         let reserved = free.filter_map(|port| Some((port, reserve(port).ok()?)));
         let found: Vec<_> = container_ports.iter().copied().zip(reserved).collect();
@@ -60,13 +60,13 @@ impl Ports {
         }
         let mut mappings = Vec::with_capacity(found.len());
         for (container_port, (host_port, reservation)) in found {
-            self.own.insert(host_port, reservation);
+            self.allocated.insert(host_port, reservation);
             *held.entry(host_port).or_default() += 1;
             mappings.push(PortMapping { container_port, host_port });
         }
         if let Some(last) = mappings.last() {
             let end = last.host_port == *self.range.end();
-            self.next = if end { *self.range.start() } else { last.host_port + 1 };
+            self.next_search = if end { *self.range.start() } else { last.host_port + 1 };
         }
         Ok(mappings)
     }
@@ -75,7 +75,7 @@ impl Ports {
     pub(super) fn adopt(&mut self, mappings: &[PortMapping]) {
         let mut held = allocated();
         for mapping in mappings {
-            if let Entry::Vacant(own) = self.own.entry(mapping.host_port) {
+            if let Entry::Vacant(own) = self.allocated.entry(mapping.host_port) {
                 let reservation = reserve(mapping.host_port).ok().flatten();
                 own.insert(reservation);
                 *held.entry(mapping.host_port).or_default() += 1;
@@ -86,7 +86,7 @@ impl Ports {
     /// Releases the ports of a deleted container.
     pub(super) fn release(&mut self, mappings: &[PortMapping]) {
         for mapping in mappings {
-            if self.own.remove(&mapping.host_port).is_some() {
+            if self.allocated.remove(&mapping.host_port).is_some() {
                 release_process_wide(mapping.host_port);
             }
         }
@@ -95,7 +95,7 @@ impl Ports {
 
 impl Drop for Ports {
     fn drop(&mut self) {
-        for port in std::mem::take(&mut self.own).into_keys() {
+        for port in std::mem::take(&mut self.allocated).into_keys() {
             release_process_wide(port);
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct Log {
     /// Offset after the last byte.
     end: u64,
     /// Number of lines that could not be written.
-    lost: u64,
+    lost_lines: u64,
     minute: Minute,
 }
 
@@ -83,7 +83,7 @@ impl Log {
     /// Creates an empty log in an empty folder.
     pub(super) const fn new(folder: PathBuf, file_bytes: u64) -> Self {
         let minute = Minute { start: None, bytes: 0, is_over_limit: false };
-        Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost: 0, minute }
+        Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost_lines: 0, minute }
     }
 
     /// Appends lines with a label, or without one if `label` is empty. If lines cannot be written, they are
@@ -103,8 +103,11 @@ impl Log {
         let word = if label.is_empty() { word.to_owned() } else { format!("[{label}] {word}") };
         let mut text = String::new();
         let mut count = 0;
-        if self.lost > 0 {
-            text = format!("{now} ERR {} lines are missing here: the log could not be written\n", self.lost);
+        if self.lost_lines > 0 {
+            text = format!(
+                "{now} ERR {} lines are missing here: the log could not be written\n",
+                self.lost_lines
+            );
         }
         for line in lines {
             let line = match self.minute.admit(now, line.len().min(MAX_LINE_BYTES) + 1) {
@@ -135,12 +138,12 @@ impl Log {
             return;
         }
         match self.try_append(text) {
-            Ok(()) => self.lost = 0,
+            Ok(()) => self.lost_lines = 0,
             Err(error) => {
-                if self.lost == 0 {
+                if self.lost_lines == 0 {
                     super::log_error(&format!("cannot write the log: {error}"));
                 }
-                self.lost += lines;
+                self.lost_lines += lines;
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(super) struct Reaper {
     /// Senders for the exit status of each child, by pid.
-    waiting: RefCell<BTreeMap<i32, oneshot::Sender<WaitStatus>>>,
+    receivers: RefCell<BTreeMap<i32, oneshot::Sender<WaitStatus>>>,
     reaped: Notify,
 }
 
@@ -25,7 +25,7 @@ impl Reaper {
     /// Starts listening for ended children. Must be called before the first child is started.
     pub(super) fn start() -> io::Result<Rc<Self>> {
         let signals = signal(SignalKind::child())?;
-        let reaper = Rc::new(Self { waiting: RefCell::default(), reaped: Notify::new() });
+        let reaper = Rc::new(Self { receivers: RefCell::default(), reaped: Notify::new() });
         tokio::task::spawn_local(Rc::clone(&reaper).listen(signals));
         Ok(reaper)
     }
@@ -34,7 +34,7 @@ impl Reaper {
     /// starting the child, without yielding in between.
     pub(super) fn register(&self, pid: i32) -> oneshot::Receiver<WaitStatus> {
         let (sender, receiver) = oneshot::channel();
-        self.waiting.borrow_mut().insert(pid, sender);
+        self.receivers.borrow_mut().insert(pid, sender);
         receiver
     }
 
@@ -65,7 +65,7 @@ impl Reaper {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if let Some(waiting) = self.waiting.borrow_mut().remove(&pid.as_raw_pid()) {
+                    if let Some(waiting) = self.receivers.borrow_mut().remove(&pid.as_raw_pid()) {
                         // The receiver may have been dropped.
                         waiting.send(status).ok();
                     }

@@ -24,9 +24,9 @@ struct Blobstore {
 
 #[derive(Default)]
 struct State {
-    has: BTreeMap<String, Vec<u8>>,
+    blobs: BTreeMap<String, Vec<u8>>,
     posted: BTreeMap<String, Vec<u8>>,
-    asked: Vec<String>,
+    requests: Vec<String>,
     /// Number of clients that are waiting for the second half of a blob.
     waiting: usize,
 }
@@ -51,7 +51,7 @@ impl Blobstore {
     }
 
     fn put(&self, name: &str, bytes: Vec<u8>) {
-        self.state.lock().unwrap().has.insert(format!("/{name}"), bytes);
+        self.state.lock().unwrap().blobs.insert(format!("/{name}"), bytes);
     }
 
     fn posted(&self, name: &str) -> Option<Vec<u8>> {
@@ -59,7 +59,7 @@ impl Blobstore {
     }
 
     fn request_count(&self) -> usize {
-        self.state.lock().unwrap().asked.len()
+        self.state.lock().unwrap().requests.len()
     }
 
     fn waiting(&self) -> usize {
@@ -93,8 +93,8 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
     }
     let (found, known) = {
         let mut state = state.lock().unwrap();
-        state.asked.push(path.clone());
-        (state.has.get(&path).cloned(), header("if-none-match").is_some())
+        state.requests.push(path.clone());
+        (state.blobs.get(&path).cloned(), header("if-none-match").is_some())
     };
     let Some(bytes) = found else {
         stream

@@ -57,7 +57,7 @@ struct RepState {
     number: u64,
     handed: BTreeMap<u64, HandOut>,
     /// Resources of the hand-outs that no heartbeat takes into account yet.
-    taken: Resources,
+    reserved: Resources,
     /// `true` if the rep has refused work since its last heartbeat. The resources of the refused work may be
     /// free for other work. The next heartbeat shows whether they are.
     has_refused_work: bool,
@@ -113,7 +113,7 @@ impl HandOut {
 
 impl RepState {
     fn free(&self) -> Resources {
-        self.heartbeat.as_ref().map_or(Resources::default(), |said| said.free.minus(self.taken))
+        self.heartbeat.as_ref().map_or(Resources::default(), |said| said.free.minus(self.reserved))
     }
 
     /// Returns the last heartbeat. `None` if the heartbeat is too old, or if the rep has left a message
@@ -153,14 +153,14 @@ impl RepState {
 
     fn include(&mut self, number: u64) {
         for (_, handed) in self.handed.range_mut(..=number).filter(|(_, handed)| !handed.included) {
-            self.taken = self.taken.minus(handed.resources());
+            self.reserved = self.reserved.minus(handed.resources());
             handed.included = true;
         }
         self.handed.retain(|_, handed| !(handed.included && handed.answered));
     }
 
     fn release(&mut self, size: Resources) {
-        self.taken = self.taken.minus(size);
+        self.reserved = self.reserved.minus(size);
         self.has_refused_work = true;
     }
 
@@ -169,7 +169,7 @@ impl RepState {
     fn forget(&mut self) -> impl Iterator<Item = (Item, u64)> + use<> {
         self.heartbeat = None;
         self.unanswered = false;
-        self.taken = Resources::default();
+        self.reserved = Resources::default();
         self.has_refused_work = false;
         let handed = std::mem::take(&mut self.handed);
         handed
@@ -192,7 +192,7 @@ impl Cells {
     pub(crate) fn end_term(&mut self) {
         for room in self.reps.values_mut() {
             room.number = 0;
-            room.taken = Resources::default();
+            room.reserved = Resources::default();
             room.handed.clear();
             room.unanswered = false;
             room.has_refused_work = false;
@@ -311,7 +311,7 @@ impl Cells {
         let work = work.into_iter().map(Some).collect();
         let handed = HandOut { work, answered: false, included: again, again };
         if !again {
-            room.taken = room.taken.plus(handed.resources());
+            room.reserved = room.reserved.plus(handed.resources());
         }
         room.handed.insert(room.number, handed);
         self.expiries.insert((until, id.clone(), room.number));

@@ -61,7 +61,7 @@ pub struct Settings {
     pub retry: Duration,
     /// Maximum time that work waits for room that is being made for it on one cell. After this time, room on
     /// other cells is considered too.
-    pub patience: Duration,
+    pub room_timeout: Duration,
     /// Delay before blocked work is tried again, if it is blocked because reps refused it too often.
     pub retry_refused: Duration,
     /// Interval at which the BBS is notified of the evaluations that this auctioneer works on.
@@ -89,7 +89,7 @@ impl Default for Settings {
             hand_out_timeout: Duration::from_secs(10),
             max_repeats: 5,
             retry: Duration::from_secs(30),
-            patience: Duration::from_secs(30),
+            room_timeout: Duration::from_secs(30),
             retry_refused: Duration::from_secs(60),
             lease: Duration::from_secs(20),
             outcome_retry: Duration::from_secs(1),
@@ -205,7 +205,7 @@ pub struct Auctioneer {
     /// Time until which a new leader does not preempt work. `None` after that time.
     settles_until: Option<Timestamp>,
     /// Reservations at the end of the last turn: the waiting work and the cell on which its room is reserved.
-    kept: BTreeSet<(WorkRef, CellId)>,
+    last_reservations: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
     deeds: Totals,
     clock: MonotonicClock,
@@ -236,7 +236,7 @@ impl Auctioneer {
             round: 0,
             preemption_enabled: false,
             settles_until: None,
-            kept: BTreeSet::new(),
+            last_reservations: BTreeSet::new(),
             outgoing: Outgoing::default(),
             deeds: Totals::default(),
             clock: MonotonicClock::default(),
@@ -439,7 +439,7 @@ impl Auctioneer {
         self.acting_term = term;
         self.outgoing.clear();
         self.leases.clear();
-        self.kept.clear();
+        self.last_reservations.clear();
         match term {
             Some(term) => {
                 self.cells.begin_term(term, now, &self.settings);

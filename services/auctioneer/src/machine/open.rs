@@ -185,7 +185,7 @@ impl OpenWork {
     /// Collects all open work of a World.
     pub(crate) fn from_world(world: &World) -> Self {
         let mut open = Self::default();
-        for work in world.work() {
+        for work in world.pending_work() {
             open.refresh(world, work);
         }
         open

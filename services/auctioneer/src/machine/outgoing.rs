@@ -28,9 +28,9 @@ pub(crate) struct Outgoing {
     /// Evictions to request in the next turn, with the work that needs the room.
     evictions: Vec<(WorkRef, Vec<Eviction>)>,
     /// Number of the last message.
-    last: u64,
+    last_number: u64,
     /// Work that each unanswered message reports, by message number.
-    waiting: BTreeMap<u64, Vec<WorkRef>>,
+    unanswered: BTreeMap<u64, Vec<WorkRef>>,
 }
 
 /// Work that no cell accepts.
@@ -48,7 +48,7 @@ pub(crate) struct FailedPlacement {
 impl Outgoing {
     /// Returns the number of unanswered messages.
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.unanswered.len()
     }
 
     /// Adds a failure to the report of the next turn.
@@ -70,12 +70,12 @@ impl Outgoing {
     pub(crate) fn clear(&mut self) {
         self.failed.clear();
         self.evictions.clear();
-        self.waiting.clear();
+        self.unanswered.clear();
     }
 
     /// Removes a message that was answered, and returns the work that it reported.
     pub(crate) fn answered(&mut self, id: u64) -> Vec<WorkRef> {
-        self.waiting.remove(&id).unwrap_or_default()
+        self.unanswered.remove(&id).unwrap_or_default()
     }
 
     /// Creates the messages. Also returns the work that is not reported because the limit of unanswered
@@ -96,15 +96,15 @@ impl Outgoing {
                 return (effects, late);
             }
             let (outcomes, evictions, works) = message.unwrap_or_default();
-            if self.waiting.len() >= MAX_UNANSWERED {
+            if self.unanswered.len() >= MAX_UNANSWERED {
                 late.extend(works);
                 continue;
             }
-            self.last += 1;
-            self.waiting.insert(self.last, works);
+            self.last_number += 1;
+            self.unanswered.insert(self.last_number, works);
             let leases = leases.unwrap_or_default();
             let outcomes = Outcomes { id: id.clone(), term, leases, outcomes, evictions };
-            effects.push(Effect::Outcomes { id: self.last, outcomes });
+            effects.push(Effect::Outcomes { id: self.last_number, outcomes });
         }
     }
 }

@@ -44,7 +44,7 @@ struct RoomState {
     /// Number of preempted instances that have not ended yet.
     in_flight: usize,
     /// Room that is reserved for waiting work.
-    held: BTreeMap<CellId, Vec<(WorkRef, Resources)>>,
+    reserved: BTreeMap<CellId, Vec<(WorkRef, Resources)>>,
     /// Work that may be stopped, for each inspected cell.
     running: BTreeMap<CellId, Arc<Vec<PreemptibleWork>>>,
     /// Shapes of work for which no victims were found. Work is inspected in rank order, so later work of the
@@ -75,7 +75,7 @@ impl Auctioneer {
         let (Actor::Auctioneer(_), Some(reason)) = (&decision.actor, &decision.reason) else { return };
         let Some(of) = preemption::parse_preemptor(reason) else { return };
         if let Some(cell) = stopping_cell(&self.world, decision).cloned() {
-            self.open.eviction_recorded(&of, &cell, (self.now, self.now + self.settings.patience));
+            self.open.eviction_recorded(&of, &cell, (self.now, self.now + self.settings.room_timeout));
         }
     }
 
@@ -83,7 +83,7 @@ impl Auctioneer {
     /// although this auctioneer has already given up that room.
     pub(super) fn follow_error(&mut self, work: &WorkRef) {
         if let Some(cell) = known_error(&self.world, work).and_then(awaited_cell) {
-            self.open.room_reported_late(work, cell, (self.now, self.now + self.settings.patience));
+            self.open.room_reported_late(work, cell, (self.now, self.now + self.settings.room_timeout));
         }
     }
 
@@ -113,7 +113,7 @@ impl Auctioneer {
     /// Makes blocked work ready that can use room on certain cells. These are the cells whose reservation has
     /// ended, or may end in this turn.
     pub(super) fn wake_for_released_room(&mut self, now: Timestamp) {
-        if !self.open.is_awaiting() && self.kept.is_empty() {
+        if !self.open.is_awaiting() && self.last_reservations.is_empty() {
             return;
         }
         let making = self.preempting_cells();
@@ -124,8 +124,8 @@ impl Auctioneer {
         let told = now + self.settings.heartbeat * 2;
         let stops = kept.iter().filter(|(_, cell)| making.contains(cell));
         stops.for_each(|(work, _)| self.open.extend_wait(work, told));
-        let before = std::mem::replace(&mut self.kept, kept);
-        let let_go = before.difference(&self.kept).map(|(_, cell)| cell.clone());
+        let before = std::mem::replace(&mut self.last_reservations, kept);
+        let let_go = before.difference(&self.last_reservations).map(|(_, cell)| cell.clone());
         let cells: BTreeSet<CellId> = let_go.chain(self.open.awaiting_ready()).collect();
         self.wake_for(&cells);
     }
@@ -177,7 +177,7 @@ impl Auctioneer {
             }
             searches += 1;
             if let Some(cell) = self.room_for(item, &siblings, &mut scene) {
-                self.open.set_awaited_room(&work, Some((cell, now + self.settings.patience)));
+                self.open.set_awaited_room(&work, Some((cell, now + self.settings.room_timeout)));
             }
         }
     }
@@ -281,13 +281,13 @@ impl Auctioneer {
 impl RoomState {
     /// Reserves room for waiting work.
     fn reserve(&mut self, cell: &CellId, work: &WorkRef, size: Resources) {
-        self.held.entry(cell.clone()).or_default().push((work.clone(), size));
+        self.reserved.entry(cell.clone()).or_default().push((work.clone(), size));
     }
 
     /// Returns the resources that are free or will become free, less those that are reserved for other work.
     fn free(&self, cell: &CellId, free: Resources, work: &WorkRef) -> Resources {
         let comes = self.freeing.get(cell).copied().unwrap_or_default();
-        let others = self.held.get(cell).into_iter().flatten().filter(|(of, _)| of != work);
+        let others = self.reserved.get(cell).into_iter().flatten().filter(|(of, _)| of != work);
         others.fold(free.plus(comes), |left, (_, size)| left.minus(*size))
     }
 }

@@ -41,7 +41,7 @@ impl Obstacle {
     fn reasons(self) -> Vec<String> {
         match self {
             Self::InsufficientFree(short) | Self::InsufficientTotal(short) => {
-                missing(short).map(|what| what.word().into()).collect()
+                missing(short).map(|what| what.as_str().into()).collect()
             }
             Self::Unavailable { reason, .. } => vec![reason.to_owned()],
             Self::InstanceLimit(why) | Self::Incompatible(why) => vec![why],
@@ -125,7 +125,7 @@ pub(crate) fn obstacle(
 ) -> Option<Obstacle> {
     let (constraint, size, cell) = (item.constraint(), item.order.resources(), board.cell(number));
     if let Some(mismatch) = constraint.mismatch(&cell.offer()) {
-        return Some(Obstacle::Incompatible(mismatch.word().into_owned()));
+        return Some(Obstacle::Incompatible(mismatch.description().into_owned()));
     }
     if !cell.total.fits(size) {
         return Some(Obstacle::InsufficientTotal(size.minus(cell.total)));
@@ -150,8 +150,8 @@ fn crowding<'a>(
     let rules = constraint.rules.as_deref()?;
     let on = |cell: &BoardCell| siblings.get(&cell.id).copied().unwrap_or(0);
     let crowded = |distinct: Distinct<'_>| match distinct {
-        Distinct::Cell { most } => on(cell) >= most,
-        Distinct::Attribute { attribute, most } => {
+        Distinct::Cell { max } => on(cell) >= max,
+        Distinct::Attribute { attribute, max: most } => {
             let here = cell.offer().attribute(attribute.as_str());
             let alike = cells.iter().filter(|other| other.offer().attribute(attribute.as_str()) == here);
             alike.map(on).sum::<u32>() >= most

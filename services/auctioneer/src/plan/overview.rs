@@ -20,7 +20,7 @@ pub(super) struct Overview {
     /// Number of staying instances per process and cell.
     siblings: Siblings,
     /// Cells counted for each index.
-    counted: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
+    counted_cells: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
 }
 
 impl Overview {
@@ -65,12 +65,12 @@ impl Overview {
 
     fn update_index(&mut self, process: &Process, index: u32) {
         let guid = &process.guid;
-        for cell in self.counted.remove(&(guid.clone(), index)).unwrap_or_default() {
+        for cell in self.counted_cells.remove(&(guid.clone(), index)).unwrap_or_default() {
             self.uncount(guid, &cell);
         }
         let stay: Vec<CellId> = process.retained_containers_at(index).map(|by| by.cell_id.clone()).collect();
         stay.iter().for_each(|cell| self.count(guid, cell));
-        self.counted.insert((guid.clone(), index), stay);
+        self.counted_cells.insert((guid.clone(), index), stay);
 
         let key = |place: Place| (guid.clone(), place);
         let from = key(Place::new(index, DefinitionId::min_value()));

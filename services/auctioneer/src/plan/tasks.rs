@@ -130,12 +130,12 @@ impl ClusterCopy {
 
     fn decide_task(&self, guid: &TaskGuid, command: &Command) -> Result<Vec<Event>, Refusal> {
         let present = |cell: &CellId| self.board.number(cell).is_some();
-        task::decide(self.tasks.get(guid), command, Context { now: self.now, present: &present })
+        task::decide(self.tasks.get(guid), command, Context { now: self.now, is_present: &present })
     }
 
     fn apply_task_events(&mut self, guid: &TaskGuid, events: &[Event]) {
-        self.made += 1;
-        let stamp = Stamp::root(DecisionId(Uuid::from_u128(self.made)), self.now);
+        self.last_id += 1;
+        let stamp = Stamp::root(DecisionId(Uuid::from_u128(self.last_id)), self.now);
         if let Some(task) = task::evolve(self.tasks.remove(guid), events, &stamp) {
             self.tasks.insert(guid.clone(), task);
         }

@@ -91,7 +91,7 @@ impl Chaos {
             }
         }
         let counts = self.scene.counts();
-        assert_eq!(counts.open, self.scene.auctioneer.world().work().count());
+        assert_eq!(counts.open, self.scene.auctioneer.world().pending_work().count());
         assert!(counts.ready + counts.blocked <= counts.open, "{counts:?}");
     }
 
@@ -232,8 +232,8 @@ impl Chaos {
             let context = process::Context {
                 now: self.scene.now.next(),
                 is_fresh: true,
-                present: &present,
-                known: &|_| true,
+                is_present: &present,
+                is_known: &|_| true,
                 for_each_cell: &|_| {},
             };
             let events = process::decide(Some(known), &process::Command::Converge, context).unwrap();
@@ -280,7 +280,7 @@ fn lost_messages_end_with_all_work_placed_or_reported() {
         let settled = Counts { open: counts.blocked, blocked: counts.blocked, ..Counts::default() };
         assert_eq!(counts, settled, "seed {seed}");
         let world = chaos.scene.auctioneer.world();
-        for work in world.work() {
+        for work in world.pending_work() {
             let projections::WorkRef::Lrp(key) = work else { panic!("{work:?}") };
             let process = world.process(&key.process_guid).unwrap();
             assert!(process.actual(&key.place).unwrap().has_placement_error(), "seed {seed}: {work:?}");

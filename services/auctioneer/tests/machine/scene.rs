@@ -232,8 +232,8 @@ impl Scene {
         let context = process::Context {
             now: self.now.next(),
             is_fresh: true,
-            present: &|_| true,
-            known: &|_| true,
+            is_present: &|_| true,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let events = process::decide(known, command, context).unwrap();
@@ -278,7 +278,7 @@ impl Scene {
         };
         let desired = fixtures::task_of(id, "d", definition);
         let known = self.auctioneer.world().task(&task_guid);
-        let context = task::Context { now: self.now.next(), present: &|_| true };
+        let context = task::Context { now: self.now.next(), is_present: &|_| true };
         let events = task::decide(known, &task::Command::Desire(Box::new(desired)), context).unwrap();
         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
     }
@@ -297,7 +297,7 @@ impl Scene {
                 }
                 PlacementOutcome::Task { task_guid, epoch, unplaced } => {
                     let known = self.auctioneer.world().task(&task_guid);
-                    let context = task::Context { now: self.now.next(), present: &|_| true };
+                    let context = task::Context { now: self.now.next(), is_present: &|_| true };
                     if let Ok(events) = task::decide(known, &task::Command::Fail(unplaced), context) {
                         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
                     }

@@ -50,8 +50,11 @@ impl Batch<'_> {
         command: &periodic::Command,
     ) -> Result<Vec<Event>, Refusal> {
         let exists = |guid: &TaskGuid| self.task(guid).is_some_and(|task| task.state.is_some());
-        let context =
-            periodic::Context { now: self.at, runs: &|guid| self.has_live_task(guid), task_exists: &exists };
+        let context = periodic::Context {
+            now: self.at,
+            is_running: &|guid| self.has_live_task(guid),
+            task_exists: &exists,
+        };
         let events = periodic::decide(self.periodic(guid), command, context)?;
         Ok(events.into_iter().map(Event::Periodic).collect())
     }
@@ -154,7 +157,7 @@ impl Batch<'_> {
     ) -> Result<Decision, Refusal> {
         let (guid, domain) = (desired.task_guid.clone(), desired.domain.clone());
         let world = self.world;
-        let context = task::Context { now: at, present: &|cell| world.is_present(cell) };
+        let context = task::Context { now: at, is_present: &|cell| world.is_present(cell) };
         // A dispatched task was requested by an actor; a scheduled launch was not.
         let dispatched = guid.dispatch_source().is_some();
         let desired = Box::new(desired);

@@ -21,7 +21,7 @@ impl Batch<'_> {
             return Err(Refusal::new(Code::ResourceConflict, why));
         }
         if self.is_ahead(preemptor) {
-            return Err(Refusal::behind());
+            return Err(Refusal::unknown_epoch());
         }
         self.waiting_cause(preemptor).ok_or_else(|| {
             let why = format!("{} no longer waits for room as the auctioneer assumed", preemptor.work);

@@ -56,7 +56,7 @@ impl Bbs {
             history_limit: self.settings.history_limit,
             refused_transitions: self.refused_transitions,
             log: self.log_row().cloned(),
-            heard: self.world().cells().filter_map(heard).collect(),
+            heartbeat_ages: self.world().cells().filter_map(heard).collect(),
         };
         let picture = self.log.snapshot();
         self.emit(Effect::AnswerQuery { requester, query, picture, observed: Box::new(observed) });

@@ -165,7 +165,7 @@ impl Bbs {
 
     /// Converges all global processes, because a cell appeared, changed or left.
     fn converge_global(&mut self) {
-        let global: Vec<Due> = self.world().global().cloned().map(Due::Process).collect();
+        let global: Vec<Due> = self.world().global_processes().cloned().map(Due::Process).collect();
         global.into_iter().for_each(|due| self.converge(due));
     }
 

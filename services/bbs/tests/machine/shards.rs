@@ -100,7 +100,7 @@ fn late_entry_of_deposed_leader_on_old_subject_is_ignored() {
     scene.release(|bytes| bytes);
     let refusal = answer(&mut scene, late).unwrap_err();
     assert_eq!(refusal.code, Code::Unavailable);
-    assert_eq!(scene.bbs(0).world().snapshot(), scene.bbs(1).world().snapshot());
+    assert_eq!(scene.bbs(0).world().to_bytes(), scene.bbs(1).world().to_bytes());
 }
 
 #[test]

@@ -50,7 +50,7 @@ struct LineEncoder {
 
 impl LineEncoder {
     fn start(cluster: ClusterId, range: Range) -> (Self, Vec<u8>) {
-        let (writer, head) = Writer::begin(&host::version(), cluster, range.from);
+        let (writer, head) = Writer::start(&host::version(), cluster, range.from);
         (Self { writer, expected: range.from, range }, head)
     }
 
@@ -58,7 +58,7 @@ impl LineEncoder {
     fn next(&mut self, recorded: StoredEntry) -> Result<Vec<u8>, Failure> {
         check_next(self.expected, recorded.position)?;
         self.expected = Position(recorded.position.0 + 1);
-        self.writer.line(&to_message(recorded)).map_err(|error| failed(error.to_string()))
+        self.writer.add(&to_message(recorded)).map_err(|error| failed(error.to_string()))
     }
 
     /// Returns the manifest, and its line, which is the last one.
@@ -187,7 +187,8 @@ async fn for_each_message(
 
 /// Creates a reader that knows the positions that operators quarantined.
 pub(super) async fn open_reader(journal: &Journal) -> Result<Reader, Failure> {
-    let known = quarantine::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
+    let known =
+        quarantine::quarantined_positions(journal, &CancellationToken::new()).await.map_err(unreadable)?;
     Ok(Reader::with_quarantines(known.unwrap_or_default()))
 }
 

@@ -73,7 +73,7 @@ impl Step {
     }
 
     /// Records `count` instances that took this time from the first desire to the last RUNNING.
-    pub(super) fn lrps(
+    pub(super) fn record_lrps(
         &mut self,
         count: u64,
         took: Duration,
@@ -130,7 +130,7 @@ impl Figures {
 
     /// Records the throughput of the journal alone, and the work done in the time of one append. The latter
     /// makes results of different machines comparable.
-    pub(super) fn limit(&mut self, limit: &Limit) {
+    pub(super) fn record_limit(&mut self, limit: &Limit) {
         self.rates.push(("journal_limit_per_second", limit.per_second));
         for step in &mut self.steps {
             for (name, of) in
@@ -165,7 +165,7 @@ impl Figures {
     }
 
     /// Records the memory usage of this process.
-    pub(super) fn memory(&mut self) {
+    pub(super) fn record_memory(&mut self) {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let read = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

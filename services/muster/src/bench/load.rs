@@ -35,10 +35,10 @@ pub(super) struct Load {
     /// Maximum number of commands in flight.
     limit: u32,
     /// Permits for commands in flight.
-    waiting: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// Number of client names that commands use in turn.
     names: u32,
-    asked: Arc<AtomicU32>,
+    request_count: Arc<AtomicU32>,
     /// Numbers of processes and tasks desired so far, because each name is used once.
     desired: Arc<[AtomicU32; 2]>,
 }
@@ -46,18 +46,18 @@ pub(super) struct Load {
 impl Load {
     /// Creates clients with one command in flight.
     pub(super) fn new(bus: Bus) -> Self {
-        let waiting = Arc::new(Semaphore::new(1));
-        Self { bus, limit: 1, waiting, names: 1, asked: Arc::default(), desired: Arc::default() }
+        let permits = Arc::new(Semaphore::new(1));
+        Self { bus, limit: 1, permits, names: 1, request_count: Arc::default(), desired: Arc::default() }
     }
 
     /// Returns the same clients with this number of commands in flight.
-    pub(super) fn with(&self, limit: u32) -> Self {
-        let waiting = Arc::new(Semaphore::new(limit as usize));
-        Self { limit, waiting, names: limit.div_ceil(COMMANDS_PER_CLIENT), ..self.clone() }
+    pub(super) fn with_limit(&self, limit: u32) -> Self {
+        let permits = Arc::new(Semaphore::new(limit as usize));
+        Self { limit, permits, names: limit.div_ceil(COMMANDS_PER_CLIENT), ..self.clone() }
     }
 
     /// Returns the maximum number of commands in flight.
-    pub(super) const fn waiting(&self) -> u32 {
+    pub(super) const fn in_flight(&self) -> u32 {
         self.limit
     }
 
@@ -70,7 +70,7 @@ impl Load {
             "domain": "bench", "instances": most, "processes_and_tasks": most, "commands_per_second": most,
         });
         let request = json!({ "body": body }).to_string();
-        let answer = self.bus.ask(&subject, request.into(), REQUEST_TIMEOUT).await;
+        let answer = self.bus.request(&subject, request.into(), REQUEST_TIMEOUT).await;
         done(subject, answer)
     }
 
@@ -85,13 +85,13 @@ impl Load {
             "process_guid": guid, "domain": "bench", "instances": instances, "memory_mb": 32, "disk_mb": 32,
             "ports": [8080], "action": {"run": {"path": "scripted"}},
         });
-        self.ask(ClientVerb::LrpDesire, body).await
+        self.command(ClientVerb::LrpDesire, body).await
     }
 
     /// Desires many processes, as fast as the clients can.
     pub(super) async fn desire_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
         let from = self.desired[0].fetch_add(lrps, Ordering::Relaxed);
-        self.all((from..from + lrps).map(|number| {
+        self.run_all((from..from + lrps).map(|number| {
             let load = self.clone();
             async move { load.desire(&format!("many{number}"), instances).await }
         }))
@@ -100,10 +100,10 @@ impl Load {
 
     /// Scales many processes to this number of instances, as fast as the clients can.
     pub(super) async fn scale_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
-        self.all((0..lrps).map(|number| {
+        self.run_all((0..lrps).map(|number| {
             let load = self.clone();
             let body = json!({ "process_guid": format!("many{number}"), "instances": instances });
-            async move { load.ask(ClientVerb::LrpUpdate, body).await }
+            async move { load.command(ClientVerb::LrpUpdate, body).await }
         }))
         .await
     }
@@ -111,7 +111,7 @@ impl Load {
     /// Counts the instances, page by page at one position.
     pub(super) async fn list_instances(&self) -> Result<u64, BenchError> {
         let (domain, name) = (Domain::new("bench")?, ClientName::new(ANNOTATOR)?);
-        let client = Client::over(self.bus.clone(), domain, name)?;
+        let client = Client::with_bus(self.bus.clone(), domain, name)?;
         let (mut filter, mut count) = (Filter::default(), 0);
         loop {
             let page: Page<IgnoredAny> = client.page(Query::InstanceList, &filter).await?;
@@ -124,27 +124,27 @@ impl Load {
     }
 
     /// Desires many tasks, as fast as the clients can.
-    pub(super) async fn tasks(&self, tasks: u32) -> Result<(), BenchError> {
+    pub(super) async fn desire_tasks(&self, tasks: u32) -> Result<(), BenchError> {
         let from = self.desired[1].fetch_add(tasks, Ordering::Relaxed);
-        self.all((from..from + tasks).map(|number| {
+        self.run_all((from..from + tasks).map(|number| {
             let load = self.clone();
             let body = json!({
                 "task_guid": format!("task{number}"), "domain": "bench", "memory_mb": 32, "disk_mb": 32,
                 "placement": {"queue": {"deadline_ms": 600_000}}, "result_file": "result",
                 "action": {"run": {"path": "scripted", "args": ["result=done"]}},
             });
-            async move { load.ask(ClientVerb::TaskDesire, body).await }
+            async move { load.command(ClientVerb::TaskDesire, body).await }
         }))
         .await
     }
 
-    async fn all<F>(&self, asks: impl Iterator<Item = F>) -> Result<(), BenchError>
+    async fn run_all<F>(&self, asks: impl Iterator<Item = F>) -> Result<(), BenchError>
     where
         F: Future<Output = Result<(), BenchError>> + Send + 'static,
     {
         let mut running = JoinSet::new();
         for ask in asks {
-            let permit = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| BenchError::Stopped)?;
+            let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| BenchError::Stopped)?;
             running.spawn(async move {
                 let answer = ask.await;
                 drop(permit);
@@ -160,10 +160,10 @@ impl Load {
         Ok(())
     }
 
-    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), BenchError> {
-        let client = self.asked.fetch_add(1, Ordering::Relaxed) % self.names;
+    async fn command(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), BenchError> {
+        let client = self.request_count.fetch_add(1, Ordering::Relaxed) % self.names;
         let who = (Domain::new("bench")?, ClientName::new(&format!("bench{client}"))?);
-        ask(&self.bus, who, (verb, body), REQUEST_TIMEOUT).await.map(drop)
+        timed_command(&self.bus, who, (verb, body), REQUEST_TIMEOUT).await.map(drop)
     }
 }
 
@@ -173,18 +173,18 @@ impl Load {
 pub(super) struct Annotator {
     bus: Bus,
     /// Timeout of a request.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Annotator {
     /// Creates the client and desires its process.
-    pub(super) async fn start(bus: Bus, patience: Duration) -> Result<Self, BenchError> {
-        let annotator = Self { bus, patience };
+    pub(super) async fn start(bus: Bus, timeout: Duration) -> Result<Self, BenchError> {
+        let annotator = Self { bus, timeout };
         let body = json!({
             "process_guid": ANNOTATOR, "domain": "bench", "instances": 0, "memory_mb": 16, "disk_mb": 16,
             "action": {"run": {"path": "sleep", "args": ["3600"]}},
         });
-        annotator.ask(ClientVerb::LrpDesire, body).await?;
+        annotator.command(ClientVerb::LrpDesire, body).await?;
         Ok(annotator)
     }
 
@@ -192,26 +192,26 @@ impl Annotator {
     /// after its entry is in the journal.
     pub(super) async fn annotate(&self, number: u64) -> Result<Duration, BenchError> {
         let body = json!({ "process_guid": ANNOTATOR, "annotation": number.to_string() });
-        self.ask(ClientVerb::LrpUpdate, body).await
+        self.command(ClientVerb::LrpUpdate, body).await
     }
 
-    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, BenchError> {
+    async fn command(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, BenchError> {
         let who = (Domain::new("bench")?, ClientName::new(ANNOTATOR)?);
-        ask(&self.bus, who, (verb, body), self.patience).await
+        timed_command(&self.bus, who, (verb, body), self.timeout).await
     }
 }
 
 /// Sends a command in the name of a client and returns the latency.
-async fn ask(
+async fn timed_command(
     bus: &Bus,
     (domain, name): (Domain, ClientName),
     (verb, body): (ClientVerb, serde_json::Value),
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Duration, BenchError> {
     let subject = BusSubject::Client(domain, name, verb).to_string();
     let request = json!({ "body": body }).to_string();
     let asked = Instant::now();
-    let answer = bus.ask(&subject, request.into(), patience).await;
+    let answer = bus.request(&subject, request.into(), timeout).await;
     let took = asked.elapsed();
     done(subject, answer).map(|()| took)
 }

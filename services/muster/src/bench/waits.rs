@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct LatencyProbe {
     task: JoinHandle<Result<Vec<Duration>, BenchError>>,
-    ends: DropGuard,
+    stop_guard: DropGuard,
 }
 
 impl LatencyProbe {
@@ -24,12 +24,12 @@ impl LatencyProbe {
     pub(super) fn begin(annotator: Annotator) -> Self {
         let ends = CancellationToken::new();
         let task = tokio::spawn(send(annotator, ends.clone()));
-        Self { task, ends: ends.drop_guard() }
+        Self { task, stop_guard: ends.drop_guard() }
     }
 
     /// Stops sending commands and returns the latency of each.
     pub(super) async fn end(self) -> Result<Vec<Duration>, BenchError> {
-        drop(self.ends);
+        drop(self.stop_guard);
         self.task.await.map_err(BenchError::Panicked)?
     }
 }

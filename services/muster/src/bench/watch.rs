@@ -57,7 +57,7 @@ impl LogWatcher {
                         let now = Instant::now();
                         let mut seen = lock(&seen);
                         for recorded in batch {
-                            seen.take(&recorded.bytes, now);
+                            seen.apply_entry(&recorded.bytes, now);
                         }
                     }
                     Err(error) => {
@@ -103,7 +103,7 @@ impl LogWatcher {
         self.until("the cells", |seen| (seen.cells >= cells).then_some(())).await
     }
 
-    pub(super) async fn running(&self, guid: &str, index: u32) -> Result<Instant, BenchError> {
+    pub(super) async fn wait_until_running(&self, guid: &str, index: u32) -> Result<Instant, BenchError> {
         let key = (guid.to_owned(), index);
         self.until(guid, |seen| seen.running.get(&key).map(|(_, _, at)| *at)).await
     }
@@ -124,19 +124,19 @@ impl LogWatcher {
 
     /// Waits until the log contains `wanted` starts in total. Returns the time of the last one, or `None` if
     /// there was none.
-    pub(super) async fn started(&self, wanted: u64) -> Result<Option<Instant>, BenchError> {
+    pub(super) async fn wait_for_starts(&self, wanted: u64) -> Result<Option<Instant>, BenchError> {
         let enough = |seen: &LogState| (seen.counts.started >= wanted).then_some(seen.last_started);
         self.until("the start of instances", enough).await
     }
 
     /// Waits until the log contains `wanted` removed instances in total.
-    pub(super) async fn removed(&self, wanted: u64) -> Result<(), BenchError> {
+    pub(super) async fn wait_for_removals(&self, wanted: u64) -> Result<(), BenchError> {
         self.until("the removal of instances", |seen| (seen.counts.removed >= wanted).then_some(())).await
     }
 
     /// Waits until the log contains `tasks` completed tasks in total. Returns the time of the last
     /// completion, or `None` if there was none.
-    pub(super) async fn completed(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
+    pub(super) async fn wait_for_completions(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
         let enough = |seen: &LogState| (seen.counts.completed >= tasks).then_some(seen.last_completed);
         self.until("the completion of tasks", enough).await
     }
@@ -162,7 +162,7 @@ fn lock(seen: &Mutex<LogState>) -> MutexGuard<'_, LogState> {
 }
 
 impl LogState {
-    fn take(&mut self, bytes: &[u8], now: Instant) {
+    fn apply_entry(&mut self, bytes: &[u8], now: Instant) {
         match Entry::decode(bytes) {
             Ok(entry) => {
                 self.counts.entries += 1;

@@ -35,7 +35,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Caller {
     clients: Clients<NotAllowed>,
-    room: Semaphore,
+    permits: Semaphore,
 }
 
 impl Caller {
@@ -47,7 +47,7 @@ impl Caller {
         let judge = TargetPolicy::new(move |target| allowed.check(&target));
         let clients =
             Clients::new(judge, |client| client.timeout(CALL_TIMEOUT).connect_timeout(CONNECT_TIMEOUT))?;
-        Ok(Self { clients, room: Semaphore::new(CALLBACKS_IN_FLIGHT) })
+        Ok(Self { clients, permits: Semaphore::new(CALLBACKS_IN_FLIGHT) })
     }
 
     /// Posts JSON to a URL. If the URL is secret, the result reveals nothing of it.
@@ -58,7 +58,7 @@ impl Caller {
             Ok(judged) => judged,
             Err(why) => return refused(&why),
         };
-        let Ok(_room) = self.room.acquire().await else {
+        let Ok(_room) = self.permits.acquire().await else {
             return CallbackResult::Failed("the BBS is stopping".to_owned());
         };
         let request = client.post(url).header("content-type", "application/json").body(body);

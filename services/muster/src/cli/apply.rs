@@ -92,7 +92,7 @@ pub(crate) async fn apply(args: ApplyArgs, global: &Global) -> Result<(), Failur
         changes.extend(batch.record(prune(&session, &name, all_applied).await)?.flatten());
     }
     finish(&session, &mut batch, changes, args.wait).await?;
-    batch.end()
+    batch.finish()
 }
 
 /// Waits for the changes of processes, and prints their results. The results of the other processes are
@@ -177,7 +177,7 @@ pub(crate) async fn delete(args: DeleteArgs, global: &Global) -> Result<(), Fail
             Some(_) if args.dry_run => {
                 any = true;
                 let planned = PlannedObject { object: name, action: PlannedAction::Delete };
-                session.output.next(&planned, |planned, _| planned.text())?;
+                session.output.add_result(&planned, |planned, _| planned.text())?;
             }
             Some(_) => {
                 let deleted = delete_object(&session, &name, args.wait.detach).await;
@@ -190,7 +190,7 @@ pub(crate) async fn delete(args: DeleteArgs, global: &Global) -> Result<(), Fail
         }
     }
     finish(&session, &mut batch, changes, args.wait).await?;
-    batch.end()?;
+    batch.finish()?;
     if any { Err(Failure::silent(Exit::Differs)) } else { Ok(()) }
 }
 

@@ -164,7 +164,7 @@ impl TlsArgs {
     pub(crate) fn nats_tls(&self) -> client::Tls {
         let certificate = self.tls_cert.clone().zip(self.tls_key.clone());
         let required = self.tls_ca.is_some() || certificate.is_some();
-        client::Tls { required, first: false, roots: self.tls_ca.clone(), certificate }
+        client::Tls { required, handshake_first: false, roots: self.tls_ca.clone(), certificate }
     }
 
     /// Returns `true` if a certificate is set without its key, or a key without its certificate.

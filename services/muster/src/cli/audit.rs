@@ -121,24 +121,24 @@ async fn verify(
 fn print_result(judged: &VerificationResult, output: Output) -> Result<(), Failure> {
     let shown = &judged.findings[..judged.findings.len().min(MAX_SHOWN)];
     if !shown.is_empty() || !output.is_human_readable() {
-        output.rows(shown, |findings, _| table(findings))?;
+        output.write_rows(shown, |findings, _| table(findings))?;
     }
     let summary = judged.summary();
     if let Some(notes) = judged.notes() {
         note(&notes);
     }
-    if judged.found == 0 {
+    if judged.finding_count == 0 {
         if output.is_human_readable() {
-            return super::output::line(&summary);
+            return super::output::write_line(&summary);
         }
         note(&summary);
         return Ok(());
     }
-    let more = judged.found.saturating_sub(u64::try_from(shown.len()).unwrap_or(u64::MAX));
+    let more = judged.finding_count.saturating_sub(u64::try_from(shown.len()).unwrap_or(u64::MAX));
     if more > 0 {
         note(&format!("and {more} more"));
     }
-    note(&format!("{}: {summary}", count(judged.found, "finding")));
+    note(&format!("{}: {summary}", count(judged.finding_count, "finding")));
     Err(Failure::silent(Exit::Found))
 }
 
@@ -147,7 +147,7 @@ fn table(findings: &[Finding]) -> Table {
     for finding in findings {
         let about = Some(&finding.target).filter(|about| !about.is_empty());
         table.row(vec![
-            Cell::text(finding.place()),
+            Cell::text(finding.position_text()),
             Cell::text(finding.kind),
             Cell::optional(about),
             Cell::text(&finding.detail),

@@ -255,7 +255,7 @@ fn show_renewed(renewed: &[RenewedCertificate], global: &Global) -> Result<(), F
     let row =
         |one: &RenewedCertificate| RenewedRow { certificate: one.file.clone(), expires_at: one.expires_at };
     let rows: Vec<RenewedRow> = renewed.iter().map(row).collect();
-    Output::new(global).rows(&rows, |rows, _| {
+    Output::new(global).write_rows(&rows, |rows, _| {
         let mut table = Table::new(&["CERTIFICATE", "EXPIRES"]);
         for RenewedRow { certificate, expires_at } in rows {
             table.row(vec![Cell::text(certificate.display()), Cell::text(expires_at)]);
@@ -335,7 +335,7 @@ fn user_row<'a>(user: &'a User, store: &Store) -> UserRow<'a> {
 
 fn list(store: &Store, global: &Global) -> Result<(), Failure> {
     let rows: Vec<UserRow<'_>> = store.users().iter().map(|user| user_row(user, store)).collect();
-    Output::new(global).rows(&rows, |rows, _| {
+    Output::new(global).write_rows(&rows, |rows, _| {
         let mut table = Table::new(&["USER", "ROLE", "NKEY"]);
         for UserRow { name, role, nkey, .. } in rows {
             table.row(vec![Cell::text(name), Cell::text(role), Cell::text(nkey)]);
@@ -354,7 +354,7 @@ fn print_change(
     let server_reloaded = reload_server(store, pid_file)?;
     let changed = UserChange { action, user: user_row(user, store), server_reloaded };
     let added = action == "added";
-    Output::new(global).one(&changed, |changed, _| {
+    Output::new(global).write_one(&changed, |changed, _| {
         let UserRow { name, role, environment, .. } = &changed.user;
         let what = format!("user {name} {action}: {role}");
         if added { format!("{what}\nenvironment of this user: {}", environment.display()) } else { what }

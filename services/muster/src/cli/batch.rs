@@ -25,10 +25,12 @@ impl<'a> Batch<'a> {
         match became {
             Ok(done) => Ok(Some(done)),
             Err(failure) if failure.is_silent() => Err(failure),
-            Err(failure) if failure.exit == Exit::Unreachable => Err(failure.advise_some(self.left())),
+            Err(failure) if failure.exit == Exit::Unreachable => {
+                Err(failure.advise_some(self.untried_note()))
+            }
             Err(failure) => {
                 if self.count > 1 {
-                    output::failed(&failure, self.global);
+                    output::report_failure(&failure, self.global);
                 }
                 self.failures.push(failure);
                 Ok(None)
@@ -41,14 +43,14 @@ impl<'a> Batch<'a> {
         self.failures.is_empty()
     }
 
-    fn left(&self) -> Option<String> {
+    fn untried_note(&self) -> Option<String> {
         (self.count > 1)
             .then(|| "targets that are not listed were not tried, or their outcome is unknown".to_owned())
     }
 
     /// Returns the overall result. With several targets, the failures were already reported and only the exit
     /// status remains.
-    pub(crate) fn end(mut self) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let mut exits = self.failures.iter().map(|failure| failure.exit);
         let Some(first) = exits.next() else { return Ok(()) };
         let exit = if exits.all(|exit| exit == first) { first } else { Exit::Several };
@@ -77,7 +79,7 @@ mod tests {
             let mut several = Batch::new(&global, 4);
             assert_eq!(several.record(Ok(7)), Ok(Some(7)));
             exits.iter().for_each(|exit| assert_eq!(several.record(failure(*exit)), Ok(None)));
-            let end = several.end().unwrap_err();
+            let end = several.finish().unwrap_err();
             assert!(end.is_silent(), "{end:?}");
             end.exit
         };
@@ -90,8 +92,8 @@ mod tests {
         let global = Global::default();
         let mut one = Batch::new(&global, 1);
         one.record(failure(Exit::Conflict)).unwrap();
-        assert_eq!(one.end().unwrap_err().message, "it failed");
-        assert_eq!(Batch::new(&global, 3).end(), Ok(()));
+        assert_eq!(one.finish().unwrap_err().message, "it failed");
+        assert_eq!(Batch::new(&global, 3).finish(), Ok(()));
     }
 
     #[test]

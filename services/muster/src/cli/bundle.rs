@@ -61,7 +61,7 @@ async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Res
     }
     write(&part.path.join("README.md"), &readme(window, &manifest))?;
     part.commit(folder)?;
-    Output::new(global).one(&manifest, |manifest, _| {
+    Output::new(global).write_one(&manifest, |manifest, _| {
         format!(
             "{}: {} up to position {}; positions {}-{} cover the incident",
             folder.display(),
@@ -95,7 +95,7 @@ async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Rang
 /// Temporary folder that is deleted unless it is completed and renamed.
 struct PartialFolder {
     path: PathBuf,
-    named: bool,
+    committed: bool,
 }
 
 impl PartialFolder {
@@ -114,7 +114,7 @@ impl PartialFolder {
         let path = folder.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| failed(format!("can't create {}: {error}", path.display())))?;
-        Ok(Self { path, named: false })
+        Ok(Self { path, committed: false })
     }
 
     /// Renames the complete folder to its destination.
@@ -126,14 +126,14 @@ impl PartialFolder {
             }
             failed(format!("can't create {}: {error}", folder.display()))
         })?;
-        self.named = true;
+        self.committed = true;
         Ok(())
     }
 }
 
 impl Drop for PartialFolder {
     fn drop(&mut self) {
-        if !self.named {
+        if !self.committed {
             // A folder that cannot be deleted keeps its `.part` name, which shows that it is incomplete.
             fs::remove_dir_all(&self.path).ok();
         }
@@ -159,7 +159,7 @@ async fn write_events(journal: &Journal, range: Range, sink: &mut Sink) -> Resul
 }
 
 fn checked_entry(reader: &Reader, recorded: StoredEntry) -> RecordedEntry {
-    let entry = match reader.check(recorded.position, &recorded.subject, &recorded.bytes) {
+    let entry = match reader.decode(recorded.position, &recorded.subject, &recorded.bytes) {
         Ok(entry) => ReadEntry::Known(entry),
         Err(why) => ReadEntry::unknown(why.to_string(), &recorded.bytes),
     };

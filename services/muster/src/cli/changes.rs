@@ -93,7 +93,7 @@ pub(crate) async fn run(
     let (before, from) = rows(from, about.as_deref(), global).await?;
     let (after, to) = rows(to, about.as_deref(), global).await?;
     let between = Changes { from, to, changes: changes(&before, &after) };
-    Output::new(global).one(&between, text)?;
+    Output::new(global).write_one(&between, text)?;
     if between.changes.is_empty() { Ok(()) } else { Err(Failure::silent(Exit::Differs)) }
 }
 

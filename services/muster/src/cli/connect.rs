@@ -96,10 +96,10 @@ async fn connect_with_retry(
 fn with_global_options(client: Client, global: &Global) -> Client {
     let mut client = client.patience(global.timeout.unwrap_or(DEFAULT_TIMEOUT));
     if let Some(reason) = &global.reason {
-        client = client.because(reason.clone());
+        client = client.with_reason(reason.clone());
     }
     match &global.request_id {
-        Some(id) => client.request(id.clone()),
+        Some(id) => client.with_request_id(id.clone()),
         None => client,
     }
 }

@@ -86,7 +86,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
              muster sql \"SELECT * FROM quarantined_entries ORDER BY position\" -o csv"
         ));
     }
-    output.rows(&letters, |letters, _| {
+    output.write_rows(&letters, |letters, _| {
         let mut table = Table::new(&["position", "state", "subject", "reason"]);
         for letter in letters {
             table.row(vec![
@@ -103,7 +103,8 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
 /// Returns the next entry after the position of the tables, if this program cannot read it.
 async fn blocking_letter(stand: Position, global: &Global) -> Result<Option<DeadLetter>, Failure> {
     let journal = read_journal(global).await?;
-    let known = quarantine::known(&journal, &CancellationToken::new()).await.map_err(Error::from)?;
+    let known =
+        quarantine::quarantined_positions(&journal, &CancellationToken::new()).await.map_err(Error::from)?;
     let stop = quarantine::unreadable_entry_after(&journal, stand, &known.unwrap_or_default()).await;
     let stop = stop.map_err(Error::from)?;
     Ok(stop.map(|(position, subject, why)| DeadLetter { position, stops: true, subject, why }))

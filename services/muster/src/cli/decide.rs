@@ -98,7 +98,7 @@ pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failur
         Outcome::Refused { refusal, .. } => Some(super::failure::exit_for(refusal.code)),
         Outcome::Decided { .. } | Outcome::Unchanged { .. } => None,
     };
-    Output::new(global).json(&shown)?;
+    Output::new(global).write_json(&shown)?;
     exit.map_or(Ok(()), |exit| Err(Failure::silent(exit)))
 }
 

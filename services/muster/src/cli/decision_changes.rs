@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use projections::World;
 use projections::queries::{self, Observed};
-use projections::reader::nothing;
+use projections::reader::empty_entry;
 use schemas::names::ServiceId;
 use schemas::query::{QuarantinedEntries, Services, Show, ShowAnswer};
 use schemas::{Entry, Position, Refusal, Timestamp};
@@ -31,7 +31,7 @@ pub(super) fn decision_changes(decided: &[PositionedDecision], thing: &HistoryTa
     let each = (1..).zip(decided).map(|(nth, one)| {
         // Several decisions can share a position. Each decision is folded separately, to determine the
         // changes that it made itself.
-        let entry = Entry { decisions: vec![one.decision.clone()], ..nothing() };
+        let entry = Entry { decisions: vec![one.decision.clone()], ..empty_entry() };
         world.fold(Position(nth), &entry);
         let after = rows(&world, thing, one.decision.at);
         changes(&std::mem::replace(&mut before, after.clone()), &after)
@@ -73,7 +73,7 @@ fn empty_observation(now: Timestamp) -> Observed {
         history_limit: 0,
         refused_transitions: 0,
         log: None,
-        heard: BTreeMap::new(),
+        heartbeat_ages: BTreeMap::new(),
     }
 }
 

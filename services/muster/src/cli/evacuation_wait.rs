@@ -53,7 +53,7 @@ async fn poll_until_empty(
 ) -> Result<String, Failure> {
     // The client's read position includes the evacuation command, so every answer reflects it.
     debug_assert!(
-        client.seen().is_some_and(|seen| seen >= after),
+        client.seen_position().is_some_and(|seen| seen >= after),
         "the client has read the evacuation command"
     );
     let mut said = String::new();

@@ -59,7 +59,7 @@ pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Fai
             let mut rows = client.evaluations(&only).await?.rows;
             rows.retain(|row| task.as_ref().is_none_or(|task| is_of_task(row, task)));
             rows.retain(|row| !open || row.evaluation.status.is_open());
-            output.rows(&rows, table)
+            output.write_rows(&rows, table)
         }
         EvaluationVerb::Show { id, .. } => {
             let evaluation = find_evaluation(&client, &id, global).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Fai
             let all = decisions_of(entries);
             let chain = chain(links(&all, known), evaluation.evaluation.id);
             let decisions = placements(&all, evaluation.evaluation.id);
-            output.one(&EvaluationDetails { evaluation, chain, decisions }, text)
+            output.write_one(&EvaluationDetails { evaluation, chain, decisions }, text)
         }
         EvaluationVerb::Watch { id: None } => watch_all(&client, global, output).await,
         EvaluationVerb::Watch { id: Some(id) } => {
@@ -85,7 +85,7 @@ pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Fai
             };
             let done =
                 done.map_err(|error| Failure::from(error).while_doing(format!("retry evaluation {id}")))?;
-            output.next(&RetryAnswer { evaluation, position: done.position }, |retried, look| {
+            output.add_result(&RetryAnswer { evaluation, position: done.position }, |retried, look| {
                 format!("evaluation {} is retried", short_id(&retried.evaluation, look.full_ids))
             })
         }
@@ -94,7 +94,7 @@ pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Fai
 
 async fn find_evaluation(client: &Client, id: &str, global: &Global) -> Result<EvaluationRow, Failure> {
     let evaluation = find::evaluation(client, id).await?;
-    find::whose(global, format!("evaluation {id}"), evaluation.domain.clone())?;
+    find::check_domain(global, format!("evaluation {id}"), evaluation.domain.clone())?;
     Ok(evaluation)
 }
 
@@ -313,11 +313,11 @@ fn text(explained: &EvaluationDetails, look: RenderOptions) -> String {
 /// Prints the changes of an evaluation until it ends.
 async fn watch(client: &Client, first: EvaluationRow, output: Output) -> Result<(), Failure> {
     let id = first.evaluation.id;
-    let mut events = client.events(end_of_log(client).await?).about(filter_of(&first.subject));
+    let mut events = client.events(end_of_log(client).await?).for_target(filter_of(&first.subject));
     let (mut row, mut told) = (first, None);
     loop {
         if told.as_ref() != Some(&row) {
-            output.stream(&row, line)?;
+            output.write_stream_item(&row, line)?;
             told = Some(row.clone());
         }
         if !row.evaluation.status.is_open() {
@@ -382,7 +382,7 @@ async fn watch_all(client: &Client, global: &Global, output: Output) -> Result<(
                 about.map(|event| sentence(&one.decision, event, output.look().full_ids)).collect();
             if !lines.is_empty() {
                 let at = time_of_day(one.decision.at);
-                output.stream(&one, |_, _| {
+                output.write_stream_item(&one, |_, _| {
                     lines.iter().map(|line| format!("{at}  {line}")).collect::<Vec<_>>().join("\n")
                 })?;
             }

@@ -63,7 +63,7 @@ pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure
                 Failure::not_found(format!("an entry at position {position}"))
                     .advise(format!("the log ends at position {}", page.end))
             })?;
-            output.one(&entry, |entry, _| rows::entry(entry))
+            output.write_one(&entry, |entry, _| rows::entry_details(entry))
         }
     }
 }
@@ -112,7 +112,7 @@ async fn tail(
 ) -> Result<(), Failure> {
     let mut events = client.events(after);
     if let Some(about) = about {
-        events = events.about(about);
+        events = events.for_target(about);
     }
     loop {
         let entry = tokio::select! {
@@ -122,7 +122,7 @@ async fn tail(
                 return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
             }
         };
-        output.stream(&entry, lines)?;
+        output.write_stream_item(&entry, lines)?;
     }
 }
 
@@ -135,12 +135,14 @@ async fn list(
     match output.format {
         Format::Json => {
             let (entries, _) = client.history(after, about.as_deref()).await?;
-            return output.rows(&entries, |_, _| Table::default());
+            return output.write_rows(&entries, |_, _| Table::default());
         }
         Format::Table | Format::Jsonl | Format::Csv => {}
     }
-    for_each_entry(client, after, about, |entry| output.stream(&entry, lines).map(ControlFlow::Continue))
-        .await
+    for_each_entry(client, after, about, |entry| {
+        output.write_stream_item(&entry, lines).map(ControlFlow::Continue)
+    })
+    .await
 }
 
 /// Passes the entries after a position to `take`, until it returns `Break`. The entries are read page by page
@@ -216,7 +218,7 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
         return Err(no_history(&what));
     }
     let filter = which.as_ref().map_or(EventFilter::All, EventFilter::Instance);
-    output.rows(&shown, |told, look| fitted_table(told, filter, look))
+    output.write_rows(&shown, |told, look| fitted_table(told, filter, look))
 }
 
 fn no_history(what: &str) -> Failure {
@@ -242,7 +244,7 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
             };
             let told = |decided| HistoryRow { decided, changed: vec![] };
             let shown: Vec<HistoryRow> = all.into_iter().filter(of).map(told).collect();
-            output.rows(&shown, |told, look| fitted_table(told, EventFilter::Container(guid), look))
+            output.write_rows(&shown, |told, look| fitted_table(told, EventFilter::Container(guid), look))
         }
         several => {
             let why =

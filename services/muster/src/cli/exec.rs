@@ -47,7 +47,7 @@ struct Session {
     client: Client,
     request_id: RequestId,
     cell_id: CellId,
-    patience: Duration,
+    timeout: Duration,
     on_terminal: bool,
 }
 
@@ -59,13 +59,13 @@ pub(super) async fn run(client: &Client, global: &Global, args: ExecArgs) -> Res
     else {
         return Err(no_container(&args.id));
     };
-    let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
+    let client = client.in_domain(find::check_domain(global, format!("process {process_guid}"), domain)?);
     let on_terminal = args.tty || !args.no_tty && io::stdin().is_terminal() && io::stdout().is_terminal();
     let begun = client.exec(process_guid, index, Some(definition_id), args.exec(on_terminal)).await;
     let request_id =
         begun.map_err(|error| Failure::from(error).while_doing(format!("run a program in {name}")))?;
-    let patience = global.timeout.unwrap_or(DEFAULT_TIMEOUT);
-    let talking = Session { client, request_id, cell_id, patience, on_terminal };
+    let timeout = global.timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let talking = Session { client, request_id, cell_id, timeout, on_terminal };
     // In raw mode, the local terminal neither echoes nor interprets the input of the program.
     let raw = RawTerminal::enable(on_terminal && io::stdin().is_terminal())?;
     let end = Box::pin(talking.transfer(!args.no_stdin)).await;
@@ -195,7 +195,7 @@ impl Session {
                 Err(error) => error,
             };
             let pause = if error.is_not_found() { START_PAUSE } else { RETRY_PAUSE };
-            if begun.elapsed() >= self.patience || !(error.is_transient() || error.is_not_found()) {
+            if begun.elapsed() >= self.timeout || !(error.is_transient() || error.is_not_found()) {
                 return Err(self.session_error(error));
             }
             sleep(pause).await;

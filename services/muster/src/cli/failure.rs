@@ -367,7 +367,7 @@ mod tests {
         let exit = |error: Error| Failure::from(error).exit as u8;
         assert_eq!(exit(Error::Unreachable("gone".into())), 5);
         let waited = std::time::Duration::from_secs(1);
-        assert_eq!(exit(Error::TimedOut { what: "it".into(), elapsed: waited }), 5);
+        assert_eq!(exit(Error::TimedOut { awaited: "it".into(), elapsed: waited }), 5);
         assert_eq!(exit(Error::Protocol { subject: "s".into(), why: "w".into() }), 1);
     }
 

@@ -117,7 +117,7 @@ pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) ->
 
 /// Lets the cluster seal the secrets of an item, so that it can be compared with the stored one.
 pub(crate) async fn sealed(client: &Client, item: Item) -> Result<Item, Failure> {
-    let sealed = client.sealed(item).await;
+    let sealed = client.seal(item).await;
     sealed.map_err(|error| Failure::from(error).while_doing("seal the secrets of the file"))
 }
 

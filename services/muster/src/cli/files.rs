@@ -23,7 +23,7 @@ pub(super) async fn show(
     let Some(row) = rows.into_iter().find(|row| row.instance_guid.is_some()) else {
         return Err(no_container(id));
     };
-    find::whose(global, format!("instance {id}"), row.domain)?;
+    find::check_domain(global, format!("instance {id}"), row.domain)?;
     // Read by container guid, so that all pieces come from this container even if it is replaced.
     let guid = row.instance_guid.map_or_else(|| id.to_owned(), |guid| guid.to_string());
     let read = async |from: u64| {
@@ -39,7 +39,7 @@ pub(super) async fn show(
                 }
                 entries.extend(more);
             }
-            output.rows(&entries, table)
+            output.write_rows(&entries, table)
         }
         first @ FileContent::File { .. } => copy(first, output, read).await,
     }

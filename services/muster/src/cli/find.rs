@@ -239,7 +239,7 @@ pub(super) fn missing<'a>(
 
 /// Returns the domain of an existing resource. Fails with not-found if the user selected a different domain
 /// with `--domain`.
-pub(crate) fn whose(global: &Global, what: impl fmt::Display, own: Domain) -> Result<Domain, Failure> {
+pub(crate) fn check_domain(global: &Global, what: impl fmt::Display, own: Domain) -> Result<Domain, Failure> {
     match &global.domain {
         Some(named) if *named != own => Err(Failure::not_found(format!("{what} in domain {named}"))
             .advise(format!("it is in domain {own}: use --domain {own}, or omit --domain"))),
@@ -289,9 +289,9 @@ mod tests {
     fn resource_in_other_domain_is_not_found() {
         let domain = |name: &str| Domain::new(name).unwrap();
         let global = |named: Option<&str>| Global { domain: named.map(domain), ..Global::default() };
-        assert_eq!(whose(&global(None), "process web", domain("a")), Ok(domain("a")));
-        assert_eq!(whose(&global(Some("a")), "process web", domain("a")), Ok(domain("a")));
-        let missing = whose(&global(Some("b")), "process web", domain("a")).unwrap_err();
+        assert_eq!(check_domain(&global(None), "process web", domain("a")), Ok(domain("a")));
+        assert_eq!(check_domain(&global(Some("a")), "process web", domain("a")), Ok(domain("a")));
+        let missing = check_domain(&global(Some("b")), "process web", domain("a")).unwrap_err();
         assert_eq!(missing.exit, Exit::NotFound);
         assert!(
             missing.text(false).contains("process web in domain b does not exist"),

@@ -60,9 +60,11 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
         DomainVerb::List { .. } => {
             let mut listed = client.domains().await?.rows;
             listed.retain(|row| global.domain.as_ref().is_none_or(|only| *only == row.domain));
-            output.rows(&listed, rows::domains)
+            output.write_rows(&listed, rows::domains)
         }
-        DomainVerb::Show { name, .. } => output.one(&client.domain_use(&name).await?.row, rows::domain_use),
+        DomainVerb::Show { name, .. } => {
+            output.write_one(&client.domain_use(&name).await?.row, rows::domain_use)
+        }
         DomainVerb::Limit { name, instances, processes_and_tasks, commands_per_second, exec_sessions } => {
             let domain = name.clone();
             if [instances, processes_and_tasks, commands_per_second, exec_sessions] == [None; 4] {
@@ -77,7 +79,7 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
             let done =
                 done.map_err(|error| Failure::from(error).while_doing(format!("limit domain {name}")))?;
             let limited = LimitResult { domain: name, position: done.position };
-            output.next(&limited, |limited, _| format!("quotas of domain {} are set", limited.domain))
+            output.add_result(&limited, |limited, _| format!("quotas of domain {} are set", limited.domain))
         }
         DomainVerb::Refresh { name, ttl } => refresh(&client, name, ttl, output).await,
     }
@@ -94,7 +96,7 @@ pub(super) async fn refresh(
     let done = done.map_err(|error| Failure::from(error).while_doing(format!("refresh domain {name}")))?;
     let ttl_ms = ttl.map(|ttl| ttl.as_millis());
     let refreshed = RefreshResult { domain: name, ttl_ms, position: done.position };
-    output.next(&refreshed, |refreshed, _| {
+    output.add_result(&refreshed, |refreshed, _| {
         let long = ttl.map_or("without a time limit".to_owned(), |ttl: Duration| {
             format!("for {}", super::words::duration_text(ttl))
         });
@@ -106,7 +108,7 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        CellVerb::List { .. } => output.rows(&client.cells().await?.rows, rows::cells),
+        CellVerb::List { .. } => output.write_rows(&client.cells().await?.rows, rows::cells),
         CellVerb::Show { id, .. } => {
             let row = find::cell(&client, &id).await?.row;
             let (instances, tasks) = if output.is_human_readable() {
@@ -115,13 +117,13 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
             } else {
                 (vec![], vec![])
             };
-            output.one(&row, |row, look| rows::cell(row, &instances, &tasks, look))
+            output.write_one(&row, |row, look| rows::cell(row, &instances, &tasks, look))
         }
         CellVerb::Evacuate { id, wait } => {
             let ordered = order(&client, &id, Command::Evacuate).await?;
             if !wait {
                 let text = format!("cell {id} is being evacuated; see muster cell show {id}");
-                return output.next(&ordered, |_, _| text);
+                return output.add_result(&ordered, |_, _| text);
             }
             let gone = super::evacuation_wait::wait_until_empty(
                 &client,
@@ -135,27 +137,28 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
                 EVACUATED => format!("cell {id} is empty: its containers have ended and its rep has stopped"),
                 why => format!("cell {id} is absent ({why}): no work is placed on it"),
             };
-            output.next(&ordered, |_, _| text)
+            output.add_result(&ordered, |_, _| text)
         }
         CellVerb::Cordon { id } => {
             let ordered = order(&client, &id, Command::Cordon).await?;
-            output.next(&ordered, |_, _| {
+            output.add_result(&ordered, |_, _| {
                 format!("cell {id} is cordoned: it accepts no new work, and running work stays")
             })
         }
         CellVerb::Uncordon { id } => {
             let ordered = order(&client, &id, Command::Uncordon).await?;
-            output.next(&ordered, |_, _| format!("cell {id} accepts work again"))
+            output.add_result(&ordered, |_, _| format!("cell {id} accepts work again"))
         }
         CellVerb::Delete { id } => {
             let ordered = order(&client, &id, Command::Forget).await?;
-            output.next(&ordered, |_, _| format!("cell {id} deleted"))
+            output.add_result(&ordered, |_, _| format!("cell {id} deleted"))
         }
         CellVerb::AcceptLog { id } => {
             let done = client.accept_log(&id).await;
             let doing = |error| Failure::from(error).while_doing(format!("make cell {id} accept the log"));
             let ordered = CellCommandResult { cell_id: id.clone(), position: done.map_err(doing)?.position };
-            output.next(&ordered, |_, _| format!("cell {id} continues with the log in its current state"))
+            output
+                .add_result(&ordered, |_, _| format!("cell {id} continues with the log in its current state"))
         }
     }
 }
@@ -178,7 +181,7 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
     match verb {
         ClusterVerb::Show { .. } => {
             let row = connect(global).await?.cluster().await?.row;
-            Output::new(global).one(&row, rows::cluster)
+            Output::new(global).write_one(&row, rows::cluster)
         }
         ClusterVerb::Found(args) => {
             let doing = |failure: Failure| failure.while_doing("found a cluster");
@@ -187,7 +190,7 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
                     .advise("set a server: --nats URL")
             })?;
             let founded = founding::found(&nats, &args).await.map_err(doing)?;
-            Output::new(global).one(&founded, |founded, _| {
+            Output::new(global).write_one(&founded, |founded, _| {
                 let word = if founded.new { "is founded" } else { "exists already" };
                 format!("cluster {} {word}", founded.cluster_id)
             })
@@ -196,8 +199,9 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
             let done = connect(global).await?.reshard(number).await;
             let doing = |error| Failure::from(error).while_doing("change the number of shards");
             let resharded = ReshardResult { shards: number, position: done.map_err(doing)?.position };
-            Output::new(global)
-                .next(&resharded, |_, _| format!("the log now has {}", count(u64::from(number), "shard")))
+            Output::new(global).add_result(&resharded, |_, _| {
+                format!("the log now has {}", count(u64::from(number), "shard"))
+            })
         }
         ClusterVerb::Preemption { switch } => {
             let on = switch == Switch::On;
@@ -205,7 +209,7 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
             let word = if on { "on" } else { "off" };
             let doing = |error| Failure::from(error).while_doing(format!("switch preemption {word}"));
             let switched = PreemptionResult { preemption: on, position: done.map_err(doing)?.position };
-            Output::new(global).next(&switched, |_, _| {
+            Output::new(global).add_result(&switched, |_, _| {
                 if on {
                     "preemption is on: waiting work may stop work whose priority is lower by 10 or more"
                         .to_owned()

@@ -45,8 +45,10 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             }
             let only = ListFilter { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
             if ended {
-                return output
-                    .rows(&client.ended_instances(&only, index).await?.rows, ended_rows::instance_table);
+                return output.write_rows(
+                    &client.ended_instances(&only, index).await?.rows,
+                    ended_rows::instance_table,
+                );
             }
             let listed =
                 if all { client.instances(&only).await? } else { client.effective_instances(&only).await? };
@@ -56,7 +58,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             }
             let names = starting_instances(&rows);
             let monitors = monitor_failures(&client, &names).await;
-            output.rows(&rows, |rows, look| rows::instances_with_complaints(rows, &monitors, look))
+            output.write_rows(&rows, |rows, look| rows::instances_with_complaints(rows, &monitors, look))
         }
         InstanceVerb::Show { id, .. } => {
             let FoundInstance { name, rows } = match find::instance(&client, &id).await {
@@ -66,9 +68,9 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
                 found => found?,
             };
             for row in rows {
-                find::whose(global, format!("instance {id}"), row.domain.clone())?;
+                find::check_domain(global, format!("instance {id}"), row.domain.clone())?;
                 let health = health_of(&client, &row).await;
-                output.next(&ShownInstance { row, health }, |shown, look| {
+                output.add_result(&ShownInstance { row, health }, |shown, look| {
                     format!(
                         "{}{}",
                         rows::instance(&name, &shown.row, look),
@@ -93,8 +95,8 @@ async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure
     let Some(row) = ended_rows::find_instance(client, id).await? else {
         return Err(missing.advise("for ended instances see muster instance list --ended"));
     };
-    find::whose(global, format!("instance {id}"), row.domain.clone())?;
-    Output::new(global).next(&row, ended_rows::describe_instance)
+    find::check_domain(global, format!("instance {id}"), row.domain.clone())?;
+    Output::new(global).add_result(&row, ended_rows::describe_instance)
 }
 
 /// Returns the monitor results of an instance. `None` if it has no monitor, its cell does not answer, or the
@@ -135,13 +137,13 @@ async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Res
     let Some(InstanceRow { process_guid, index, definition_id, domain, .. }) = rows.into_iter().next() else {
         return Err(no_container(id));
     };
-    let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
+    let client = client.in_domain(find::check_domain(global, format!("process {process_guid}"), domain)?);
     // The definition id is sent along, so that the command does not stop a successor with another definition.
     let stopped = client.retire_lrp(process_guid.clone(), index, Some(definition_id.clone())).await;
     let done = stopped.map_err(|error| Failure::from(error).while_doing(format!("stop instance {name}")))?;
     let (position, version) = (done.position, done.version);
     let stopped = StopResult { process_guid, index, definition_id, position, version };
-    output.next(&stopped, |_, _| {
+    output.add_result(&stopped, |_, _| {
         format!("stopping instance {name}; a replacement starts if it is still desired")
     })
 }

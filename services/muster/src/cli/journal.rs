@@ -43,7 +43,7 @@ pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failur
         JournalVerb::Migrate => {
             let changed =
                 migrate_stream(global).await.map_err(|failure| failure.while_doing("migrate the journal"))?;
-            Output::new(global).one(&MigrationResult { stream: STREAM, changed }, |migrated, _| {
+            Output::new(global).write_one(&MigrationResult { stream: STREAM, changed }, |migrated, _| {
                 let MigrationResult { stream, changed } = migrated;
                 if *changed {
                     format!(
@@ -91,14 +91,14 @@ async fn quarantine_position(position: Position, global: &Global) -> Result<(), 
     };
     let done = match asked(global, position).await {
         Err(RequestError::Unreachable(failure)) => match journal_location(global) {
-            Some(place) => written(global, place, position, reason).await,
+            Some(place) => write_quarantine(global, place, position, reason).await,
             None => Err(failure),
         },
         Err(RequestError::Refused(failure)) => Err(failure),
         Ok(done) => Ok(done),
     };
     let done = QuarantineResult { quarantined: position, position: done.map_err(doing)?.position };
-    Output::new(global).next(&done, |done, _| {
+    Output::new(global).add_result(&done, |done, _| {
         format!("position {} is quarantined: recorded at position {}", done.quarantined, done.position)
     })
 }
@@ -130,7 +130,7 @@ async fn asked(global: &Global, position: Position) -> Result<Ack, RequestError>
 }
 
 /// Writes the quarantine directly to the journal.
-async fn written(
+async fn write_quarantine(
     global: &Global,
     place: JournalLocation,
     position: Position,
@@ -138,7 +138,7 @@ async fn written(
 ) -> Result<Ack, Failure> {
     let journal = journal_access::open_for_writing(global, place).await?;
     let order = QuarantineOrder { position, actor: Actor::Operator(client_name(global)), reason };
-    let done: Result<Ack, Refusal> = quarantine::record(&journal, order, None).await;
+    let done: Result<Ack, Refusal> = quarantine::record_quarantine(&journal, order, None).await;
     journal.close().await;
     done.map_err(Failure::from)
 }

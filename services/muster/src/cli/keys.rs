@@ -90,7 +90,7 @@ pub(crate) const fn movement(key: Key) -> Option<Move> {
 impl Move {
     /// Returns the row that the movement leads to from row `at`. The result may be greater than `end`;
     /// callers clamp it.
-    pub(crate) const fn from(self, at: usize, page: usize, end: usize) -> usize {
+    pub(crate) const fn target_row(self, at: usize, page: usize, end: usize) -> usize {
         match self {
             Self::Up => at.saturating_sub(1),
             Self::Down => at + 1,

@@ -91,11 +91,11 @@ impl View {
 
     /// Adds the events of a log entry.
     pub(crate) fn add_entry(&mut self, entry: &RecordedEntry, look: RenderOptions) {
-        event_lines(entry, look).into_iter().for_each(|line| self.log(line));
+        event_lines(entry, look).into_iter().for_each(|line| self.add_line(line));
     }
 
     /// Adds a line to the events.
-    pub(crate) fn log(&mut self, line: String) {
+    pub(crate) fn add_line(&mut self, line: String) {
         self.events.push_back(line);
         let extra = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..extra);
@@ -104,7 +104,7 @@ impl View {
     /// Scrolls the tables.
     pub(crate) fn scroll(&mut self, moves: Move) {
         let page = self.page.saturating_sub(1).max(1);
-        self.scrolled = moves.from(self.scrolled, page, self.last).min(self.last);
+        self.scrolled = moves.target_row(self.scrolled, page, self.last).min(self.last);
     }
 
     /// Returns the lines of the view for a terminal of this size. The heading is fixed, the tables scroll
@@ -248,7 +248,7 @@ mod tests {
     }
 
     /// Returns the names of the visible instances.
-    fn seen(view: &mut View) -> Vec<String> {
+    fn visible_instances(view: &mut View) -> Vec<String> {
         let lines = view.lines(LOOK, 120, 12).into_iter();
         let names = lines.filter_map(|line| line.split(' ').next().map(str::to_owned));
         names.filter(|name| name.starts_with("web/")).collect()
@@ -257,21 +257,21 @@ mod tests {
     #[test]
     fn view_scrolling_stops_at_last_line() {
         let mut view = View { has_keys: true, ..view(20, 4) };
-        assert_eq!(seen(&mut view), ["web/0", "web/1", "web/2", "web/3"]);
+        assert_eq!(visible_instances(&mut view), ["web/0", "web/1", "web/2", "web/3"]);
         assert!(view.lines(LOOK, 120, 12).iter().any(|line| line.contains("lines 1 to 4 of 20")));
         view.scroll(Move::Down);
-        assert_eq!(seen(&mut view)[0], "web/1");
+        assert_eq!(visible_instances(&mut view)[0], "web/1");
         view.scroll(Move::PageDown);
-        assert_eq!(seen(&mut view)[0], "web/4", "one line of the previous page stays visible");
+        assert_eq!(visible_instances(&mut view)[0], "web/4", "one line of the previous page stays visible");
         view.scroll(Move::Last);
-        assert_eq!(seen(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
+        assert_eq!(visible_instances(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
         view.scroll(Move::Down);
-        assert_eq!(seen(&mut view)[0], "web/16");
+        assert_eq!(visible_instances(&mut view)[0], "web/16");
         // After the list became shorter, its first line is visible again.
         view.instances.truncate(2);
-        assert_eq!(seen(&mut view), ["web/0", "web/1"]);
+        assert_eq!(visible_instances(&mut view), ["web/0", "web/1"]);
         view.scroll(Move::PageUp);
-        assert_eq!(seen(&mut view), ["web/0", "web/1"]);
+        assert_eq!(visible_instances(&mut view), ["web/0", "web/1"]);
     }
 
     #[test]

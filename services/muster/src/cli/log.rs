@@ -70,7 +70,7 @@ async fn write(
         note(&summary(output, &manifest, &told)?);
         return Ok(());
     }
-    output.one(&manifest, |manifest, _| manifest_summary(manifest) + &told)
+    output.write_one(&manifest, |manifest, _| manifest_summary(manifest) + &told)
 }
 
 /// Returns the summary of an export for the standard error: text for people, the manifest for programs.
@@ -115,7 +115,7 @@ pub(super) async fn import(
         done.map(|()| manifest)
     };
     let manifest = until_interrupted(Box::pin(work)).await.map_err(doing)?;
-    Output::new(global).one(&manifest, |manifest, _| {
+    Output::new(global).write_one(&manifest, |manifest, _| {
         let Manifest { cluster, to, count: number, .. } = manifest;
         format!(
             "cluster {cluster}: {} up to position {to}, verified against the file",

@@ -79,7 +79,7 @@ async fn task_log(
         Err(error) if error.is_not_found() && !must_exist => return Ok(None),
         Err(_) => find::task(client, &guid).await?.row.domain,
     };
-    find::whose(global, format!("task {guid}"), domain)?;
+    find::check_domain(global, format!("task {guid}"), domain)?;
     Ok(Some(LogSource::Task(guid.to_string())))
 }
 
@@ -114,13 +114,13 @@ async fn instance_log(
         // A guid fragment may match a container that ended.
         Err(failure) if failure.exit == Exit::NotFound && find::parse_selector(id)?.is_none() => {
             let row = ended_rows::find_instance(client, id).await?.ok_or(failure)?;
-            find::whose(global, format!("instance {id}"), row.domain)?;
+            find::check_domain(global, format!("instance {id}"), row.domain)?;
             return Ok(LogSource::Instance(row.instance_guid.to_string()));
         }
         found => found?.rows,
     };
     if let Some(row) = rows.first() {
-        find::whose(global, format!("instance {id}"), row.domain.clone())?;
+        find::check_domain(global, format!("instance {id}"), row.domain.clone())?;
     }
     let crashed = rows.iter().find_map(|row| Some((row, row.crashed_instance.as_ref()?)));
     if previous {
@@ -150,7 +150,7 @@ fn never_crashed(id: &str) -> Failure {
 async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Result<(), Failure> {
     let mut lines = Lines::default();
     if !follow {
-        output.list();
+        output.begin_list();
     }
     loop {
         let piece = tokio::select! {
@@ -166,7 +166,7 @@ async fn show(mut log: LogReader, of: &str, follow: bool, output: Output) -> Res
                 output::write_text(&output.program_text(&piece.text))?;
             }
             Some(piece) => show_lines(of, lines.push(&piece.text), follow, output)?,
-            None => return show_lines(of, lines.rest(), follow, output),
+            None => return show_lines(of, lines.take_partial(), follow, output),
         }
     }
 }
@@ -175,6 +175,6 @@ fn show_lines(of: &str, lines: Vec<String>, follow: bool, output: Output) -> Res
     let text = |line: &Line<'_>, _| format!("{of} | {}", line.text);
     lines.iter().try_for_each(|text_of_line| {
         let line = Line { source: of, text: text_of_line };
-        if follow { output.stream(&line, text) } else { output.next(&line, text) }
+        if follow { output.write_stream_item(&line, text) } else { output.add_result(&line, text) }
     })
 }

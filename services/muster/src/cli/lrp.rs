@@ -68,7 +68,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
                 let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
                 several.record(session.update(&guid, update, "scaled", wait.detach).await)?;
             }
-            several.end()
+            several.finish()
         }
         LrpVerb::Update { guid, instances, priority, routes, annotation, wait } => {
             // The file is parsed before the client connects, so that an invalid file is reported without a cluster.
@@ -101,7 +101,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             for change in deleted {
                 batch.record(session.finish(change, wait.detach).await)?;
             }
-            batch.end()
+            batch.finish()
         }
     }
 }
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
             return Ok(ProcessChange { guid, done, action: "desired", target: None });
         }
         let action = if events.is_empty() { UNCHANGED } else { "updated" };
-        let target = match target(&events) {
+        let target = match rollout_target(&events) {
             Some(target) => Some(target),
             // If the command started no rollout, one to the definition of the file may already be in
             // progress.
@@ -185,21 +185,25 @@ impl<'a> Session<'a> {
         guid: &ProcessGuid,
         done: &Ack,
     ) -> Result<Option<DefinitionId>, Failure> {
-        Ok(target(&self.decided(guid, done).await?))
+        Ok(rollout_target(&self.decided(guid, done).await?))
     }
 
     /// Returns a process, and a client that acts in the domain of the process.
-    pub(super) async fn known(&self, guid: &ProcessGuid, doing: &str) -> Result<(LrpRow, Client), Failure> {
+    pub(super) async fn existing(
+        &self,
+        guid: &ProcessGuid,
+        doing: &str,
+    ) -> Result<(LrpRow, Client), Failure> {
         let known = find::lrp(&self.client, guid).await;
         let row = known.map_err(|failure| failure.while_doing(format!("{doing} process {guid}")))?.row;
-        let domain = find::whose(self.global, format!("process {guid}"), row.domain.clone())?;
+        let domain = find::check_domain(self.global, format!("process {guid}"), row.domain.clone())?;
         Ok((row, self.client.in_domain(domain)))
     }
 
     async fn activate(&self, guid: &ProcessGuid, id: DefinitionId, detach: bool) -> Result<(), Failure> {
         let doing =
             |failure: Failure| failure.while_doing(format!("activate definition {id} of process {guid}"));
-        let (_, client) = self.known(guid, "change").await?;
+        let (_, client) = self.existing(guid, "change").await?;
         let done =
             client.activate_lrp(guid.clone(), id.clone()).await.map_err(|error| doing(error.into()))?;
         let action = if self.decided(guid, &done).await?.is_empty() { UNCHANGED } else { "updated" };
@@ -207,7 +211,7 @@ impl<'a> Session<'a> {
     }
 
     async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let (_, client) = self.known(guid, "restart").await?;
+        let (_, client) = self.existing(guid, "restart").await?;
         self.replace_all(guid, &client, Purpose::Restart, detach).await
     }
 
@@ -224,7 +228,7 @@ impl<'a> Session<'a> {
             .map_err(|failure| failure.while_doing(format!("{} process {guid}", purpose.as_str())))?;
         let target = self.started_rollout(guid, &done).await?;
         let asked = target.as_ref().map_or(WaitCondition::Instances, WaitCondition::Rollout);
-        self.settle_and_print(guid, done, purpose.done(), asked, detach).await
+        self.settle_and_print(guid, done, purpose.rollout_reason(), asked, detach).await
     }
 
     async fn list(&self) -> Result<(), Failure> {
@@ -235,18 +239,18 @@ impl<'a> Session<'a> {
         } else {
             self.client.lrps_with_definitions(&only).await?
         };
-        self.output.rows(&listed.rows, rows::lrps)
+        self.output.write_rows(&listed.rows, rows::lrps)
     }
 
     async fn show(&self, guid: &ProcessGuid) -> Result<(), Failure> {
         let row = find::lrp(&self.client, guid).await?.row;
-        find::whose(self.global, format!("process {guid}"), row.domain.clone())?;
+        find::check_domain(self.global, format!("process {guid}"), row.domain.clone())?;
         let instances = if self.output.is_human_readable() {
             self.client.instances(&ListFilter::process(guid.clone())).await?.rows
         } else {
             vec![]
         };
-        self.output.one(&row, |row, look| rows::lrp(row, &instances, look))
+        self.output.write_one(&row, |row, look| rows::lrp(row, &instances, look))
     }
 
     async fn update(
@@ -256,7 +260,7 @@ impl<'a> Session<'a> {
         action: &str,
         detach: bool,
     ) -> Result<(), Failure> {
-        let (_, client) = self.known(guid, "change").await?;
+        let (_, client) = self.existing(guid, "change").await?;
         let changed = client.update_lrp(guid.clone(), update).await;
         let done =
             changed.map_err(|error| Failure::from(error).while_doing(format!("change process {guid}")))?;
@@ -265,7 +269,7 @@ impl<'a> Session<'a> {
 
     /// Deletes a process, whose instances then stop.
     pub(super) async fn delete(&self, guid: &ProcessGuid) -> Result<ProcessChange, Failure> {
-        let (_, client) = self.known(guid, "delete").await?;
+        let (_, client) = self.existing(guid, "delete").await?;
         let deleted = client.remove_lrp(guid.clone()).await;
         let done =
             deleted.map_err(|error| Failure::from(error).while_doing(format!("delete process {guid}")))?;
@@ -325,12 +329,12 @@ impl<'a> Session<'a> {
 
     /// Prints the result.
     pub(super) fn tell(&self, changed: &ChangeResult<'_>, text: &str) -> Result<(), Failure> {
-        self.output.next(changed, |_, _| text.to_owned())
+        self.output.add_result(changed, |_, _| text.to_owned())
     }
 }
 
 /// Returns the target definition of the last rollout that started in `events`.
-fn target(events: &[Event]) -> Option<DefinitionId> {
+fn rollout_target(events: &[Event]) -> Option<DefinitionId> {
     events.iter().rev().find_map(|event| match event {
         Event::Rollout(rollout_events::Event::Started { target, .. }) => Some(target.clone()),
         Event::Rollout(_)

@@ -100,7 +100,7 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
     match done {
         Ok(()) => ExitCode::from(Exit::Done as u8),
         Err(failure) => {
-            output::failed(&failure, global);
+            output::report_failure(&failure, global);
             ExitCode::from(if is_exec { failure.status_beside_program() } else { failure.status() })
         }
     }
@@ -126,20 +126,20 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
         Failure::new(Exit::Failed, "Start", format!("can't start the async runtime: {error}"))
     })?;
     runtime.block_on(async {
-        let Some(as_of) = global.as_of else { return ask(command, global).await };
+        let Some(as_of) = global.as_of else { return dispatch(command, global).await };
         let past = moment::PastView::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
-        let done = ask(command, &global).await;
+        let done = dispatch(command, &global).await;
         // A failed command has printed nothing. The exception is an unhealthy status, which fails silently.
         let is_shown = done.as_ref().err().is_none_or(Failure::is_silent);
         if is_shown && Output::new(&global).is_human_readable() {
-            past.tell();
+            past.print_position();
         }
         done
     })
 }
 
-async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
+async fn dispatch(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
         Command::Apply(args) => Box::pin(apply::apply(args, global)).await,
         Command::Delete(args) => Box::pin(apply::delete(args, global)).await,
@@ -210,7 +210,7 @@ pub(crate) fn check(global: &Global) -> Result<(), Failure> {
 fn print_version(global: &Global) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     let row = serde_json::json!({ "version": version });
-    Output::new(global).one(&row, |_, _| format!("muster {version}"))
+    Output::new(global).write_one(&row, |_, _| format!("muster {version}"))
 }
 
 /// Prints the list of all commands, the help of one command, or the overview.
@@ -218,7 +218,7 @@ fn print_help(whole: clap::Command, words: &[String]) -> Result<(), Failure> {
     let mut whole = help::with_help(whole, false);
     whole.build();
     if words == ["all"] {
-        return output::line(&help::all_commands(&whole));
+        return output::write_line(&help::all_commands(&whole));
     }
     let mut command = &mut whole;
     for word in words {

@@ -52,7 +52,7 @@ impl PastView {
     }
 
     /// Prints the position that was shown to the standard error.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn print_position(&self) {
         if let Some(position) = self.position() {
             note(&format!("as of position {position}, {}", self.at));
         }

@@ -84,69 +84,69 @@ impl Output {
     }
 
     /// Writes rows as a table or as JSON.
-    pub(crate) fn rows<T: Serialize>(
+    pub(crate) fn write_rows<T: Serialize>(
         self,
         rows: &[T],
         table: impl FnOnce(&[T], RenderOptions) -> Table,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => line(&table(rows, self.look()).render(self.colour)),
-            Format::Json => line(&self.json_text(pretty(&rows)?)),
-            Format::Jsonl => rows.iter().try_for_each(|row| line(&self.json_text(compact(row)?))),
+            Format::Table | Format::Csv => write_line(&table(rows, self.look()).render(self.colour)),
+            Format::Json => write_line(&self.json_text(pretty(&rows)?)),
+            Format::Jsonl => rows.iter().try_for_each(|row| write_line(&self.json_text(compact(row)?))),
         }
     }
 
     /// Writes a single result.
-    pub(crate) fn one<T: Serialize>(
+    pub(crate) fn write_one<T: Serialize>(
         self,
         thing: &T,
         text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Json => self.json(thing),
-            Format::Table | Format::Csv | Format::Jsonl => self.stream(thing, text),
+            Format::Json => self.write_json(thing),
+            Format::Table | Format::Csv | Format::Jsonl => self.write_stream_item(thing, text),
         }
     }
 
     /// Writes a single result that is always formatted as JSON.
-    pub(crate) fn json<T: Serialize>(self, thing: &T) -> Result<(), Failure> {
+    pub(crate) fn write_json<T: Serialize>(self, thing: &T) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv | Format::Json => line(&self.json_text(pretty(thing)?)),
-            Format::Jsonl => line(&self.json_text(compact(thing)?)),
+            Format::Table | Format::Csv | Format::Json => write_line(&self.json_text(pretty(thing)?)),
+            Format::Jsonl => write_line(&self.json_text(compact(thing)?)),
         }
     }
 
     /// Adds one of the results of a command. With `--output json`, [`finish`] writes all of them as one
     /// value: the result itself, or a list if there are several.
-    pub(crate) fn next<T: Serialize>(
+    pub(crate) fn add_result<T: Serialize>(
         self,
         thing: &T,
         text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => line(&text(thing, self.look())),
+            Format::Table | Format::Csv => write_line(&text(thing, self.look())),
             Format::Json => {
                 ANSWER.lock().values.push(self.json_text(compact(thing)?));
                 Ok(())
             }
-            Format::Jsonl => line(&self.json_text(compact(thing)?)),
+            Format::Jsonl => write_line(&self.json_text(compact(thing)?)),
         }
     }
 
-    /// Makes the JSON output a list, regardless of how many results [`Output::next`] adds.
-    pub(crate) fn list(self) {
+    /// Makes the JSON output a list, regardless of how many results [`Output::add_result`] adds.
+    pub(crate) fn begin_list(self) {
         ANSWER.lock().is_list = self.format == Format::Json;
     }
 
     /// Writes an item of a stream that continues until the user ends it. JSON items are written one per line.
-    pub(crate) fn stream<T: Serialize>(
+    pub(crate) fn write_stream_item<T: Serialize>(
         self,
         thing: &T,
         text: impl FnOnce(&T, RenderOptions) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table | Format::Csv => line(&text(thing, self.look())),
-            Format::Json | Format::Jsonl => line(&self.json_text(compact(thing)?)),
+            Format::Table | Format::Csv => write_line(&text(thing, self.look())),
+            Format::Json | Format::Jsonl => write_line(&self.json_text(compact(thing)?)),
         }
     }
 }
@@ -181,7 +181,7 @@ impl Values {
 /// results up to its failure.
 pub(crate) fn finish() -> Result<(), Failure> {
     let text = std::mem::replace(&mut *ANSWER.lock(), Values { values: vec![], is_list: false }).text();
-    line(&text)
+    write_line(&text)
 }
 
 fn pretty(thing: &impl Serialize) -> Result<String, Failure> {
@@ -197,7 +197,7 @@ fn json_error(error: serde_json::Error) -> Failure {
 }
 
 /// Writes a line to the standard output. Writes nothing if the text is empty.
-pub(crate) fn line(text: &str) -> Result<(), Failure> {
+pub(crate) fn write_line(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());
     }
@@ -238,7 +238,7 @@ fn write_note(text: &str) {
 }
 
 /// Reports a failure on the standard error.
-pub(crate) fn failed(failure: &Failure, global: &Global) {
+pub(crate) fn report_failure(failure: &Failure, global: &Global) {
     if failure.is_silent() {
         return;
     }

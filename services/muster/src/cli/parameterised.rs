@@ -48,12 +48,12 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
     match verb {
         ParameterisedVerb::List { .. } => {
             let listed = connect(global).await?.parameterised(&find::only(global.domain.as_ref())).await?;
-            output.rows(&listed.rows, table)
+            output.write_rows(&listed.rows, table)
         }
         ParameterisedVerb::Show { guid, .. } => {
             let row = find::parameterised(&connect(global).await?, &guid).await?.row;
-            find::whose(global, format!("parameterised task {guid}"), row.domain.clone())?;
-            output.one(&row, shown)
+            find::check_domain(global, format!("parameterised task {guid}"), row.domain.clone())?;
+            output.write_one(&row, shown)
         }
         ParameterisedVerb::Dispatch { guid, payload, parameters, key, priority, wait } => {
             let payload = payload.map(|path| read_payload(&path)).transpose()?;
@@ -75,7 +75,7 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
                 )
             })?;
             let changed = ChangeResult { number: Some(number), ..changed(&guid, "cancelled", done) };
-            output.next(&changed, |_, _| format!("dispatch {number} of {guid} cancelled"))
+            output.add_result(&changed, |_, _| format!("dispatch {number} of {guid} cancelled"))
         }
         ParameterisedVerb::Delete { guid } => delete(&connect(global).await?, &guid, global).await,
     }
@@ -103,7 +103,7 @@ async fn client_in_domain(
 ) -> Result<Client, Failure> {
     let doing = |failure: Failure| failure.while_doing(format!("{verb} parameterised task {guid}"));
     let known = find::parameterised(client, guid).await.map_err(doing)?.row;
-    Ok(client.in_domain(find::whose(global, format!("parameterised task {guid}"), known.domain)?))
+    Ok(client.in_domain(find::check_domain(global, format!("parameterised task {guid}"), known.domain)?))
 }
 
 const fn changed<'a>(guid: &'a ParameterisedGuid, action: &'a str, done: Ack) -> ChangeResult<'a> {
@@ -120,7 +120,7 @@ const fn changed<'a>(guid: &'a ParameterisedGuid, action: &'a str, done: Ack) ->
 }
 
 fn print_change(guid: &ParameterisedGuid, action: &str, done: Ack, output: Output) -> Result<(), Failure> {
-    output.next(&changed(guid, action, done), |_, _| format!("parameterised task {guid} {action}"))
+    output.add_result(&changed(guid, action, done), |_, _| format!("parameterised task {guid} {action}"))
 }
 
 /// Reads the payload of a dispatch from a file, or from the standard input if the path is `-`.
@@ -174,15 +174,15 @@ async fn dispatch(
         let waits_behind = before.map(|(before, _)| before as u64);
         let (number, task_guid) = (Some(number), Some(&task_guid));
         let changed = ChangeResult { number, task_guid, waits_behind, ..changed(guid, "dispatched", done) };
-        return output.next(&changed, |changed, _| dispatch_text(changed));
+        return output.add_result(&changed, |changed, _| dispatch_text(changed));
     }
     // If the user passed a key, the reply may name an earlier dispatch with the same key. Its end may be
     // anywhere in the log.
     let after = if has_key { Position(0) } else { done.position };
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
-    match task::until(&task_guid, waits, limit, Some(task::running_bar(&task_guid, output))).await? {
-        Some(end) => task::show(&task_guid, &end, true, output),
+    match task::wait_for_end(&task_guid, waits, limit, Some(task::running_bar(&task_guid, output))).await? {
+        Some(end) => task::print_outcome(&task_guid, &end, true, output),
         None => {
             let why = format!("dispatch {number} of {guid} was cancelled while it waited");
             let advice = format!("for the reason see muster history parameterised {guid}");
@@ -220,7 +220,7 @@ async fn desire_or_update(
     desired: DesiredParameterised,
 ) -> Result<(&'static str, Ack), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
-    let desired = sealed(client, desired).await?;
+    let desired = seal(client, desired).await?;
     // A client-supplied request id may belong to an earlier update. In this case the update is sent again.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_parameterised(desired.clone()).await {
@@ -241,8 +241,8 @@ async fn desire_or_update(
 }
 
 /// Returns the desired state with sealed secrets, as the cluster stores it.
-async fn sealed(client: &Client, desired: DesiredParameterised) -> Result<DesiredParameterised, Failure> {
-    let item = client.sealed(Item::Parameterised(Box::new(desired.clone()))).await?;
+async fn seal(client: &Client, desired: DesiredParameterised) -> Result<DesiredParameterised, Failure> {
+    let item = client.seal(Item::Parameterised(Box::new(desired.clone()))).await?;
     Ok(if let Item::Parameterised(sealed) = item { *sealed } else { desired })
 }
 

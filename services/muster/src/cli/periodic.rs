@@ -21,7 +21,7 @@ use super::lrp::UNCHANGED;
 use super::output::{Output, RenderOptions};
 use super::rows::{indented_json, without_empty_values};
 use super::table::{Cell, Table, facts};
-use super::words::{age, until};
+use super::words::{age, time_until};
 
 /// Output of a command that changes a periodic task.
 #[derive(Serialize)]
@@ -39,12 +39,12 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
     match verb {
         PeriodicVerb::List { .. } => {
             let listed = connect(global).await?.periodics(&find::only(global.domain.as_ref())).await?;
-            output.rows(&listed.rows, table)
+            output.write_rows(&listed.rows, table)
         }
         PeriodicVerb::Show { guid, .. } => {
             let row = find::periodic(&connect(global).await?, &guid).await?.row;
-            find::whose(global, format!("periodic task {guid}"), row.domain.clone())?;
-            output.one(&row, shown)
+            find::check_domain(global, format!("periodic task {guid}"), row.domain.clone())?;
+            output.write_one(&row, shown)
         }
         PeriodicVerb::Pause { guid } => {
             command(&connect(global).await?, &guid, PeriodicAction::Pause, global).await
@@ -76,7 +76,7 @@ pub(super) async fn command(
     };
     let doing = |failure: Failure| failure.while_doing(format!("{verb} periodic task {guid}"));
     let known = find::periodic(client, guid).await.map_err(doing)?.row;
-    let client = client.in_domain(find::whose(global, format!("periodic task {guid}"), known.domain)?);
+    let client = client.in_domain(find::check_domain(global, format!("periodic task {guid}"), known.domain)?);
     let done = client.command_periodic(guid.clone(), ask).await.map_err(|error| doing(error.into()))?;
     let mut task_guid = None;
     if ask == PeriodicAction::Launch {
@@ -102,7 +102,7 @@ fn print_change(
         position: done.position,
         version: done.version,
     };
-    output.next(&changed, |_, _| format!("periodic task {guid} {action}{launched}"))
+    output.add_result(&changed, |_, _| format!("periodic task {guid} {action}{launched}"))
 }
 
 /// Creates a periodic task, or updates it if it is already desired. Prints the result.
@@ -148,7 +148,7 @@ fn table(rows: &[PeriodicRow], look: RenderOptions) -> Table {
             Cell::state(row.state.as_str()),
             Cell::text(&row.cron),
             Cell::text(&row.time_zone),
-            Cell::optional(row.next.map(|next| until(look.now, next))),
+            Cell::optional(row.next.map(|next| time_until(look.now, next))),
             Cell::optional(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
             Cell::text(row.running.len()),
             Cell::text(row.launched),
@@ -165,7 +165,7 @@ fn shown(row: &PeriodicRow, look: RenderOptions) -> String {
         Overlap::Skipped => "skipped: no task is launched while an earlier one runs",
         Overlap::Queued => "queued: a task is launched when the earlier one has ended",
     };
-    let next = row.next.map(|next| format!("{next} ({})", until(look.now, next)));
+    let next = row.next.map(|next| format!("{next} ({})", time_until(look.now, next)));
     let last = row.last.as_ref().map(|last| {
         let (ago, reason) = (age(look.now, last.at), last.reason.as_str());
         format!("{} {ago} ago, due {} ({reason})", last.task_guid, last.due)

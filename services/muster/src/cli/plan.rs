@@ -140,7 +140,7 @@ struct ClusterState {
 
 impl ClusterState {
     /// Queries the cells and these processes.
-    async fn ask(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
+    async fn query(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
         // The position of this reply becomes the position of the plan. The later queries return this position
         // or a later one, so some rows may miss a decision that other rows include. A command with
         // `--if-position` is refused if such a decision affects its target.
@@ -259,10 +259,10 @@ pub(crate) async fn run(
     let delete = |object| PlannedObject { object, action: PlannedAction::Delete };
     objects.extend(unlisted.into_iter().map(delete));
     let guids = lrps.iter().map(|(lrp, _)| &lrp.process_guid).chain(&deleted);
-    let known = ClusterState::ask(client, guids).await?;
+    let known = ClusterState::query(client, guids).await?;
     let plan = Plan { rerun, ..plan(known, lrps, &deleted, new_tasks, objects)? };
-    session.output.one(&plan, |plan, look| plan.text(paths, look))?;
-    end(plan.changes, plan.fits)
+    session.output.write_one(&plan, |plan, look| plan.text(paths, look))?;
+    exit_result(plan.changes, plan.fits)
 }
 
 /// Returns the action for an object, given its current desired state.
@@ -279,7 +279,7 @@ fn action_for<T: PartialEq>(
 }
 
 /// Returns the result that determines the exit status of a plan.
-fn end(changes: bool, fits: bool) -> Result<(), Failure> {
+fn exit_result(changes: bool, fits: bool) -> Result<(), Failure> {
     match (changes, fits) {
         (false, _) => Ok(()),
         (true, true) => Err(Failure::silent(Exit::Differs)),
@@ -305,8 +305,8 @@ fn plan(
         let compared = compared.unwrap_or_else(|| Comparison::missing(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
         let doing = format!("plan process {guid}");
-        let changes =
-            ask(&mut copy, known.as_ref(), lrp, is_named).map_err(|failure| failure.while_doing(doing))?;
+        let changes = apply_command(&mut copy, known.as_ref(), lrp, is_named)
+            .map_err(|failure| failure.while_doing(doing))?;
         asked.push((compared, guid, (mode, instances), changes));
     }
     for guid in deleted {
@@ -366,7 +366,7 @@ fn cell_resources(before: Vec<Resources>, copy: &ClusterCopy) -> Vec<CellResourc
 
 /// Applies a change of a process to the copy, in the same way as `apply` would send it to the cluster.
 /// Returns `true` if the change has an effect.
-fn ask(
+fn apply_command(
     copy: &mut ClusterCopy,
     known: Option<&DesiredLrp>,
     lrp: DesiredLrp,
@@ -552,7 +552,7 @@ fn no_room_text(no_room: &PlacementFailure) -> String {
 impl Session<'_> {
     /// Replaces every instance of a process if that spreads them more evenly.
     pub(super) async fn rebalance(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let (row, client) = self.known(guid, "rebalance").await?;
+        let (row, client) = self.existing(guid, "rebalance").await?;
         let refused = |why: &str| {
             let why = format!("can't rebalance process {guid}: {why}");
             Err(Failure::new(Exit::Conflict, "InvalidStateTransition", why))
@@ -565,9 +565,9 @@ impl Session<'_> {
             return failure
                 .map_err(|failure| failure.advise(format!("see muster lrp rollout status {guid}")));
         }
-        let mut copy = ClusterState::ask(&self.client, [guid]).await?.copy;
+        let mut copy = ClusterState::query(&self.client, [guid]).await?.copy;
         let (skew, cells) = (copy.skew(guid), copy.spread(guid));
-        let before = spread(&cells);
+        let before = spread_text(&cells);
         let nothing = |skew_afterwards, why: &str| {
             let balance = RebalanceResult {
                 process_guid: guid,
@@ -576,7 +576,7 @@ impl Session<'_> {
                 skew_afterwards,
                 cells: cells.clone(),
             };
-            self.output.next(&balance, |_, _| format!("process {guid} unchanged: {before}; {why}"))
+            self.output.add_result(&balance, |_, _| format!("process {guid} unchanged: {before}; {why}"))
         };
         if skew <= 1 {
             return nothing(None, "already as even as possible");
@@ -584,7 +584,7 @@ impl Session<'_> {
         copy.apply(guid, &row.domain, &Command::Restart(Purpose::Rebalance))
             .map_err(|refusal| Failure::from(refusal).while_doing(format!("rebalance process {guid}")))?;
         copy.run().map_err(Failure::from)?;
-        let (planned, afterwards) = (copy.skew(guid), spread(&copy.spread(guid)));
+        let (planned, afterwards) = (copy.skew(guid), spread_text(&copy.spread(guid)));
         if !copy.is_settled(guid) {
             let left: Vec<String> =
                 copy.unplaced_instances().iter().map(|left| no_room_text(&left.placement_failure)).collect();
@@ -598,15 +598,15 @@ impl Session<'_> {
         super::output::note(&format!("{before}; planned: {afterwards}"));
         self.replace_all(guid, &client, Purpose::Rebalance, detach).await?;
         if !detach {
-            let after = ClusterState::ask(&self.client, [guid]).await?.copy;
-            super::output::note(&format!("now: {}", spread(&after.spread(guid))));
+            let after = ClusterState::query(&self.client, [guid]).await?.copy;
+            super::output::note(&format!("now: {}", spread_text(&after.spread(guid))));
         }
         Ok(())
     }
 }
 
 /// Formats the number of instances per cell.
-fn spread(cells: &BTreeMap<CellId, u32>) -> String {
+fn spread_text(cells: &BTreeMap<CellId, u32>) -> String {
     let each: Vec<String> = cells.iter().map(|(id, instances)| format!("{instances} on {id}")).collect();
     if each.is_empty() { "no instances on any cell".to_owned() } else { each.join(", ") }
 }

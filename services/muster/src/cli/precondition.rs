@@ -76,14 +76,14 @@ async fn change_since(
     name: &ObjectName,
 ) -> Result<Option<String>, Failure> {
     let last = match name {
-        ObjectName::Process(guid) => found(client.lrp(guid).await.map(|one| one.row.last_decision))?,
-        ObjectName::Task(guid) => found(client.task(guid).await.map(|one| one.row.last_decision))?,
+        ObjectName::Process(guid) => optional(client.lrp(guid).await.map(|one| one.row.last_decision))?,
+        ObjectName::Task(guid) => optional(client.task(guid).await.map(|one| one.row.last_decision))?,
         ObjectName::Periodic(_) | ObjectName::Parameterised(_) | ObjectName::Domain(_) => None,
     };
     Ok(last.filter(|last| *last > position).map(|last| format!("{name} changed at position {last}")))
 }
 
-fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
+fn optional<T>(answer: Result<T, Error>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),

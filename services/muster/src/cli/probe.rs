@@ -53,10 +53,10 @@ struct ProbeResult {
 
 pub(crate) async fn run(args: &ProbeArgs, global: &Global) -> Result<(), Failure> {
     let (address, probe) = (probe_address(args.metrics), if args.live { "livez" } else { "readyz" });
-    let (status, body) = ask(address, probe, global.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
+    let (status, body) = send_probe(address, probe, global.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
     check_reply(address, probe, status, &body)?;
     let shown = ProbeResult { address, probe, ok: true };
-    Output::new(global).one(&shown, |_, _| if args.live { "alive" } else { "ready" }.to_owned())
+    Output::new(global).write_one(&shown, |_, _| if args.live { "alive" } else { "ready" }.to_owned())
 }
 
 /// Returns the address to connect to: the loopback address if the service listens on all addresses.
@@ -69,7 +69,11 @@ fn probe_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(host, address.port())
 }
 
-async fn ask(address: SocketAddr, probe: &str, limit: Duration) -> Result<(StatusCode, String), Failure> {
+async fn send_probe(
+    address: SocketAddr,
+    probe: &str,
+    limit: Duration,
+) -> Result<(StatusCode, String), Failure> {
     let silent = |error: reqwest::Error| {
         Failure::new(Exit::Unreachable, "Unreachable", format!("{address} doesn't answer: {}", chain(&error)))
             .advise(format!("is the service started with --metrics {address}?"))

@@ -51,14 +51,14 @@ pub(super) async fn show(
     output: Output,
 ) -> Result<(), Failure> {
     let guid = process.process_guid;
-    find::whose(global, format!("process {guid}"), process.domain)?;
+    find::check_domain(global, format!("process {guid}"), process.domain)?;
     let told = async {
         let mut shown = LogPrinter::new(output, follow);
         let names = instance_names(client, &guid).await?;
         if follow {
             follow_all(client, &guid, names, &mut shown).await
         } else {
-            output.list();
+            output.begin_list();
             print_sorted(client, names, true, &mut shown).await.map(drop)
         }
     };
@@ -201,7 +201,11 @@ impl LogPrinter {
         let shown = |_: &Line<'_>, look: RenderOptions| {
             self.format_line(name, number, &self.output.program_text(text), look.colour)
         };
-        if self.follow { self.output.stream(&line, shown) } else { self.output.next(&line, shown) }
+        if self.follow {
+            self.output.write_stream_item(&line, shown)
+        } else {
+            self.output.add_result(&line, shown)
+        }
     }
 
     fn format_line(&self, name: &str, number: usize, text: &str, colour: bool) -> String {
@@ -227,7 +231,7 @@ fn log_lines(read: SharedReader, name: String, ends: bool) -> impl Stream<Item =
         let (log, lines) = &mut *locked;
         let (told, done) = match log.next().await {
             Ok(Some(piece)) => (Ok(lines.push(&piece.text)), false),
-            Ok(None) => (Ok(if ends { lines.rest() } else { vec![] }), true),
+            Ok(None) => (Ok(if ends { lines.take_partial() } else { vec![] }), true),
             Err(error) if error.is_not_found() => return None,
             Err(error) => (Err(Failure::from(error)), true),
         };
@@ -260,7 +264,7 @@ impl Lines {
     }
 
     /// Returns the unterminated last line, if there is one.
-    pub(super) fn rest(&mut self) -> Vec<String> {
+    pub(super) fn take_partial(&mut self) -> Vec<String> {
         let rest = std::mem::take(&mut self.partial);
         if rest.is_empty() { vec![] } else { vec![rest] }
     }
@@ -276,7 +280,7 @@ mod tests {
         assert!(lines.push("he").is_empty());
         assert_eq!(lines.push("llo\nwor"), ["hello"]);
         assert_eq!(lines.push("ld\n\nx\ny"), ["world", "", "x"]);
-        assert_eq!(lines.rest(), ["y"]);
-        assert!(lines.rest().is_empty());
+        assert_eq!(lines.take_partial(), ["y"]);
+        assert!(lines.take_partial().is_empty());
     }
 }

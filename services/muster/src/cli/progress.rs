@@ -135,7 +135,7 @@ pub(crate) async fn wait_until_settled(
         Ok(settled) => settled.map(|running| WaitResult::Settled { running }),
         Err(_) => {
             let waited = super::words::duration_text(limit.unwrap_or_default());
-            let because = standing.why.or_else(|| standing.waits.complaint());
+            let because = standing.blocked_reason.or_else(|| standing.waits.complaint());
             let because = because.map(|why| format!(": {why}")).unwrap_or_default();
             let why = format!("process {guid} did not reach the desired state within {waited}{because}");
             Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why)
@@ -151,7 +151,7 @@ struct FollowState {
     /// Last reported line about the rollout.
     rollout: Option<String>,
     /// Reason that the rollout does not progress.
-    why: Option<String>,
+    blocked_reason: Option<String>,
     waits: WaitReasons,
 }
 
@@ -178,7 +178,7 @@ async fn follow(
             lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.print_line(line));
         }
         first = false;
-        bar.set(now.waits.standing.clone());
+        bar.set(now.waits.status.clone());
         if let Some(why) = superseded_failure(guid, asked, &snapshot) {
             return Err(why);
         }
@@ -187,10 +187,13 @@ async fn follow(
             (Far::Changing, _) => {}
             (Far::Running | Far::Gone | Far::Paused, WaitCondition::Instances) => return Ok(running()),
             (Far::Running | Far::Gone | Far::Paused, WaitCondition::Rollout(target)) => {
-                return ended(client, guid, target, &snapshot).await.map(|()| running());
+                return rollout_result(client, guid, target, &snapshot).await.map(|()| running());
             }
             (Far::Stuck(rows), _) => {
-                let of_rollout = snapshot.lrp.as_ref().and_then(|lrp| held(lrp, &snapshot.instances, &rows));
+                let of_rollout = snapshot
+                    .lrp
+                    .as_ref()
+                    .and_then(|lrp| stuck_rollout_failure(lrp, &snapshot.instances, &rows));
                 return Err(of_rollout.unwrap_or_else(|| stuck_process(guid.as_str(), &rows)));
             }
         }
@@ -199,13 +202,13 @@ async fn follow(
 
 /// Returns the failure of a rollout that cannot continue. `None` unless all stuck instances (`rows`) have the
 /// target definition of the rollout.
-fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
+fn stuck_rollout_failure(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
     let rollout = rollout_under_way(lrp)?;
     if rows.iter().any(|row| row.definition_id != rollout.target) {
         return None;
     }
     let (guid, name) = (&lrp.process_guid, rollout_name(rollout.kind, &rollout.target));
-    let why = waits::why(lrp, instances)?;
+    let why = waits::waiting_reason(lrp, instances)?;
     let on_timeout = stuck_process(guid.as_str(), rows);
     let failure =
         Failure::new(on_timeout.exit, &on_timeout.code, format!("the {name} of process {guid} waits: {why}"));
@@ -223,12 +226,12 @@ impl FollowState {
     /// Returns a line about the rollout if it differs from the last one: started, in progress or paused.
     fn rollout_news(&mut self, snapshot: &Snapshot) -> Option<String> {
         let lrp = snapshot.lrp.as_ref()?;
-        self.why = waits::why(lrp, &snapshot.instances);
+        self.blocked_reason = waits::waiting_reason(lrp, &snapshot.instances);
         let rollout = rollout_under_way(lrp)?;
         let name = rollout_name(rollout.kind, &rollout.target);
         let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
         let news = match (rollout.is_paused(), reason.is_empty()) {
-            (true, _) => format!("{name} is {}", self.why.clone().unwrap_or_default()),
+            (true, _) => format!("{name} is {}", self.blocked_reason.clone().unwrap_or_default()),
             (false, false) => format!("{name} started: {reason}"),
             (false, true) => format!("{name} is under way"),
         };
@@ -254,7 +257,7 @@ const MAX_ROLLOUTS_SEARCHED: usize = 10;
 
 /// Returns the result of the awaited rollout. It is an error if the rollout is paused or was rolled back, or
 /// if the process was removed.
-async fn ended(
+async fn rollout_result(
     client: &Client,
     guid: &ProcessGuid,
     target: &DefinitionId,
@@ -274,7 +277,7 @@ async fn ended(
     let said = crash.map(Crash::advice);
     if !rollout.is_completed() {
         let name = rollout_name(rollout.kind, &rollout.target);
-        let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
+        let why = waits::waiting_reason(lrp, &snapshot.instances).unwrap_or_default();
         let failure = Failure::new(Exit::Paused, "Paused", format!("the {name} of process {guid} is {why}"));
         let resume = format!("muster lrp rollout resume {guid}, or muster lrp rollback {guid}");
         let can_go_back = rollout.kind == Kind::Update && rollout.rollback_to.is_some();
@@ -292,7 +295,7 @@ async fn ended(
 #[derive(Debug, Default)]
 struct WaitReasons {
     /// Status of the process in one line.
-    standing: String,
+    status: String,
     /// `true` if an instance is not assigned to a cell.
     has_unclaimed: bool,
     /// `true` while the change is in progress.
@@ -326,7 +329,7 @@ impl WaitReasons {
         self.is_stuck = matches!(progress, Far::Stuck(_));
         self.unfinished = progress == Far::Changing;
         self.is_large |= rows.len() > MAX_REPORTED_INSTANCES;
-        self.standing = standing(guid, snapshot);
+        self.status = status_line(guid, snapshot);
     }
 
     /// Returns the known reason for the lack of progress: a problem of the cluster, or the output of a
@@ -340,7 +343,7 @@ impl WaitReasons {
     }
 
     /// Checks why nothing changes, and reports new problems.
-    async fn ask(&mut self, client: &Client, bar: &Bar) {
+    async fn check(&mut self, client: &Client, bar: &Bar) {
         self.check_cluster(client, bar).await;
         self.check_monitors(client, bar).await;
         if self.is_large {
@@ -356,7 +359,7 @@ impl WaitReasons {
         }
         let monitor = self.reported_problems.iter().find(|(name, _)| *name != CLUSTER);
         let monitor = monitor.map(|(name, says)| format!("; {name} is not healthy yet: {}", one_line(says)));
-        let line = format!("{}{}", self.standing, monitor.unwrap_or_default());
+        let line = format!("{}{}", self.status, monitor.unwrap_or_default());
         if let Some(line) = self.counts.next(line, Instant::now(), self.is_stuck) {
             bar.print_line(&line);
         }
@@ -374,11 +377,11 @@ impl WaitReasons {
         match problem {
             None => {
                 if self.reported_problems.remove(CLUSTER).is_some() {
-                    bar.set(self.standing.clone());
+                    bar.set(self.status.clone());
                 }
             }
             Some(problem) => {
-                bar.set(format!("{}; {problem}", self.standing));
+                bar.set(format!("{}; {problem}", self.status));
                 if self.reported_problems.get(CLUSTER) != Some(&problem) {
                     bar.print_line(&format!("waits: {problem}"));
                     self.reported_problems.insert(CLUSTER.to_owned(), problem);
@@ -467,17 +470,17 @@ async fn next_snapshot(
     loop {
         match timeout(MONITOR_QUERY_INTERVAL, &mut next).await {
             Ok(snapshot) => return Ok(snapshot?),
-            Err(_) => waits.ask(client, bar).await,
+            Err(_) => waits.check(client, bar).await,
         }
     }
 }
 
 /// Returns the status of a process in one line.
-fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
+fn status_line(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
     let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is deleted") };
     if let Some(rollout) = rollout_under_way(lrp) {
         let name = rollout_name(rollout.kind, &rollout.target);
-        let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
+        let why = waits::waiting_reason(lrp, &snapshot.instances).unwrap_or_default();
         return format!("process {guid}: {name}, {} of {} replaced; {why}", rollout.replaced, rollout.total);
     }
     let stopping = snapshot.instances.iter().filter(|row| row.stopping).count();
@@ -636,13 +639,13 @@ mod tests {
         let lrp =
             LrpRow { instances: 10_000, running: 300, claimed: 0, unclaimed: 9_700, crashed: 0, ..process() };
         assert_eq!(
-            standing(&ProcessGuid::new("web").unwrap(), &snapshot(lrp, rows)),
+            status_line(&ProcessGuid::new("web").unwrap(), &snapshot(lrp, rows)),
             "process web: 300 of 10,000 running, 9,700 waiting: insufficient resources: containers"
         );
         let removed = LrpRow { instances: 0, running: 1, claimed: 0, unclaimed: 0, crashed: 0, ..process() };
         let stops = InstanceRow { stopping: true, ..running(0) };
         assert_eq!(
-            standing(&ProcessGuid::new("web").unwrap(), &snapshot(removed, vec![stops])),
+            status_line(&ProcessGuid::new("web").unwrap(), &snapshot(removed, vec![stops])),
             "process web: 1 running, 0 desired, 1 stopping"
         );
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
@@ -679,7 +682,7 @@ mod tests {
         let guid = ProcessGuid::new("web").unwrap();
         let rolls = snapshot(rolling("updating", &[0]), both.clone());
         assert_eq!(
-            standing(&guid, &rolls),
+            status_line(&guid, &rolls),
             "process web: rollout to v2, 1 of 2 replaced; index 0 runs on c1 and takes over"
         );
         let mut now = FollowState::default();
@@ -689,7 +692,7 @@ mod tests {
         paused.rollout.as_mut().unwrap().reason = Some("1 of 2 failed".into());
         let told = now.rollout_news(&snapshot(paused, both)).unwrap();
         assert_eq!(told, "rollout to v2 is paused: 1 of 2 failed (resume or roll back)");
-        assert_eq!(now.why.as_deref(), Some("paused: 1 of 2 failed (resume or roll back)"));
+        assert_eq!(now.blocked_reason.as_deref(), Some("paused: 1 of 2 failed (resume or roll back)"));
     }
 
     #[test]
@@ -701,7 +704,9 @@ mod tests {
             ..with_definition("v2", running(0))
         };
         let lrp = rolling("updating", &[0]);
-        let failure = held(&lrp, std::slice::from_ref(&crashed), std::slice::from_ref(&crashed)).unwrap();
+        let failure =
+            stuck_rollout_failure(&lrp, std::slice::from_ref(&crashed), std::slice::from_ref(&crashed))
+                .unwrap();
         assert_eq!(failure.exit, Exit::Failed);
         assert_eq!(
             failure.text(false),
@@ -710,7 +715,11 @@ mod tests {
              muster apply FILE, or muster lrp rollback web"
         );
         let old = InstanceRow { state: InstanceState::Crashed, ..running(1) };
-        assert_eq!(held(&lrp, &[], &[crashed, old]), None, "not only instances of the rollout");
+        assert_eq!(
+            stuck_rollout_failure(&lrp, &[], &[crashed, old]),
+            None,
+            "not only instances of the rollout"
+        );
     }
 
     #[test]

@@ -128,7 +128,7 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     let live = all.iter().find(|one| one.live).map(|one| one.number);
     let rows: Vec<_> =
         all.into_iter().map(|one| GenerationRow::from_generation(one, url, live, end)).collect();
-    Output::new(global).rows(&rows, |rows, _| {
+    Output::new(global).write_rows(&rows, |rows, _| {
         let mut table =
             Table::new(&["generation", "state", "position", "behind", "cluster", "shape", "version"]);
         for row in rows {
@@ -193,7 +193,8 @@ impl TableRow {
 async fn verify(url: &Url, global: &Global) -> Result<(), Failure> {
     let journal = read_journal(global).await?;
     let stop = CancellationToken::new();
-    let known = quarantine::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
+    let known =
+        quarantine::quarantined_positions(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
     let bar = bar("folding the log: {bar:30} {pos} of {len} entries, {eta} left");
     let compared = verify::verify(&journal, &known, url, |position, end| {
         bar.set_length(end.0);
@@ -203,7 +204,7 @@ async fn verify(url: &Url, global: &Global) -> Result<(), Failure> {
     drop(bar);
     let tables: Vec<_> = compared.iter().map(TableRow::from_comparison).collect();
     let report = Report { position: standing.end.position, same: tables.iter().all(|row| row.same), tables };
-    Output::new(global).one(&report, |report, look| text(report, look.colour))?;
+    Output::new(global).write_one(&report, |report, look| text(report, look.colour))?;
     if report.same {
         return Ok(());
     }
@@ -263,7 +264,8 @@ async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failur
     let journal = read_journal(global).await?;
     let signal = |error| Failure::new(Exit::Failed, "Signal", format!("can't listen for signals: {error}"));
     let stop = stop::on_signal(Hangup::Stop).map_err(signal)?;
-    let known = quarantine::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
+    let known =
+        quarantine::quarantined_positions(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
     let bar = bar("{msg} {bar:30} {pos} of {len} entries, {per_sec}, {eta} left");
     let done = rebuild::rebuild(&journal, &known, url, restart, &stop, |step| match step {
         Step::Writing(position, end) => {
@@ -279,7 +281,7 @@ async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failur
     drop(bar);
     match done {
         Some(rebuilt) => {
-            Output::new(global).one(&RebuildOutput::from_result(&rebuilt), |shown, _| shown.text())
+            Output::new(global).write_one(&RebuildOutput::from_result(&rebuilt), |shown, _| shown.text())
         }
         None => {
             let why = format!("rebuild stopped at position {reached}: readers still use the old tables");

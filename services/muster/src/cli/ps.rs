@@ -48,5 +48,5 @@ pub(crate) async fn run(args: PsArgs, global: &Global) -> Result<(), Failure> {
         }
         if parts.is_empty() { "no instances and no tasks".to_owned() } else { parts.join("\n\n") }
     };
-    Output::new(global).one(&Work { instances, tasks }, text)
+    Output::new(global).write_one(&Work { instances, tasks }, text)
 }

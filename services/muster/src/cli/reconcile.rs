@@ -110,18 +110,18 @@ pub(crate) fn run(args: &ReconcileArgs, global: &Global) -> Result<(), Failure> 
     let output = Output::new(global);
     let mut bad = vec![];
     if let Value::Array(cases) = &value {
-        let mut one = |(at, case)| row(case, &format!("[{at}]."), &mut bad).map(answer);
+        let mut one = |(at, case)| parse_row(case, &format!("[{at}]."), &mut bad).map(answer);
         let rows: Vec<CaseResult> = cases.iter().enumerate().filter_map(&mut one).collect();
-        return if bad.is_empty() { output.json(&rows) } else { Err(refused(bad)) };
+        return if bad.is_empty() { output.write_json(&rows) } else { Err(refused(bad)) };
     }
-    match row(&value, "", &mut bad) {
-        Some(row) => output.json(&answer(row)),
+    match parse_row(&value, "", &mut bad) {
+        Some(row) => output.write_json(&answer(row)),
         None => Err(refused(bad)),
     }
 }
 
 /// Parses a case. If it is invalid, returns `None` and adds each problem with its path to `bad`.
-fn row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
+fn parse_row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
     let Some(fields) = case.as_object() else {
         bad.push(problem(path.trim_end_matches('.'), "must be an object"));
         return None;
@@ -135,13 +135,14 @@ fn row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
         ));
     }
     let found = if of_task {
-        let container = word(fields, path, "container", TASK_CONTAINERS, bad);
-        let task = word(fields, path, "task", TASKS, bad);
+        let container = parse_word(fields, path, "container", TASK_CONTAINERS, bad);
+        let task = parse_word(fields, path, "task", TASKS, bad);
         Some(Row::Task(container?, task?))
     } else {
-        let container = word(fields, path, "container", CONTAINERS, bad);
-        let lrp = word(fields, path, "lrp", LRPS, bad);
-        let twin = fields.contains_key("evacuating").then(|| word(fields, path, "evacuating", TWINS, bad));
+        let container = parse_word(fields, path, "container", CONTAINERS, bad);
+        let lrp = parse_word(fields, path, "lrp", LRPS, bad);
+        let twin =
+            fields.contains_key("evacuating").then(|| parse_word(fields, path, "evacuating", TWINS, bad));
         process_row(container?, lrp?, twin.map_or(Some(None), |twin| twin.map(Some))?)
     };
     found.filter(|_| bad.is_empty())
@@ -162,7 +163,7 @@ fn process_row(container: lrp::Container, lrp: Instance, twin: Option<Evacuating
     Some(Row::Lrp(container, lrp))
 }
 
-fn word<T: Copy>(
+fn parse_word<T: Copy>(
     fields: &Map<String, Value>,
     path: &str,
     name: &str,
@@ -225,7 +226,7 @@ mod tests {
 
     fn parse_case(case: &Value) -> Result<CaseResult, Vec<BadField>> {
         let mut bad = vec![];
-        row(case, "", &mut bad).map(answer).ok_or(bad)
+        parse_row(case, "", &mut bad).map(answer).ok_or(bad)
     }
 
     #[test]

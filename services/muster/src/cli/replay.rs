@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &ReplayArgs, global: &Global) -> Result<(), Failur
         NoReplay::Misfits(misfits) => misfit_failure(misfits, args.policy.as_deref()),
         NoReplay::Unusable(unusable) => unusable.into(),
     })?;
-    Output::new(global).one(&told, text)?;
+    Output::new(global).write_one(&told, text)?;
     if args.check && !told.differences.is_empty() {
         return Err(Failure::silent(Exit::Found));
     }
@@ -101,7 +101,7 @@ fn text(told: &Replay, look: RenderOptions) -> String {
     )];
     let processes = processes(told);
     parts.extend((!processes.is_empty()).then(|| table(&processes).render(look.colour)));
-    let tasks = tasks(told);
+    let tasks = task_rows(told);
     parts.extend((!tasks.is_empty()).then(|| {
         let mut table = Table::new(&["TASK", "RECORDED", "REPLAYED", "WAITED", "REPLAYED"]);
         tasks.into_iter().for_each(|row| table.row(row));
@@ -165,7 +165,7 @@ fn table(all: &[ProcessComparison<'_>]) -> Table {
 }
 
 /// Returns a row for each recorded task, with its recorded and its replayed outcome.
-fn tasks(told: &Replay) -> Vec<Vec<Cell>> {
+fn task_rows(told: &Replay) -> Vec<Vec<Cell>> {
     let defaults = OfTask::default();
     let row = |(guid, was): (&schemas::names::TaskGuid, &OfTask)| {
         let is = told.replayed.tasks.get(guid).unwrap_or(&defaults);

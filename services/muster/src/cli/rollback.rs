@@ -29,7 +29,7 @@ pub(super) async fn run(
     detach: bool,
 ) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.while_doing(format!("roll back process {guid}"));
-    let (row, client) = session.known(guid, "roll back").await?;
+    let (row, client) = session.existing(guid, "roll back").await?;
     if rows::rollout_under_way(&row).is_some() {
         if to.is_none() {
             return session.end_rollout(guid, detach).await;
@@ -40,7 +40,7 @@ pub(super) async fn run(
         return Err(doing(failure).advise(advice));
     }
     let found = match to {
-        None => before(&client, guid, row.definition_id.as_ref()).await,
+        None => previous_definition(&client, guid, row.definition_id.as_ref()).await,
         Some(to) => named(&client, guid, to).await,
     };
     let (id, definition) = found.map_err(doing)?;
@@ -56,7 +56,7 @@ pub(super) async fn run(
 }
 
 /// Returns the last definition whose content differs from that of the active one.
-async fn before(
+async fn previous_definition(
     client: &Client,
     guid: &ProcessGuid,
     active: Option<&DefinitionId>,
@@ -82,8 +82,8 @@ async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<NamedDef
         return then.ok_or_else(|| Failure::not_found(format!("a definition of process {guid} at {to}")));
     }
     let mut ran = DefinitionHistory::read(client, guid).await?;
-    DefinitionId::new(to).ok().and_then(|id| ran.known.remove_entry(&id)).ok_or_else(|| {
-        let known: Vec<&str> = ran.known.keys().map(DefinitionId::as_str).collect();
+    DefinitionId::new(to).ok().and_then(|id| ran.definitions.remove_entry(&id)).ok_or_else(|| {
+        let known: Vec<&str> = ran.definitions.keys().map(DefinitionId::as_str).collect();
         Failure::not_found(format!("definition {to} of process {guid}")).advise(format!(
             "recorded definitions: {}; or pass a moment, such as --to 41 or --to -10m",
             known.join(", ")
@@ -95,7 +95,7 @@ async fn named(client: &Client, guid: &ProcessGuid, to: &str) -> Result<NamedDef
 #[derive(Debug, Default)]
 struct DefinitionHistory {
     /// Every definition that the process had, by id.
-    known: BTreeMap<DefinitionId, Arc<Definition>>,
+    definitions: BTreeMap<DefinitionId, Arc<Definition>>,
     /// Targets of the rollouts, in order. Rollouts that were rolled back are left out.
     order: Vec<DefinitionId>,
 }
@@ -107,16 +107,16 @@ impl DefinitionHistory {
         decisions_of(entries)
             .into_iter()
             .flat_map(|one| one.decision.events)
-            .for_each(|event| ran.take(event));
+            .for_each(|event| ran.apply(event));
         Ok(ran)
     }
 
-    fn take(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         if let Event::Desired(desired::Event::Desired(lrp)) = event {
             self.order = vec![lrp.definition_id.clone()];
-            self.known.insert(lrp.definition_id, lrp.definition);
+            self.definitions.insert(lrp.definition_id, lrp.definition);
         } else if let Event::Desired(desired::Event::DefinitionAdded { definition_id, definition }) = event {
-            self.known.insert(definition_id, definition);
+            self.definitions.insert(definition_id, definition);
         } else if let Event::Rollout(rollout::Event::Started { kind, target, .. }) = event {
             let was = self.order.iter().rposition(|id| *id == target).filter(|_| kind == Kind::Rollback);
             match was {
@@ -127,8 +127,8 @@ impl DefinitionHistory {
     }
 
     fn before(&self, active: &DefinitionId) -> Option<NamedDefinition> {
-        let content = self.known.get(active);
-        let all = self.order.iter().rev().filter_map(|id| self.known.get_key_value(id));
+        let content = self.definitions.get(active);
+        let all = self.order.iter().rev().filter_map(|id| self.definitions.get_key_value(id));
         let mut others = all.filter(|(id, definition)| *id != active && Some(*definition) != content);
         others.next().map(|(id, definition)| (id.clone(), Arc::clone(definition)))
     }
@@ -171,9 +171,9 @@ mod tests {
     fn rollback_selects_last_differing_definition_not_rolled_back() {
         let mut ran = DefinitionHistory::default();
         let first = DesiredLrp { definition: definition(1), ..fixtures::lrp("web", "shop", 1) };
-        ran.take(Event::Desired(desired::Event::Desired(Box::new(first))));
+        ran.apply(Event::Desired(desired::Event::Desired(Box::new(first))));
         let mut after = |events: Vec<Event>, active: &str| {
-            events.into_iter().for_each(|event| ran.take(event));
+            events.into_iter().for_each(|event| ran.apply(event));
             ran.before(&id(active)).map(|(id, definition)| (id.to_string(), definition.memory_mb))
         };
         assert_eq!(after(vec![], "web"), None);

@@ -118,16 +118,16 @@ fn newest_crash(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Cr
 
 impl Session<'_> {
     async fn rollout_status(&self, guid: &ProcessGuid) -> Result<(), Failure> {
-        let lrp = self.known(guid, "show the rollout of").await?.0;
+        let lrp = self.existing(guid, "show the rollout of").await?.0;
         let Some(rollout) = &lrp.rollout else { return Err(no_rollout(guid)) };
         let instances = self.client.instances(&ListFilter::process(guid.clone())).await?.rows;
         let last_crash = last_crash(&self.client, guid, rollout).await?;
-        let status = RolloutStatus { waits: waits::why(&lrp, &instances), last_crash, lrp };
-        self.output.one(&status, rows::rollout)
+        let status = RolloutStatus { waits: waits::waiting_reason(&lrp, &instances), last_crash, lrp };
+        self.output.write_one(&status, rows::rollout)
     }
 
     async fn watch_rollout(&self, guid: &ProcessGuid) -> Result<(), Failure> {
-        let (lrp, _) = self.known(guid, "watch the rollout of").await?;
+        let (lrp, _) = self.existing(guid, "watch the rollout of").await?;
         let Some(rollout) = &lrp.rollout else { return Err(no_rollout(guid)) };
         let done = Ack { position: Position(0), version: lrp.version };
         let action = match rollout.kind {
@@ -172,12 +172,12 @@ impl Session<'_> {
         // The log still has the rollouts of a removed process.
         let all = past(&self.client, guid, limit).await?;
         if all.is_empty() {
-            self.known(guid, "show the rollouts of").await?;
+            self.existing(guid, "show the rollouts of").await?;
         }
         if all.first().is_some_and(|first| first.number > 1) && all.len() == limit {
             note("older rollouts are not shown: see --limit");
         }
-        self.output.rows(&all, rows::rollouts)
+        self.output.write_rows(&all, rows::rollouts)
     }
 
     /// Sends a steering command to the rollout of a process. Returns the updated row as well.
@@ -188,7 +188,7 @@ impl Session<'_> {
         what: &str,
     ) -> Result<(Ack, LrpRow), Failure> {
         let what = format!("{what} the rollout of");
-        let (_, client) = self.known(guid, &what).await?;
+        let (_, client) = self.existing(guid, &what).await?;
         let doing = |failure: Failure| failure.while_doing(format!("{what} process {guid}"));
         let steered = client.steer_lrp(guid.clone(), steer).await.map_err(Failure::from).map_err(doing);
         let advice = match steer {

@@ -26,7 +26,7 @@ use super::status::MonitorFailure;
 use super::table::{Cell, Table, facts, painted_state};
 use super::waits;
 use super::words::{
-    age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_of_day, until,
+    age, count, duration_text, escape_json, mebibytes, one_line, short_id, time_of_day, time_until,
 };
 
 /// Builds the table of processes.
@@ -100,7 +100,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: RenderOptions) 
         ("healthy", healthy(row)),
         ("definitions", definitions(row)),
         ("rollout", row.rollout.as_ref().map(|rollout| last_rollout(rollout, look)).unwrap_or_default()),
-        ("waits", waits::why(row, instances).unwrap_or_default()),
+        ("waits", waits::waiting_reason(row, instances).unwrap_or_default()),
     ]);
     if let Some(desired) = row.to_desired() {
         text.push_str(&format!("\n\n{}", indented_json(&without_empty_values(spec::to_json(&desired)))));
@@ -258,7 +258,7 @@ pub(crate) fn addresses(row: &InstanceRow) -> Option<String> {
 
 /// Returns the problem or the last crash of an instance, if there is one.
 pub(crate) fn note(row: &InstanceRow, look: RenderOptions) -> Option<String> {
-    let due = || row.restart_at.map(|at| format!("restarts {}", until(look.now, at)));
+    let due = || row.restart_at.map(|at| format!("restarts {}", time_until(look.now, at)));
     match row.state {
         InstanceState::Unclaimed => row.placement_error.clone(),
         InstanceState::Crashed => {
@@ -306,7 +306,7 @@ pub(crate) fn instance(name: &str, row: &InstanceRow, look: RenderOptions) -> St
         ("not placed", text(row.placement_error.clone())),
         ("crashes", row.crash_count.to_string()),
         ("last crash", text(row.crash_reason.clone())),
-        ("restarts", text(row.restart_at.map(|at| format!("{at} ({})", until(look.now, at))))),
+        ("restarts", text(row.restart_at.map(|at| format!("{at} ({})", time_until(look.now, at))))),
         ("not restarted", text(row.no_restart_reason.map(|why| why.to_string()))),
         ("attempts", text(row.attempts.map(|of| format!("{} of {} restarts", of.counted, of.allowed)))),
         ("definition", row.definition_id.to_string()),
@@ -386,7 +386,7 @@ pub(crate) fn domains(rows: &[DomainRow], look: RenderOptions) -> Table {
             Cell::text(format!("{} ago", age(look.now, row.refreshed_at))),
             match row.expires_at {
                 Some(at) if at <= look.now => Cell::text(format!("{} ago", age(look.now, at))),
-                Some(at) => Cell::text(until(look.now, at)),
+                Some(at) => Cell::text(time_until(look.now, at)),
                 None => Cell::text("never"),
             },
         ]);
@@ -443,7 +443,7 @@ pub(crate) fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
             Cell::number(fraction(mebibytes(used.disk_mb), mebibytes(total.disk_mb))),
             Cell::number(fraction(used.containers.to_string(), total.containers.to_string())),
             Cell::number(fraction(used.ports.to_string(), total.ports.to_string())),
-            Cell::optional(heard(row)),
+            Cell::optional(heartbeat_age(row)),
             Cell::text(age(look.now, row.since)),
         ]);
     }
@@ -451,7 +451,7 @@ pub(crate) fn cells(rows: &[CellRow], look: RenderOptions) -> Table {
 }
 
 /// Returns the time since the last heartbeat of a cell. `None` if the cell is absent.
-fn heard(row: &CellRow) -> Option<String> {
+fn heartbeat_age(row: &CellRow) -> Option<String> {
     let ago = row.heartbeat_ms_ago.filter(|_| row.absent_reason.is_none())?;
     Some(duration_text(std::time::Duration::from_millis(ago - ago % 1_000)))
 }
@@ -489,7 +489,7 @@ pub(crate) fn cell(
         ("cell", row.cell_id.to_string()),
         ("zone", row.presence.zone.to_string()),
         ("state", format!("{} since {} ({}){}", row.state, row.since, age(look.now, row.since), remark(row))),
-        ("last heartbeat", heard(row).map_or_else(|| "-".to_owned(), |ago| format!("{ago} ago"))),
+        ("last heartbeat", heartbeat_age(row).map_or_else(|| "-".to_owned(), |ago| format!("{ago} ago"))),
         ("stack", row.presence.stack.to_string()),
         ("tags", tags.join(", ")),
         ("attributes", attributes),
@@ -616,7 +616,7 @@ pub(crate) fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BT
 }
 
 /// Formats a log entry with all its fields.
-pub(crate) fn entry(row: &RecordedEntry) -> String {
+pub(crate) fn entry_details(row: &RecordedEntry) -> String {
     let head = facts(&[("position", row.position.to_string()), ("subject", row.subject.clone())]);
     format!("{head}\n\n{}", indented_json(&row.entry))
 }

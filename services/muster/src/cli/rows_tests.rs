@@ -204,7 +204,7 @@ fn rollout_details_list_its_facts() {
     let paused = row.rollout.as_mut().unwrap();
     paused.reason = Some("1 of 2 failed, the last at index 0: Exited with status 1".into());
     (paused.stalled, paused.failed) = (0.into(), 0.into());
-    let waits = waits::why(&row, &[]);
+    let waits = waits::waiting_reason(&row, &[]);
     let status = RolloutStatus { lrp: row, waits, last_crash: None };
     assert_eq!(
         rollout(&status, LOOK),

@@ -164,7 +164,7 @@ async fn run_tasks(
     for (guid, done) in created.iter().filter(|_| !detach) {
         batch.record(task::wait_for(client, guid, *done, global.timeout, alone, output).await)?;
     }
-    batch.end()
+    batch.finish()
 }
 
 /// Runs one task, prints its output while it runs, and then reports its outcome.
@@ -176,7 +176,7 @@ async fn run_attached(client: &Client, task: DesiredTask, global: &Global) -> Re
     }
     let limit = global.timeout;
     let waits = Box::pin(client.wait_for_task(&guid, done.position, limit.unwrap_or(Duration::MAX)));
-    let ended = task::until(&guid, waits, limit, None);
+    let ended = task::wait_for_end(&guid, waits, limit, None);
     tokio::pin!(ended);
     let mut log = client.logs(LogSource::Task(guid.to_string()), true);
     let mut lines = Lines::default();
@@ -192,8 +192,8 @@ async fn run_attached(client: &Client, task: DesiredTask, global: &Global) -> Re
     };
     log.stop_following();
     while print_next(&mut log, &mut lines, output).await? {}
-    print_lines(lines.rest(), output)?;
-    task::show(&guid, &end, true, output)
+    print_lines(lines.take_partial(), output)?;
+    task::print_outcome(&guid, &end, true, output)
 }
 
 /// Prints the next part of the output of a task. Returns `false` at the end of the output, and if the task has

@@ -11,9 +11,9 @@ use super::table::{Cell, Table};
 pub(crate) async fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
     match verb {
-        SchemaVerb::List => Output::new(global).rows(&client.schemas().await?, |rows, _| table(rows)),
+        SchemaVerb::List => Output::new(global).write_rows(&client.schemas().await?, |rows, _| table(rows)),
         // A schema is printed as JSON in every output format.
-        SchemaVerb::Show { name } => output::line(&format!("{:#}", client.schema(&name).await?)),
+        SchemaVerb::Show { name } => output::write_line(&format!("{:#}", client.schema(&name).await?)),
     }
 }
 

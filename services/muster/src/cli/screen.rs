@@ -42,7 +42,7 @@ pub(crate) enum KeyAction {
 #[derive(Debug)]
 pub(crate) struct Screen {
     keys: Option<mpsc::Receiver<Event>>,
-    wanted: Arc<AtomicBool>,
+    is_open: Arc<AtomicBool>,
 }
 
 impl Screen {
@@ -62,13 +62,13 @@ impl Screen {
             before(panic);
         }));
         runtime::stop::on_forced_exit(restore_terminal);
-        let mut screen = Self { keys: None, wanted: Arc::new(AtomicBool::new(true)) };
+        let mut screen = Self { keys: None, is_open: Arc::new(AtomicBool::new(true)) };
         let has_keys = io::stdin().is_terminal();
-        take(has_keys).map_err(failed)?;
+        take_terminal(has_keys).map_err(failed)?;
         if has_keys {
             let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
-            let wanted = Arc::clone(&screen.wanted);
-            std::thread::spawn(move || read(&sender, &wanted));
+            let wanted = Arc::clone(&screen.is_open);
+            std::thread::spawn(move || read_events(&sender, &wanted));
             screen.keys = Some(receiver);
         }
         Ok(screen)
@@ -82,14 +82,14 @@ impl Screen {
     /// Returns the next key that triggers an action. Waits forever if no keys are read. Cancel-safe.
     pub(crate) async fn key(&mut self) -> KeyAction {
         loop {
-            if let Some(key) = key_action(&self.event().await) {
+            if let Some(key) = key_action(&self.next_event().await) {
                 return key;
             }
         }
     }
 
     /// Returns the next event of the terminal. Waits forever if no keys are read. Cancel-safe.
-    pub(crate) async fn event(&mut self) -> Event {
+    pub(crate) async fn next_event(&mut self) -> Event {
         let event = match &mut self.keys {
             Some(keys) => keys.recv().await,
             None => None,
@@ -145,7 +145,7 @@ fn compose(text: &mut Vec<u8>, lines: &[String]) -> io::Result<()> {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.wanted.store(false, Ordering::SeqCst);
+        self.is_open.store(false, Ordering::SeqCst);
         restore_terminal();
     }
 }
@@ -154,7 +154,7 @@ fn lock_terminal() -> MutexGuard<'static, bool> {
     IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn take(has_keys: bool) -> io::Result<()> {
+fn take_terminal(has_keys: bool) -> io::Result<()> {
     let mut drawn_on = lock_terminal();
     *drawn_on = true;
     if has_keys {
@@ -173,7 +173,7 @@ fn restore_terminal() {
 }
 
 /// Reads events until the screen is dropped.
-fn read(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
+fn read_events(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     while wanted.load(Ordering::SeqCst) {
         let event = match event::poll(POLL_INTERVAL) {
             Ok(false) => continue,

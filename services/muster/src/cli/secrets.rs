@@ -59,16 +59,16 @@ struct KeyRow {
 
 pub(crate) async fn run(verb: SecretsVerb, global: &Global) -> Result<(), Failure> {
     match verb {
-        SecretsVerb::Init { keys } => init(&file(keys, global)?, global),
-        SecretsVerb::Rotate { keys, seal: None } => add(&file(keys, global)?, global),
-        SecretsVerb::Rotate { keys, seal: Some(key) } => seal_with(&key, &file(keys, global)?, global),
-        SecretsVerb::List { keys } => list(&file(keys, global)?, global),
-        SecretsVerb::Delete { key, keys, yes } => delete(&key, &file(keys, global)?, yes, global).await,
+        SecretsVerb::Init { keys } => init(&key_file(keys, global)?, global),
+        SecretsVerb::Rotate { keys, seal: None } => add(&key_file(keys, global)?, global),
+        SecretsVerb::Rotate { keys, seal: Some(key) } => seal_with(&key, &key_file(keys, global)?, global),
+        SecretsVerb::List { keys } => list(&key_file(keys, global)?, global),
+        SecretsVerb::Delete { key, keys, yes } => delete(&key, &key_file(keys, global)?, yes, global).await,
     }
 }
 
 /// Returns the selected key file, or that of a local cluster.
-fn file(keys: KeyFile, global: &Global) -> Result<PathBuf, Failure> {
+fn key_file(keys: KeyFile, global: &Global) -> Result<PathBuf, Failure> {
     let default_file = || data_folder(global).map(|folder| folder.join(::secrets::KEY_FILE_NAME));
     keys.file
         .or_else(default_file)
@@ -126,11 +126,11 @@ fn add(path: &Path, global: &Global) -> Result<(), Failure> {
 }
 
 fn seal_with(key: &str, path: &Path, global: &Global) -> Result<(), Failure> {
-    Ring::change(path, |ring| if ring.seal_with(key) { Ok(()) } else { Err(unknown(key, path, ring)) })?;
+    Ring::change(path, |ring| if ring.seal_with(key) { Ok(()) } else { Err(unknown_key(key, path, ring)) })?;
     print_change(path, "seals", key, global, |path| format!("key {key} now seals: copy {path} to every BBS"))
 }
 
-fn unknown(key: &str, path: &Path, ring: &Ring) -> Failure {
+fn unknown_key(key: &str, path: &Path, ring: &Ring) -> Failure {
     let known: Vec<&str> = ring.keys().iter().map(Key::id).collect();
     let advice =
         format!("keys in the file: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
@@ -144,7 +144,7 @@ fn print_change(
     global: &Global,
     text: impl FnOnce(std::path::Display<'_>) -> String,
 ) -> Result<(), Failure> {
-    Output::new(global).one(&ChangeResult { file: path, action, key }, |_, _| text(path.display()))
+    Output::new(global).write_one(&ChangeResult { file: path, action, key }, |_, _| text(path.display()))
 }
 
 fn list(path: &Path, global: &Global) -> Result<(), Failure> {
@@ -152,11 +152,11 @@ fn list(path: &Path, global: &Global) -> Result<(), Failure> {
     let sealing = ring.sealing_key().map(Key::id);
     let shown = |key: &Key| KeyRow {
         id: key.id().to_owned(),
-        created_at: key.made(),
+        created_at: key.created(),
         seals: sealing == Some(key.id()),
     };
     let rows: Vec<KeyRow> = ring.keys().iter().map(shown).collect();
-    Output::new(global).rows(&rows, |rows, _| {
+    Output::new(global).write_rows(&rows, |rows, _| {
         let mut table = Table::new(&["KEY", "CREATED", "SEALS"]);
         for KeyRow { id, created_at, seals } in rows {
             let seals = if *seals { "yes" } else { "no, opens only" };
@@ -189,7 +189,7 @@ async fn delete(key: &str, path: &Path, yes: bool, global: &Global) -> Result<()
 /// Fails if the key does not exist or is the sealing key.
 fn check_deletable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure> {
     if ring.find(key).is_none() {
-        return Err(unknown(key, path, ring));
+        return Err(unknown_key(key, path, ring));
     }
     if ring.sealing_key().is_some_and(|sealing| sealing.id() == key) {
         let advice = "first make another key the sealing key (muster secrets rotate FILE), then apply desired work again";
@@ -249,7 +249,7 @@ struct KeyUsers {
 }
 
 impl KeyUsers {
-    fn look(&mut self, key: &str, name: String, row: &impl Serialize) -> Result<bool, Failure> {
+    fn check_row(&mut self, key: &str, name: String, row: &impl Serialize) -> Result<bool, Failure> {
         let row = serde_json::to_value(row);
         let row = row.map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
         let uses = is_sealed_with(&row, key);
@@ -268,23 +268,25 @@ async fn users(key: &str, global: &Global) -> Result<KeyUsers, Failure> {
         let name = format!("process {}", row.process_guid);
         let rollout = row.rollout.as_ref().filter(|rollout| !rollout.is_completed());
         let kept = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
-        if !users.look(key, name.clone(), &row)? && kept.is_some_and(|id| !row.definitions.contains_key(id)) {
+        if !users.check_row(key, name.clone(), &row)?
+            && kept.is_some_and(|id| !row.definitions.contains_key(id))
+        {
             users
                 .possible
                 .push(format!("{name} keeps 1 other definition, whose secrets may be sealed with the key"));
         }
     }
     for row in client.tasks_with_definitions(&all).await?.rows {
-        users.look(key, format!("task {}", row.task_guid), &row)?;
+        users.check_row(key, format!("task {}", row.task_guid), &row)?;
     }
     for row in client.periodics(&all).await?.rows {
         let row = client.periodic(&row.periodic_guid).await?.row;
-        users.look(key, format!("periodic task {}", row.periodic_guid), &row)?;
+        users.check_row(key, format!("periodic task {}", row.periodic_guid), &row)?;
     }
     for row in client.parameterised(&all).await?.rows {
         let row = client.parameterised_one(&row.parameterised_guid).await?.row;
         let name = format!("parameterised task {}", row.parameterised_guid);
-        if !users.look(key, name.clone(), &row)? && row.waiting > 0 {
+        if !users.check_row(key, name.clone(), &row)? && row.waiting > 0 {
             let waiting = row.waiting;
             users
                 .possible

@@ -50,7 +50,7 @@ pub(crate) async fn run(
             if output.is_human_readable() {
                 note(&format!("at position {}", position.unwrap_or(end)));
             }
-            output.rows(&objects(&answer), |_, _| table(&answer))
+            output.write_rows(&objects(&answer), |_, _| table(&answer))
         }
     }
 }
@@ -65,7 +65,7 @@ async fn stream(
 ) -> Result<(), Failure> {
     let question = reading.question(question).await?;
     let mut bytes = header(&question)?;
-    let answered = reading.each(&question, |row| -> Result<(), Failure> {
+    let answered = reading.for_each_row(&question, |row| -> Result<(), Failure> {
         bytes.extend(line(&question, row)?);
         if bytes.len() < BUFFER_LEN {
             return Ok(());

@@ -18,7 +18,7 @@ use super::names::Names;
 use super::output::{Output, RenderOptions};
 use super::rows;
 use super::table::{Cell, Table, facts, painted_state};
-use super::words::{bytes, count, one_line};
+use super::words::{bytes_text, count, one_line};
 
 /// Timeout of the query. Short, so that an unreachable cluster is reported soon.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,8 +55,9 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
         status.add_finding(Finding::new(FindingCode::MonitorsFail, why));
     }
     let exit = exit_of(status.health);
-    Output::new(global)
-        .one(&ShownStatus { status, monitors }, |shown, look| screen(&shown.status, &shown.monitors, look))?;
+    Output::new(global).write_one(&ShownStatus { status, monitors }, |shown, look| {
+        screen(&shown.status, &shown.monitors, look)
+    })?;
     if exit == Exit::Done { Ok(()) } else { Err(Failure::silent(exit)) }
 }
 
@@ -112,13 +113,13 @@ fn screen(row: &StatusRow, monitors: &[MonitorFailure], look: RenderOptions) -> 
 
 /// Formats the state of the stream that holds the log: `3 replicas, 3 in sync, 4711 entries, 12 MiB`.
 fn log_text(log: &LogRow) -> String {
-    let most = log.max_bytes.map(|most| format!(" of {}", bytes(most))).unwrap_or_default();
+    let most = log.max_bytes.map(|most| format!(" of {}", bytes_text(most))).unwrap_or_default();
     format!(
         "{}, {} in sync, {}, {}{most}",
         count(log.replicas.into(), "replica"),
         log.replicas_in_sync,
         if log.entries == 1 { "1 entry".to_owned() } else { format!("{} entries", log.entries) },
-        bytes(log.bytes)
+        bytes_text(log.bytes)
     )
 }
 

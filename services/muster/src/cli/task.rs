@@ -48,14 +48,14 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             let only = ListFilter { cell_id: cell, ..find::only(global.domain.as_ref()) };
             let client = connect(global).await?;
             if ended {
-                return output.rows(&client.ended_tasks(&only).await?.rows, ended_rows::task_table);
+                return output.write_rows(&client.ended_tasks(&only).await?.rows, ended_rows::task_table);
             }
-            output.rows(&client.tasks(&only).await?.rows, rows::tasks)
+            output.write_rows(&client.tasks(&only).await?.rows, rows::tasks)
         }
         TaskVerb::Show { guid, .. } => {
             let row = find::task(&connect(global).await?, &guid).await?.row;
-            find::whose(global, format!("task {guid}"), row.domain.clone())?;
-            output.one(&row, rows::task)
+            find::check_domain(global, format!("task {guid}"), row.domain.clone())?;
+            output.write_one(&row, rows::task)
         }
         TaskVerb::Cancel { guid } => {
             let client = client_in_domain(global, &guid, "cancel").await?;
@@ -86,11 +86,11 @@ async fn client_in_domain(global: &Global, guid: &TaskGuid, verb: &str) -> Resul
     let known = find::task(&client, guid)
         .await
         .map_err(|failure| failure.while_doing(format!("{verb} task {guid}")))?;
-    Ok(client.in_domain(find::whose(global, format!("task {guid}"), known.row.domain)?))
+    Ok(client.in_domain(find::check_domain(global, format!("task {guid}"), known.row.domain)?))
 }
 
 pub(super) fn print_change(guid: &TaskGuid, action: &str, done: Ack, output: Output) -> Result<(), Failure> {
-    output.next(&change_result(guid, action, done), |_, _| format!("task {guid} {action}"))
+    output.add_result(&change_result(guid, action, done), |_, _| format!("task {guid} {action}"))
 }
 
 fn change_result<'a>(guid: &'a TaskGuid, action: &'a str, done: Ack) -> ChangeResult<'a> {
@@ -114,7 +114,7 @@ pub(super) async fn apply(
     }
     if !rerun && let Some(done) = last_decision(client, &guid).await.map_err(doing)? {
         let changed = change_result(&guid, UNCHANGED, done);
-        return output.next(&changed, |_, _| {
+        return output.add_result(&changed, |_, _| {
             format!("task {guid} unchanged: it has run before; to run it again: --rerun")
         });
     }
@@ -198,7 +198,7 @@ pub(super) async fn delete(
         }
         let limit = global.timeout;
         let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-        until(guid, waits, limit, Some(running_bar(guid, output))).await?;
+        wait_for_end(guid, waits, limit, Some(running_bar(guid, output))).await?;
     }
     match client.resolve_task(guid.clone()).await {
         Ok(resolved) => done = resolved,
@@ -239,8 +239,8 @@ pub(super) async fn wait_for(
     output: Output,
 ) -> Result<(), Failure> {
     let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-    let end = until(guid, waits, limit, Some(running_bar(guid, output))).await?;
-    show(guid, &end, alone, output)
+    let end = wait_for_end(guid, waits, limit, Some(running_bar(guid, output))).await?;
+    print_outcome(guid, &end, alone, output)
 }
 
 /// Returns the progress line that is shown while a task runs.
@@ -249,7 +249,7 @@ pub(super) fn running_bar(guid: &TaskGuid, output: Output) -> Bar {
 }
 
 /// Waits for the end of a task, and shows `bar` until then. An interrupt ends the wait, not the task.
-pub(super) async fn until<T>(
+pub(super) async fn wait_for_end<T>(
     guid: &TaskGuid,
     waits: impl Future<Output = Result<T, client::Error>>,
     limit: Option<Duration>,
@@ -279,25 +279,30 @@ pub(super) async fn until<T>(
     })
 }
 
-pub(super) fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(), Failure> {
+pub(super) fn print_outcome(
+    guid: &TaskGuid,
+    end: &TaskEnd,
+    alone: bool,
+    output: Output,
+) -> Result<(), Failure> {
     let (failure_reason, result) = match &end.outcome {
         Outcome::Succeeded { result } => (None, Some(result.as_str())),
         Outcome::Failed { reason } => (Some(reason.as_str()), None),
     };
     let ended = EndedTask { task_guid: guid, failed: failure_reason.is_some(), failure_reason, result };
     if !output.is_human_readable() {
-        output.next(&ended, |_, _| String::new())?;
+        output.add_result(&ended, |_, _| String::new())?;
     } else if let Some(result) = result {
         let its = if alone { "" } else { "; its result:" };
         note(&format!("task {guid} succeeded{its}"));
         let end = if result.is_empty() || result.ends_with('\n') { "" } else { "\n" };
         output::write_text(&format!("{}{end}", output.program_text(result)))?;
     }
-    failure_reason.map_or(Ok(()), |reason| Err(failed(guid, reason)))
+    failure_reason.map_or(Ok(()), |reason| Err(task_failure(guid, reason)))
 }
 
 /// Returns the failure of the command for a task that failed.
-fn failed(guid: &TaskGuid, reason: &str) -> Failure {
+fn task_failure(guid: &TaskGuid, reason: &str) -> Failure {
     let unplaced = [NO_COMPATIBLE_CELLS, INSUFFICIENT_RESOURCES, UNREACHABLE_CELLS];
     let why = format!("task {guid} failed: {}", words::one_line(reason));
     if unplaced.iter().any(|begin| reason.starts_with(begin)) {
@@ -315,10 +320,10 @@ mod tests {
     #[test]
     fn unplaced_task_has_exit_status_not_placed() {
         let guid = TaskGuid::new("greet").unwrap();
-        let exit = |reason: &str| failed(&guid, reason).exit;
+        let exit = |reason: &str| task_failure(&guid, reason).exit;
         assert_eq!(exit("insufficient resources: memory"), Exit::NotPlaced);
         assert_eq!(exit("found no compatible cells: stack"), Exit::NotPlaced);
         assert_eq!(exit("cancelled"), Exit::Failed);
-        assert!(failed(&guid, "exit status 3").text(false).contains("muster logs greet"));
+        assert!(task_failure(&guid, "exit status 3").text(false).contains("muster logs greet"));
     }
 }

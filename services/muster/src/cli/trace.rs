@@ -32,10 +32,10 @@ pub(crate) async fn run(id: IdQuery, to: Option<&Collector>, global: &Global) ->
     let output = Output::new(global);
     let client = connect(global).await?;
     let target = find(&client, id).await?;
-    let steps = tree::build_tree(chain(&client, &target).await?, &target.asked);
+    let steps = tree::build_tree(chain(&client, &target).await?, &target.named_decisions);
     match output.format {
-        Format::Table | Format::Csv => output::line(&tree::text(&steps, output.look()))?,
-        Format::Json | Format::Jsonl => output.rows(&steps, |_, _| Table::default())?,
+        Format::Table | Format::Csv => output::write_line(&tree::text(&steps, output.look()))?,
+        Format::Json | Format::Jsonl => output.write_rows(&steps, |_, _| Table::default())?,
     }
     match to {
         Some(collector) => {

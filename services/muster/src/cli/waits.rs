@@ -11,7 +11,7 @@ use super::rows::{restart_text, rollout_under_way};
 use super::words::{count, duration_text, one_line};
 
 /// Returns the reason that the rollout of a process is not over. `None` if no rollout is in progress.
-pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
+pub(crate) fn waiting_reason(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     let rollout = rollout_under_way(lrp)?;
     if rollout.is_paused() {
         return Some(paused_state(rollout));
@@ -27,7 +27,7 @@ pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     Some(match first {
         Some(sentence) if more > 0 => format!("{sentence}; and {more} more in replacement"),
         Some(sentence) => sentence,
-        None => between(lrp, rollout, policy, instances),
+        None => idle_state(lrp, rollout, policy, instances),
     })
 }
 
@@ -80,12 +80,12 @@ fn index_state(
             let times = count(new.crash_count.into(), "time");
             (1, format!("index {index} crashed {times}: {reason}; {}", restart_text(new)))
         }
-        (InstanceState::Running, false) => (3, runs(policy, new, old, &on)),
+        (InstanceState::Running, false) => (3, running_state(policy, new, old, &on)),
     }
 }
 
 /// Describes the state of an index whose new instance runs.
-fn runs(
+fn running_state(
     policy: &UpdatePolicy,
     new: &InstanceRow,
     old: Option<&InstanceRow>,
@@ -103,7 +103,12 @@ fn runs(
 }
 
 /// Describes the state of a rollout that is not replacing an instance at the moment.
-fn between(lrp: &LrpRow, rollout: &RolloutRow, policy: &UpdatePolicy, instances: &[InstanceRow]) -> String {
+fn idle_state(
+    lrp: &LrpRow,
+    rollout: &RolloutRow,
+    policy: &UpdatePolicy,
+    instances: &[InstanceRow],
+) -> String {
     if !rollout.stalled.is_empty() {
         let (which, are) = match rollout.stalled.len() {
             1 => ("index", "was"),
@@ -145,9 +150,9 @@ mod tests {
     }
 
     /// Returns the reason for a rollout in which index 0 runs its old instance and has this new one.
-    fn waits(new: InstanceRow) -> String {
+    fn reason_with_new_instance(new: InstanceRow) -> String {
         let rows = [running(0), with_definition("v2", on("c2", new)), running(1)];
-        why(&rolling("updating", &[0]), &rows).unwrap()
+        waiting_reason(&rolling("updating", &[0]), &rows).unwrap()
     }
 
     #[test]
@@ -157,11 +162,14 @@ mod tests {
             placement_error: Some("insufficient resources: memory".into()),
             ..running(0)
         };
-        assert_eq!(waits(unplaced.clone()), "index 0 waits for room: insufficient resources: memory");
+        assert_eq!(
+            reason_with_new_instance(unplaced.clone()),
+            "index 0 waits for room: insufficient resources: memory"
+        );
         let new = InstanceRow { placement_error: None, ..unplaced.clone() };
-        assert_eq!(waits(new), "index 0 waits for a cell");
+        assert_eq!(reason_with_new_instance(new), "index 0 waits for a cell");
         let starts = InstanceRow { state: InstanceState::Claimed, ..running(0) };
-        assert_eq!(waits(starts.clone()), "index 0 is being started on c2");
+        assert_eq!(reason_with_new_instance(starts.clone()), "index 0 is being started on c2");
         let crashed = InstanceRow {
             state: InstanceState::Crashed,
             crash_count: 4,
@@ -169,10 +177,13 @@ mod tests {
             restart_at: Some(Timestamp::from_millis(61_000)),
             ..running(0)
         };
-        assert_eq!(waits(crashed), "index 0 crashed 4 times: Exited with status 1; restarts at 00:01:01 UTC");
-        assert_eq!(waits(running(0)), "index 0 runs on c2 and takes over");
         assert_eq!(
-            waits(InstanceRow { stopping: true, ..starts }),
+            reason_with_new_instance(crashed),
+            "index 0 crashed 4 times: Exited with status 1; restarts at 00:01:01 UTC"
+        );
+        assert_eq!(reason_with_new_instance(running(0)), "index 0 runs on c2 and takes over");
+        assert_eq!(
+            reason_with_new_instance(InstanceRow { stopping: true, ..starts }),
             "index 0 waits for its new instance to stop on c2"
         );
 
@@ -180,7 +191,7 @@ mod tests {
         let v2 = |row| with_definition("v2", row);
         let rows = [running(0), v2(running(0)), running(1), v2(InstanceRow { index: 1, ..unplaced })];
         assert_eq!(
-            why(&rolling("updating", &[0, 1]), &rows).unwrap(),
+            waiting_reason(&rolling("updating", &[0, 1]), &rows).unwrap(),
             "index 1 waits for room: insufficient resources: memory; and 1 more in replacement"
         );
     }
@@ -189,14 +200,14 @@ mod tests {
     fn rollout_waits_for_old_instance_to_stop() {
         let old = InstanceRow { stopping: true, ..running(0) };
         let told = "index 0 waits for its old instance to stop on c1";
-        assert_eq!(why(&rolling("updating", &[0]), std::slice::from_ref(&old)).unwrap(), told);
+        assert_eq!(waiting_reason(&rolling("updating", &[0]), std::slice::from_ref(&old)).unwrap(), told);
         let both = [old, with_definition("v2", running(0))];
-        assert_eq!(why(&rolling("updating", &[0]), &both).unwrap(), told);
+        assert_eq!(waiting_reason(&rolling("updating", &[0]), &both).unwrap(), told);
         let mut watched = rolling("updating", &[0]);
         let update = UpdatePolicy { monitor_ms: 5_000, ..UpdatePolicy::default_update() };
         watched.policies = Some(Policies { update, ..Policies::default() });
         assert_eq!(
-            why(&watched, &[running(0), with_definition("v2", running(0))]).unwrap(),
+            waiting_reason(&watched, &[running(0), with_definition("v2", running(0))]).unwrap(),
             "index 0 runs on c1 and must keep running for 5s"
         );
     }
@@ -205,16 +216,22 @@ mod tests {
     fn rollout_without_index_in_replacement_reports_reason() {
         let rows = [with_definition("v2", running(0)), running(1)];
         let mut lrp = rolling("updating", &[]);
-        assert_eq!(why(&lrp, &rows).unwrap(), "the next index is about to be replaced");
+        assert_eq!(waiting_reason(&lrp, &rows).unwrap(), "the next index is about to be replaced");
         let update = UpdatePolicy { delay_ms: 10_000, ..UpdatePolicy::default_update() };
         lrp.policies = Some(Policies { update, ..Policies::default() });
-        assert_eq!(why(&lrp, &rows).unwrap(), "waits 10s before the next index is replaced");
+        assert_eq!(waiting_reason(&lrp, &rows).unwrap(), "waits 10s before the next index is replaced");
         let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::default_update() };
         lrp.policies = Some(Policies { update, ..Policies::default() });
         lrp.running = 1;
-        assert_eq!(why(&lrp, &rows).unwrap(), "no index can be stopped: 1 running, at least 1 required");
+        assert_eq!(
+            waiting_reason(&lrp, &rows).unwrap(),
+            "no index can be stopped: 1 running, at least 1 required"
+        );
         lrp.rollout.as_mut().unwrap().stalled = [0, 1].into_iter().collect();
-        assert_eq!(why(&lrp, &rows).unwrap(), "indices 0-1 were given up for now, and will be retried");
+        assert_eq!(
+            waiting_reason(&lrp, &rows).unwrap(),
+            "indices 0-1 were given up for now, and will be retried"
+        );
     }
 
     #[test]
@@ -222,7 +239,7 @@ mod tests {
         let mut lrp = rolling("paused", &[]);
         let mut says = |reason: &str| {
             lrp.rollout.as_mut().unwrap().reason = Some(reason.to_owned());
-            why(&lrp, &[]).unwrap()
+            waiting_reason(&lrp, &[]).unwrap()
         };
         assert_eq!(says("paused by a client"), "paused by a client (resume or roll back)");
         assert_eq!(
@@ -230,7 +247,7 @@ mod tests {
             "paused: 1 of 3 failed, the last at index 0: Exited with status 1 (resume or roll back)"
         );
         lrp.rollout.as_mut().unwrap().rollback_to = None::<DefinitionId>;
-        assert!(why(&lrp, &[]).unwrap().ends_with("(resume, or update to another definition)"));
-        assert_eq!(why(&rolling("completed", &[]), &[]), None);
+        assert!(waiting_reason(&lrp, &[]).unwrap().ends_with("(resume, or update to another definition)"));
+        assert_eq!(waiting_reason(&rolling("completed", &[]), &[]), None);
     }
 }

@@ -65,15 +65,15 @@ pub(crate) async fn show(
 ) -> Result<(), Failure> {
     match live.filter(|_| is_live(output)) {
         Some(heading) => draw(client, events, domain, output, heading).await,
-        None => tell(events, output).await,
+        None => print_events(events, output).await,
     }
 }
 
 /// Prints events line by line.
-async fn tell(mut events: Events, output: Output) -> Result<(), Failure> {
+async fn print_events(mut events: Events, output: Output) -> Result<(), Failure> {
     loop {
         let entry = events.next().await?;
-        output.stream(&entry, |entry, look| event_lines(entry, look).join("\n"))?;
+        output.write_stream_item(&entry, |entry, look| event_lines(entry, look).join("\n"))?;
     }
 }
 
@@ -85,7 +85,7 @@ async fn draw(
     output: Output,
     heading: Vec<String>,
 ) -> Result<(), Failure> {
-    let diverted = DivertedLog::begin();
+    let diverted = DivertedLog::start();
     let mut screen = Screen::open()?;
     let mut view = View::new(heading, screen.has_keys());
     let mut monitors = MonitorTask::watch(client.clone());
@@ -97,14 +97,14 @@ async fn draw(
             monitors.select_instances(&view.instances);
             pause = MIN_COLLECT_TIME.max(asked.elapsed() * QUERY_LOAD_FACTOR);
         }
-        diverted.lines().for_each(|line| view.log(line));
+        diverted.lines().for_each(|line| view.add_line(line));
         let (width, height) = Screen::size();
         Screen::draw(&view.lines(output.look(), width, height))?;
         changed = match collect_events(&mut events, &mut screen, &mut monitors, &mut view, (output, pause))
             .await?
         {
             WaitOutcome::Changed => true,
-            WaitOutcome::Nothing => false,
+            WaitOutcome::NoEvent => false,
             WaitOutcome::Quit => return Ok(()),
         };
     }
@@ -115,7 +115,7 @@ enum WaitOutcome {
     /// Events arrived.
     Changed,
     /// No event arrived.
-    Nothing,
+    NoEvent,
     /// The user quit.
     Quit,
 }
@@ -154,7 +154,7 @@ async fn collect_events(
                 Screen::draw(&view.lines(output.look(), width, height))?;
             }
             () = sleep_until(until) => {
-                return Ok(if changed { WaitOutcome::Changed } else { WaitOutcome::Nothing });
+                return Ok(if changed { WaitOutcome::Changed } else { WaitOutcome::NoEvent });
             }
         }
     }
@@ -164,14 +164,14 @@ async fn collect_events(
 /// view.
 #[derive(Debug)]
 struct MonitorTask {
-    about: watch::Sender<Vec<String>>,
+    selection: watch::Sender<Vec<String>>,
     says: watch::Receiver<Vec<MonitorFailure>>,
     task: JoinHandle<()>,
 }
 
 impl MonitorTask {
     fn watch(client: Client) -> Self {
-        let (about, mut asked) = watch::channel(vec![]);
+        let (selection, mut asked) = watch::channel(vec![]);
         let (told, says) = watch::channel(vec![]);
         let task = tokio::spawn(async move {
             loop {
@@ -186,13 +186,13 @@ impl MonitorTask {
                 sleep_until(due).await;
             }
         });
-        Self { about, says, task }
+        Self { selection, says, task }
     }
 
     /// Selects the starting instances among these rows for the queries.
     fn select_instances(&self, rows: &[InstanceRow]) {
         let names = starting_instances(rows);
-        self.about.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
+        self.selection.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
     }
 
     /// Returns the failures whenever they change. Cancel-safe.

@@ -74,7 +74,7 @@ pub(crate) async fn run(args: &WhatIfArgs, global: &Global) -> Result<(), Failur
         recording.what_if(&changes, length).map_err(|why| no_answer_failure(why, &lines, &recording))?;
     let shown =
         WhatIfResult { position: recording.position(), time: recording.time(), changes: &lines, told: &told };
-    Output::new(global).one(&shown, WhatIfResult::text)?;
+    Output::new(global).write_one(&shown, WhatIfResult::text)?;
     if told.fits { Ok(()) } else { Err(Failure::silent(Exit::NotPlaced)) }
 }
 

@@ -61,7 +61,7 @@ struct Chain<'a> {
 pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    output.one(&explain(&client, id, global).await?, text)
+    output.write_one(&explain(&client, id, global).await?, text)
 }
 
 /// Returns the explanation as text, for other views.
@@ -77,13 +77,13 @@ pub(super) async fn explanation_text(
 async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExplanation, Failure> {
     let (name, work, missing) = match find_task(client, id).await? {
         Some(row) => {
-            find::whose(global, format!("task {id}"), row.domain.clone())?;
+            find::check_domain(global, format!("task {id}"), row.domain.clone())?;
             let missing = placement_gap::for_task(client, &row).await?;
             (format!("task {id}"), Work::Task(Box::new(row)), missing)
         }
         None => {
             let (name, row) = find_instance(client, id).await?;
-            find::whose(global, format!("instance {id}"), row.domain.clone())?;
+            find::check_domain(global, format!("instance {id}"), row.domain.clone())?;
             let missing = placement_gap::for_instance(client, &row).await?;
             (name, Work::Instance(Box::new(row)), missing)
         }
@@ -95,7 +95,7 @@ async fn explain(client: &Client, id: &str, global: &Global) -> Result<WorkExpla
         }
         Work::Instance(_) | Work::Task(_) => None,
     };
-    let mut all = decisions_of(entries_about(client, Some(&work.about())).await?);
+    let mut all = decisions_of(entries_about(client, Some(&work.event_filter())).await?);
     // A cause may belong to another aggregate, such as a cell that was lost.
     while let Some(id) = chain(&all, &work).missing_cause {
         let Some((position, decision)) = client.decision(id).await? else { break };
@@ -130,7 +130,7 @@ async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow
 
 impl Work {
     /// Returns the filter for events of the aggregate.
-    fn about(&self) -> String {
+    fn event_filter(&self) -> String {
         match self {
             Self::Instance(row) => format!("lrp:{}", row.process_guid),
             Self::Task(row) => format!("task:{}", row.task_guid),
@@ -161,7 +161,7 @@ impl Work {
 
     /// Returns `true` if an event concerns this work. The event must belong to a decision of the same life,
     /// see [`Self::is_same_life`].
-    fn has(&self, event: &Event) -> bool {
+    fn concerns(&self, event: &Event) -> bool {
         match self {
             Self::Instance(row) => event_concerns(event, row.index, Some(&row.definition_id)),
             Self::Task(_) => true,
@@ -195,7 +195,7 @@ impl Work {
 fn chain<'a>(all: &'a [PositionedDecision], work: &Work) -> Chain<'a> {
     let mut steps = vec![];
     for decided in all.iter().rev().filter(|decided| work.is_same_life(decided)) {
-        let mut of_it = decided.decision.events.iter().filter(|event| work.has(event)).peekable();
+        let mut of_it = decided.decision.events.iter().filter(|event| work.concerns(event)).peekable();
         if of_it.peek().is_none() {
             continue;
         }
@@ -467,7 +467,7 @@ mod tests {
         Places { indices, definition_id: DefinitionId::new(definition).unwrap() }
     }
 
-    fn first() -> Place {
+    fn first_place() -> Place {
         Place::new(0, DefinitionId::new("web").unwrap())
     }
 
@@ -476,18 +476,18 @@ mod tests {
         let created = actual::Event::Created { places: example_places("web", Indices::below(2)) };
         let claimed = |number, cell: &str| {
             Event::Actual(actual::Event::Claimed {
-                place: first(),
+                place: first_place(),
                 by: container(number, cell),
                 placement: Some(placement()),
             })
         };
         let started = actual::Event::Started {
-            place: first(),
+            place: first_place(),
             by: container(8, "c2"),
             net: NetInfo { address: "10.0.0.1".into(), ..NetInfo::default() },
             isolation: schemas::isolation::Isolation::NONE,
         };
-        let lost = actual::Event::Unclaimed { places: first().into(), cause: UnclaimReason::CellLost };
+        let lost = actual::Event::Unclaimed { places: first_place().into(), cause: UnclaimReason::CellLost };
         let mut desire = decision(
             1,
             client(),
@@ -541,9 +541,10 @@ mod tests {
     fn stopped_instance_is_explained_by_its_stop() {
         let mut all = story();
         all.truncate(2);
-        let stop = |cause| Event::Actual(actual::Event::StopRequested { places: first().into(), cause });
-        let gone = |cause| Event::Actual(actual::Event::Removed { places: first().into(), cause });
-        let again = actual::Event::Created { places: first().into() };
+        let stop =
+            |cause| Event::Actual(actual::Event::StopRequested { places: first_place().into(), cause });
+        let gone = |cause| Event::Actual(actual::Event::Removed { places: first_place().into(), cause });
+        let again = actual::Event::Created { places: first_place().into() };
         all.push(at(4, None, decision(7, client(), vec![stop(actual::StopReason::Retired)])));
         let made = vec![gone(actual::StopReason::Stopped), Event::Actual(again)];
         all.push(at(5, Some(7), decision(8, client(), made)));
@@ -555,7 +556,8 @@ mod tests {
     #[test]
     fn instance_is_explained_by_decisions_of_its_own_definition() {
         let mut all = story();
-        let gone = actual::Event::Removed { places: first().into(), cause: actual::StopReason::Replaced };
+        let gone =
+            actual::Event::Removed { places: first_place().into(), cause: actual::StopReason::Replaced };
         let made = actual::Event::Created { places: example_places("v2", Indices::from(0)) };
         all.push(at(10, None, decision(7, client(), vec![Event::Actual(made)])));
         all.push(at(11, Some(7), decision(8, client(), vec![Event::Actual(gone)])));
@@ -571,7 +573,11 @@ mod tests {
         let event = Event::Evaluation;
         let claimed = |number| {
             let placement = Some(placement());
-            Event::Actual(actual::Event::Claimed { place: first(), by: container(number, "c1"), placement })
+            Event::Actual(actual::Event::Claimed {
+                place: first_place(),
+                by: container(number, "c1"),
+                placement,
+            })
         };
         let evaluation = EvaluationId(id(1));
         let decisions = [

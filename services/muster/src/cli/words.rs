@@ -37,7 +37,7 @@ pub(crate) fn precise_duration(length: Duration) -> String {
 }
 
 /// Formats the time until `then`: `in 40s`, or `due`.
-pub(crate) fn until(now: Timestamp, then: Timestamp) -> String {
+pub(crate) fn time_until(now: Timestamp, then: Timestamp) -> String {
     if then <= now { "due".to_owned() } else { format!("in {}", duration_text(then.since(now))) }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn mebibytes(mb: u64) -> String {
 }
 
 /// Formats a number of bytes: `12 KiB` below 1 MiB, otherwise like [`mebibytes`].
-pub(crate) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes_text(bytes: u64) -> String {
     let mb = bytes / (1 << 20);
     if mb == 0 { format!("{} KiB", bytes.div_ceil(1024)) } else { mebibytes(mb) }
 }
@@ -158,8 +158,8 @@ mod tests {
         let age = |seconds| age(now, now - Duration::from_secs(seconds));
         assert_eq!([0, 119, 120, 7_199, 7_200, 172_800].map(age), ["0s", "119s", "2m", "119m", "2h", "2d"]);
         assert_eq!(super::age(now, now + Duration::from_secs(5)), "0s");
-        assert_eq!(until(now, now + Duration::from_secs(60)), "in 60s");
-        assert_eq!(until(now, now), "due");
+        assert_eq!(time_until(now, now + Duration::from_secs(60)), "in 60s");
+        assert_eq!(time_until(now, now), "due");
     }
 
     #[test]

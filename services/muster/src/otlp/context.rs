@@ -91,21 +91,21 @@ impl TraceContext {
 /// Map that evicts the oldest entry when it is full.
 #[derive(Debug)]
 struct Newest<K, V> {
-    most: usize,
+    capacity: usize,
     map: BTreeMap<K, V>,
     order: VecDeque<K>,
 }
 
 impl<K: Ord + Copy, V> Newest<K, V> {
-    const fn new(most: usize) -> Self {
-        Self { most, map: BTreeMap::new(), order: VecDeque::new() }
+    const fn new(capacity: usize) -> Self {
+        Self { capacity, map: BTreeMap::new(), order: VecDeque::new() }
     }
 
     fn put(&mut self, key: K, value: V) {
         if self.map.insert(key, value).is_none() {
             self.order.push_back(key);
         }
-        while self.order.len() > self.most {
+        while self.order.len() > self.capacity {
             if let Some(oldest) = self.order.pop_front() {
                 self.map.remove(&oldest);
             }

@@ -18,7 +18,7 @@ use schemas::{Position, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::drive::{INPUT_CAPACITY, begin, drive};
+use super::drive::{INPUT_CAPACITY, drive, run_or_spawn};
 use super::election_listener::ElectionListener;
 use super::follower;
 use super::founding;
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), RunError> {
     loop {
-        let listening = ElectionListener::begin(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
+        let listening = ElectionListener::subscribe(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
         let Some(log) = quarantine::current_cluster_log(&journal, &stop).await? else { return Ok(()) };
         listening.set_leader(log.leader(Role::Auctioneer));
         let cluster_id = log.cluster_id();
@@ -67,7 +67,7 @@ pub(crate) async fn run(
                     "{why}. No data is lost. This auctioneer has stopped placing work. \
                      To quarantine the entry: muster journal quarantine POSITION --reason TEXT"
                 );
-                if !quarantine::changed(&journal, log.quarantined(), &stop).await? {
+                if !quarantine::wait_for_change(&journal, log.quarantined(), &stop).await? {
                     return Err(why.into());
                 }
                 tracing::warn!("the entry that stopped this auctioneer is quarantined: continuing");
@@ -92,7 +92,7 @@ async fn run_machine(
     let from = (reader, world.position());
     let follower = tokio::spawn(follow(journal, from, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let machine = Auctioneer::with_world(who.0.clone(), Settings::default(), world);
-    let mut machine = machine.with_election(listening.end());
+    let mut machine = machine.with_election(listening.into_election());
     let beating = PresencePublisher::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new((ServiceClient::new(bus), LeaderHeartbeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
@@ -135,7 +135,7 @@ fn input(reader: &mut Reader, recorded: StoredEntry) -> Result<Option<Input>, Un
         ReadMessage::Entry(entry) => entry,
         ReadMessage::Quarantined(why) => {
             tracing::warn!(%position, subject, why, "quarantined an entry");
-            reader::nothing()
+            reader::empty_entry()
         }
     };
     Ok(Some(Input::Recorded { position, entry: Arc::new(entry) }))
@@ -169,23 +169,23 @@ async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::B
 
 fn perform(effect: Effect, others: &Arc<(ServiceClient, LeaderHeartbeats)>, inputs: &mpsc::Sender<Input>) {
     let (others, inputs) = (Arc::clone(others), inputs.clone());
-    begin(async move {
+    run_or_spawn(async move {
         let (services, beats) = &*others;
         let input = match effect {
             Effect::Perform { cell, perform } => {
                 let subject = BusSubject::Rep(cell.clone(), RepVerb::Perform).to_string();
-                let answer = services.ask(&subject, &perform, REQUEST_TIMEOUT).await;
+                let answer = services.request(&subject, &perform, REQUEST_TIMEOUT).await;
                 Some(Input::Performed { cell, id: perform.id, answer })
             }
             Effect::Outcomes { id, outcomes } => {
                 let subject = BusSubject::Auctioneer(AuctioneerVerb::Outcome).to_string();
-                let answer = services.ask(&subject, &outcomes, REQUEST_TIMEOUT).await;
+                let answer = services.request(&subject, &outcomes, REQUEST_TIMEOUT).await;
                 Some(Input::OutcomesAnswered { id, answer })
             }
             Effect::Lead(lead) => {
                 let patience = Duration::from_secs(2);
                 let subject = BusSubject::Auctioneer(AuctioneerVerb::Lead).to_string();
-                let answer: Option<Result<_, Refusal>> = services.ask(&subject, &lead, patience).await;
+                let answer: Option<Result<_, Refusal>> = services.request(&subject, &lead, patience).await;
                 Some(Input::LeadAnswered(answer))
             }
             Effect::Beat(beat) => {

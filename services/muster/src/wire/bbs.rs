@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budgets, Ticket};
 use super::decision_reports::{self, DecisionReporter, FoldedEntry};
-use super::drive::{INPUT_CAPACITY, begin, drive};
+use super::drive::{INPUT_CAPACITY, drive, run_or_spawn};
 use super::election_listener::ElectionListener;
 use super::feed::{self, Feed, FeedEntry};
 use super::follower;
@@ -41,7 +41,7 @@ use super::monitoring::commands::ReceivedCommand;
 use super::past::{Cache, PastQueries, StartState};
 use super::presence::{LeaderHeartbeats, PresencePublisher};
 use super::query_pool::{self, QueryPool};
-use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
+use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, send_reply};
 use super::run_error::{RunError, UnreadableEntry};
 use super::turn_queue::{BbsInputs, TurnQueue};
 use super::{inbox, quarantine};
@@ -137,7 +137,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Creates connections within one process, where one of each kind is sufficient.
-    pub(crate) fn within(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
+    pub(crate) fn in_process(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
         Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache, traces: None }
     }
 }
@@ -227,7 +227,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), RunError> {
     loop {
-        let listening = ElectionListener::begin(&lines.bus, LeaderRole::Bbs, settings.id.clone()).await?;
+        let listening = ElectionListener::subscribe(&lines.bus, LeaderRole::Bbs, settings.id.clone()).await?;
         let Some(log) = quarantine::current_cluster_log(&lines.journal, &stop).await? else {
             return Ok(());
         };
@@ -300,7 +300,7 @@ async fn run_machine(
         quarantine_reasons: Mutex::new(quarantine_reasons),
     });
     inbox::listen(&driver, &driver.ends).await?;
-    let mut machine = Box::new(machine.with_log(reader, world).with_election(listening.end()));
+    let mut machine = Box::new(machine.with_log(reader, world).with_election(listening.into_election()));
     if !machine.may_lead() {
         // A read-only BBS subscribes to commands as well, because there may be no other BBS that answers
         // them. Its machine refuses every command.
@@ -324,7 +324,7 @@ async fn run_machine(
         driver.beats.step_down(&driver.services, &beat).await;
     }
     tasks.abort_all();
-    end(&driver, machine, known, stop).await
+    shut_down(&driver, machine, known, stop).await
 }
 
 /// Spawns the background tasks that run as long as the machine.
@@ -339,7 +339,7 @@ fn spawn_tasks(driver: &Arc<Driver>) -> JoinSet<()> {
 }
 
 /// Shuts down the driver of a machine. Returns `true` if a new machine can continue.
-async fn end(
+async fn shut_down(
     driver: &Arc<Driver>,
     machine: Box<Bbs>,
     known: &QuarantinedPositions,
@@ -351,7 +351,7 @@ async fn end(
         // The stopped BBS continues to serve the log, and an operator can quarantine the entry that stopped
         // it.
         inbox::listen_to_operators(driver, &driver.ends).await?;
-        let goes_on = quarantine::changed(&driver.lines.journal, known, &driver.ends).await;
+        let goes_on = quarantine::wait_for_change(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
         return if goes_on? { Ok(true) } else { Err(why.clone().into()) };
     }
@@ -365,7 +365,7 @@ async fn end(
 }
 
 /// Parses a timestamp of a NATS server (RFC 3339).
-pub(crate) fn moment(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse_server_time(text: &str) -> Option<Timestamp> {
     let time = text.parse::<jiff::Timestamp>().ok()?;
     u64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }
@@ -379,7 +379,7 @@ fn spawn_responders(
     tokio::spawn(Arc::clone(driver).send_refusals(refused));
     tokio::spawn(feed::tell(driver.lines.queries.clone(), fed, driver.ends.clone()));
     let (traces, watch) = (driver.lines.traces.clone(), Arc::clone(&driver.watch));
-    tokio::spawn(decision_reports::tell(folded, traces, watch, driver.ends.clone()));
+    tokio::spawn(decision_reports::report_decisions(folded, traces, watch, driver.ends.clone()));
     for kind in [query_pool::QueryKind::Rows, query_pool::QueryKind::Records] {
         (0..query_pool::thread_count()).for_each(|_| drop(tokio::spawn(Arc::clone(driver).read(kind))));
     }
@@ -432,7 +432,7 @@ impl Driver {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
             if let ReplyTarget::Bus(BusCaller { to, form, .. }) = waiter {
-                answer::<()>(self.services.bus(), &to, form, Err(refusal.clone())).await;
+                send_reply::<()>(self.services.bus(), &to, form, Err(refusal.clone())).await;
             }
         }
     }
@@ -462,7 +462,7 @@ impl Driver {
             let why = format!("another BBS leads and can read position {}: upgrade this BBS", order.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        quarantine::record(&self.lines.journal, order, patience).await
+        quarantine::record_quarantine(&self.lines.journal, order, patience).await
     }
 
     /// Stores the reason that an entry is quarantined, so that reads of the log can return it.
@@ -491,7 +491,7 @@ impl Driver {
             match self.lines.history.server_time().await {
                 Ok(None) => return,
                 Ok(Some(time)) => {
-                    let clock = moment(&time).map(|time| time + asked.elapsed() / 2);
+                    let clock = parse_server_time(&time).map(|time| time + asked.elapsed() / 2);
                     if let Some(clock) = clock {
                         self.feed(Input::ServerClock(clock)).await;
                     }
@@ -571,13 +571,13 @@ impl Driver {
 
     /// Queues a refusal. It is sent in JSON, which every caller can decode.
     pub(super) async fn refuse(&self, to: ReplyTo, refusal: Refusal) {
-        self.watch.commands.refused(refusal.code);
+        self.watch.commands.record_refusal(refusal.code);
         drop(self.refusals.send((to, refusal)).await);
     }
 
     async fn send_refusals(self: Arc<Self>, mut refused: mpsc::Receiver<(ReplyTo, Refusal)>) {
         while let Some(Some((to, refusal))) = self.ends.run_until_cancelled(refused.recv()).await {
-            answer::<()>(&self.lines.queries, &to, Form::Json, Err(refusal)).await;
+            send_reply::<()>(&self.lines.queries, &to, Form::Json, Err(refusal)).await;
         }
     }
 
@@ -636,7 +636,7 @@ impl Driver {
             | Effect::LeaderHeartbeat(_)
             | Effect::Call { .. }) => {
                 let driver = Arc::clone(self);
-                begin(async move { driver.perform_async(effect).await });
+                run_or_spawn(async move { driver.perform_async(effect).await });
             }
         }
     }
@@ -665,22 +665,22 @@ impl Driver {
                 }
             }
             Effect::Stop(cell, stop) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
+                self.services.notify(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
             }
             Effect::Cancel(cell, cancel) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
+                self.services.notify(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
             Effect::Enter(cell, enter) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Exec).to_string(), &enter).await;
+                self.services.notify(&BusSubject::Rep(cell, RepVerb::Exec).to_string(), &enter).await;
             }
             Effect::Probe(cell, order) => {
-                let answer = self.order(&cell, RepVerb::State, order).await;
+                let answer = self.send_order(&cell, RepVerb::State, order).await;
                 self.feed(Input::ProbeResult { cell, answer }).await;
             }
             Effect::Evacuate(cell, order) => self.send_evacuation(cell, RepVerb::Evacuate, order).await,
             Effect::Uncordon(cell, order) => self.send_evacuation(cell, RepVerb::Uncordon, order).await,
             Effect::Dismiss(cell, dismiss) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
+                self.services.notify(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
             }
             Effect::LeaderHeartbeat(beat) => {
                 self.beats.say(&self.services, &beat).await;
@@ -752,10 +752,10 @@ impl Driver {
         }
         let (bus, queries) = (self.services.bus(), &self.lines.queries);
         match reply {
-            Reply::Done(done) => answer(bus, &to, form, done).await,
-            Reply::Reported(reported) => answer(bus, &to, form, reported).await,
-            Reply::Records(records) => answer(queries, &to, form, Ok(records)).await,
-            Reply::Rows(Err(refusal)) => answer::<()>(queries, &to, form, Err(refusal)).await,
+            Reply::Done(done) => send_reply(bus, &to, form, done).await,
+            Reply::Reported(reported) => send_reply(bus, &to, form, reported).await,
+            Reply::Records(records) => send_reply(queries, &to, form, Ok(records)).await,
+            Reply::Rows(Err(refusal)) => send_reply::<()>(queries, &to, form, Err(refusal)).await,
             Reply::Rows(Ok(rows)) => {
                 // Rows are JSON text already, so only the envelope is added.
                 let text = format!(r#"{{"ok":{rows}}}"#);
@@ -776,17 +776,17 @@ impl Driver {
     }
 
     /// Sends an order to a rep, which replies with the state of its cell.
-    async fn order(&self, cell: &CellId, verb: RepVerb, order: RepOrder) -> Option<Heartbeat> {
+    async fn send_order(&self, cell: &CellId, verb: RepVerb, order: RepOrder) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> =
-            self.services.ask(&subject, &order, PROBE_TIMEOUT).await;
+            self.services.request(&subject, &order, PROBE_TIMEOUT).await;
         answer.and_then(Result::ok)
     }
 
     /// Sends an evacuation order to a rep. If the rep does not reply, the order is repeated after the next
     /// heartbeat. The missing reply does not count as silence of the cell.
     async fn send_evacuation(&self, cell: CellId, verb: RepVerb, order: RepOrder) {
-        let answer = self.order(&cell, verb, order).await;
+        let answer = self.send_order(&cell, verb, order).await;
         if answer.is_some() {
             self.feed(Input::ProbeResult { cell, answer }).await;
         }
@@ -874,7 +874,7 @@ impl Driver {
         A: serde::de::DeserializeOwned,
     {
         let bytes = schemas::codec::encode(Form::Json, question);
-        let answered = self.services.bus().ask(subject, bytes.into(), REQUEST_TIMEOUT).await;
+        let answered = self.services.bus().request(subject, bytes.into(), REQUEST_TIMEOUT).await;
         let bytes = answered.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
         let (answer, _) = schemas::codec::decode::<Answer<A>>(&bytes)?;
         answer.into()

@@ -10,7 +10,7 @@ use schemas::names::InstanceGuid;
 use scripted::{Behaviour, Scripted};
 use tokio::sync::mpsc;
 
-use super::drive::begin;
+use super::drive::run_or_spawn;
 
 /// Container backend of a rep.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ impl Containers {
             Self::Scripted(_) => {
                 let ready = recipes.into_iter().map(|recipe| (recipe.instance_guid, Ok(()))).collect();
                 let inputs = inputs.clone();
-                begin(async move { drop(inputs.send(Input::Prepared(ready)).await) });
+                run_or_spawn(async move { drop(inputs.send(Input::Prepared(ready)).await) });
             }
         }
     }
@@ -113,21 +113,21 @@ impl Containers {
     pub(crate) fn run(&self, recipe: Box<Recipe>) {
         match self {
             Self::Process(executor) => executor.run(*recipe),
-            Self::Scripted(orders) => tell(orders, Order::Run(recipe)),
+            Self::Scripted(orders) => send_order(orders, Order::Run(recipe)),
         }
     }
 
     pub(crate) fn stop(&self, guid: InstanceGuid) {
         match self {
             Self::Process(executor) => executor.stop(guid),
-            Self::Scripted(orders) => tell(orders, Order::Stop(guid)),
+            Self::Scripted(orders) => send_order(orders, Order::Stop(guid)),
         }
     }
 
     pub(crate) fn delete(&self, guid: InstanceGuid) {
         match self {
             Self::Process(executor) => executor.delete(guid),
-            Self::Scripted(orders) => tell(orders, Order::Delete(guid)),
+            Self::Scripted(orders) => send_order(orders, Order::Delete(guid)),
         }
     }
 
@@ -135,7 +135,7 @@ impl Containers {
     pub(crate) fn crash(&self, guid: InstanceGuid, reason: &str) {
         match self {
             Self::Process(_) => {}
-            Self::Scripted(orders) => tell(orders, Order::Crash(guid, reason.to_owned())),
+            Self::Scripted(orders) => send_order(orders, Order::Crash(guid, reason.to_owned())),
         }
     }
 
@@ -146,7 +146,7 @@ impl Containers {
                 let (executor, inputs) = (Arc::clone(executor), inputs.clone());
                 tokio::spawn(async move { drop(inputs.send(Input::Containers(executor.list())).await) });
             }
-            Self::Scripted(orders) => tell(orders, Order::List),
+            Self::Scripted(orders) => send_order(orders, Order::List),
         }
     }
 
@@ -176,7 +176,7 @@ fn preparation_error(error: &PrepareError) -> Unprepared {
     Unprepared { reason: format!("failed to create container: {error}"), is_fault }
 }
 
-fn tell(orders: &mpsc::UnboundedSender<Order>, order: Order) {
+fn send_order(orders: &mpsc::UnboundedSender<Order>, order: Order) {
     // Sending fails only if the receiver has ended together with its rep. The order is irrelevant then.
     drop(orders.send(order));
 }
@@ -190,7 +190,7 @@ async fn run_scripted(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::
             biased;
             order = orders.recv() => {
                 let Some(order) = order else { return };
-                if let Some(list) = take(&mut scripted, order)
+                if let Some(list) = apply_order(&mut scripted, order)
                     && inputs.send(Input::Containers(list)).await.is_err()
                 {
                     return;
@@ -212,7 +212,7 @@ async fn run_scripted(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::
     }
 }
 
-fn take(scripted: &mut Scripted, order: Order) -> Option<Vec<Container>> {
+fn apply_order(scripted: &mut Scripted, order: Order) -> Option<Vec<Container>> {
     let now = clock::now();
     match order {
         Order::Run(recipe) => scripted.run(now, &recipe),

@@ -81,7 +81,7 @@ struct SpanSender {
 }
 
 /// Reports queued entries, in the order of the log, until the token is cancelled.
-pub(super) async fn tell(
+pub(super) async fn report_decisions(
     mut waiting: mpsc::Receiver<FoldedEntry>,
     to: Option<Collector>,
     watch: Arc<BbsMetrics>,

@@ -97,7 +97,7 @@ impl MachineClock {
 /// Observer of a driven machine.
 pub(crate) trait Observer<M: Machine> {
     /// Called before the machine takes an input.
-    fn takes(&mut self, _input: &M::Input) {}
+    fn before_input(&mut self, _input: &M::Input) {}
     /// Called after a tick or the end of a turn. `began` is the time at which that step started.
     fn after_step(&mut self, machine: &M, began: Instant);
 }
@@ -132,14 +132,14 @@ pub(crate) async fn drive<M: Machine>(
             biased;
             () = stop.cancelled() => return,
             count = inputs.take(&mut batch, MAX_INPUTS_PER_TURN) => if count == 0 { return },
-            () = pass(wait) => {}
+            () = sleep_with_minimum(wait) => {}
         }
         let (now, stepped) = pace.now();
         if let Some(input) = stepped.and_then(M::clock_stepped) {
             machine.step(now, input).into_iter().for_each(&mut perform);
         }
         for input in batch.drain(..) {
-            onlooker.takes(&input);
+            onlooker.before_input(&input);
             machine.step(now, input).into_iter().for_each(&mut perform);
         }
         // Many inputs must not delay an alarm.
@@ -156,7 +156,7 @@ pub(crate) async fn drive<M: Machine>(
 
 /// Starts work that may have to wait. If the work can finish without waiting, it is done when this function
 /// returns. Otherwise a task continues it.
-pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) {
+pub(super) fn run_or_spawn(work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
     // A waker that does nothing is sufficient here: the spawned task polls the work again with its own waker.
     if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
@@ -164,7 +164,7 @@ pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-async fn pass(wait: Duration) {
+async fn sleep_with_minimum(wait: Duration) {
     tokio::time::sleep(wait.max(Duration::from_micros(100))).await;
 }
 

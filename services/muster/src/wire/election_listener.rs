@@ -26,7 +26,7 @@ impl ElectionListener {
     ///
     /// # Errors
     /// The bus cannot be subscribed to.
-    pub(super) async fn begin(bus: &Bus, role: LeaderRole, id: ServiceId) -> Result<Self, BusError> {
+    pub(super) async fn subscribe(bus: &Bus, role: LeaderRole, id: ServiceId) -> Result<Self, BusError> {
         let beats = bus.subscribe(&BusPattern::LeaderHeartbeats(role).to_string(), None).await?;
         let election = Arc::new(Mutex::new(Election::new(id)));
         let ends = CancellationToken::new();
@@ -43,7 +43,7 @@ impl ElectionListener {
 
     /// Returns the election with the heartbeats so far. After this call, the caller has to receive further
     /// heartbeats.
-    pub(super) fn end(self) -> Election {
+    pub(super) fn into_election(self) -> Election {
         lock(&self.election).clone()
     }
 }

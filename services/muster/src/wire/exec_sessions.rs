@@ -53,11 +53,11 @@ type SessionName = (Domain, ClientName, RequestId);
 struct Program {
     state: Mutex<State>,
     /// Signals work for the program: input, the end of the input, or a new terminal size.
-    asked: Notify,
+    work_available: Notify,
     /// Signals new output, fetched output, or the end of the program.
     output_changed: watch::Sender<()>,
     /// Cancelled when the client ends the program.
-    left: CancellationToken,
+    cancel: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -71,10 +71,10 @@ struct State {
     /// Number of fetched output bytes.
     fetched: u64,
     /// Number of buffered output bytes.
-    kept: usize,
+    buffered: usize,
     end: Option<ExecEnd>,
     /// Time of the last message from the client.
-    heard: Instant,
+    last_message: Instant,
 }
 
 /// Next action for a program.
@@ -88,7 +88,7 @@ enum NextAction {
 /// Checks the limits of the cell and of the domain, whose quota is `quota`. Returns the reason that the
 /// domain may not run another program. `None` if it may.
 fn full(all: &BTreeMap<SessionName, Arc<Program>>, domain: &Domain, quota: u32) -> Option<String> {
-    let running = || all.iter().filter(|(_, program)| program.runs());
+    let running = || all.iter().filter(|(_, program)| program.is_running());
     let used = running().filter(|((of, ..), _)| of == domain).count();
     if used >= quota as usize {
         return Some(EXEC_SESSIONS.exceeded(domain, quota, &format!("{used} programs run on this cell")));
@@ -109,20 +109,20 @@ impl ExecSessions {
                 return;
             }
             if let Some(why) = full(&all, &enter.domain, enter.exec_sessions) {
-                program.ended(ExecEnd::Failed(why));
+                program.finish(ExecEnd::Failed(why));
             }
             all.insert(name.clone(), Arc::clone(&program));
         }
         let (talks, containers) = (self.clone(), containers.clone());
         tokio::spawn(async move {
-            if program.runs() {
+            if program.is_running() {
                 let end = match &containers {
                     Containers::Process(executor) => program.run(executor, &enter).await,
                     Containers::Scripted(_) => {
                         ExecEnd::Failed("scripted containers can't run programs".to_owned())
                     }
                 };
-                program.ended(end);
+                program.finish(end);
             }
             program.removable().await;
             lock(&talks.0).remove(&name);
@@ -159,13 +159,13 @@ impl Program {
             size: None,
             output: VecDeque::new(),
             fetched: 0,
-            kept: 0,
+            buffered: 0,
             end: None,
-            heard: Instant::now(),
+            last_message: Instant::now(),
         };
         let (output_changed, _) = watch::channel(());
-        let left = CancellationToken::new();
-        Self { state: Mutex::new(state), asked: Notify::new(), output_changed, left }
+        let cancel = CancellationToken::new();
+        Self { state: Mutex::new(state), work_available: Notify::new(), output_changed, cancel }
     }
 
     /// Runs the program until it ends.
@@ -175,22 +175,22 @@ impl Program {
             Err(error) => return ExecEnd::Failed(chain(&error)),
         };
         tokio::select! {
-            end = self.read(output) => end,
-            why = self.write(input) => ExecEnd::Failed(why),
-            () = self.left.cancelled() => ExecEnd::Failed("the client ended the session".to_owned()),
+            end = self.buffer_output(output) => end,
+            why = self.write_input(input) => ExecEnd::Failed(why),
+            () = self.cancel.cancelled() => ExecEnd::Failed("the client ended the session".to_owned()),
             () = self.client_timeout() => ExecEnd::Failed(format!("no message from the client for {CLIENT_TIMEOUT:?}")),
         }
     }
 
     /// Buffers the output of the program, and waits while the buffer is full.
-    async fn read(&self, mut output: ExecOutput) -> ExecEnd {
+    async fn buffer_output(&self, mut output: ExecOutput) -> ExecEnd {
         loop {
             match output.next().await {
                 ExecEvent::Output(stream, bytes) => self.push_output(stream, bytes),
                 ExecEvent::Ended(end) => return end,
             }
             let mut fetched = self.output_changed.subscribe();
-            while lock(&self.state).kept >= MAX_OUTPUT_BYTES {
+            while lock(&self.state).buffered >= MAX_OUTPUT_BYTES {
                 if fetched.changed().await.is_err() {
                     break;
                 }
@@ -199,7 +199,7 @@ impl Program {
     }
 
     /// Writes the input of the client to the program. Returns only after an error.
-    async fn write(&self, mut input: ExecInput) -> String {
+    async fn write_input(&self, mut input: ExecInput) -> String {
         loop {
             match self.next_action() {
                 NextAction::Resize(size) => {
@@ -213,13 +213,13 @@ impl Program {
                         Err(error) => return format!("can't write to the program: {error}"),
                     },
                     // A program that does not read its input can still be resized.
-                    () = self.asked.notified() => {}
+                    () = self.work_available.notified() => {}
                 },
                 NextAction::EndInput => {
                     input.end_input();
-                    self.asked.notified().await;
+                    self.work_available.notified().await;
                 }
-                NextAction::Nothing => self.asked.notified().await,
+                NextAction::Nothing => self.work_available.notified().await,
             }
         }
     }
@@ -240,7 +240,7 @@ impl Program {
     /// Waits until the client has been silent for too long.
     async fn client_timeout(&self) {
         loop {
-            let until = lock(&self.state).heard + CLIENT_TIMEOUT;
+            let until = lock(&self.state).last_message + CLIENT_TIMEOUT;
             if Instant::now() >= until {
                 return;
             }
@@ -252,23 +252,23 @@ impl Program {
     async fn removable(&self) {
         tokio::select! {
             () = self.client_timeout() => {}
-            () = self.left.cancelled() => {}
+            () = self.cancel.cancelled() => {}
         }
     }
 
     fn push_output(&self, stream: Stream, bytes: Vec<u8>) {
         let mut state = lock(&self.state);
-        state.kept += bytes.len();
+        state.buffered += bytes.len();
         state.output.push_back((stream, bytes));
         drop(state);
         self.output_changed.send_replace(());
     }
 
-    fn runs(&self) -> bool {
+    fn is_running(&self) -> bool {
         lock(&self.state).end.is_none()
     }
 
-    fn ended(&self, end: ExecEnd) {
+    fn finish(&self, end: ExecEnd) {
         lock(&self.state).end = Some(end);
         self.output_changed.send_replace(());
     }
@@ -282,7 +282,7 @@ impl Program {
             return Err(bad("input", format!("has {} bytes: expected at most {EXEC_IO_BYTES}", bytes.len())));
         }
         let mut state = lock(&self.state);
-        state.heard = Instant::now();
+        state.last_message = Instant::now();
         let known =
             state.input_next.checked_sub(talk.input_from).and_then(|known| usize::try_from(known).ok());
         let known = known.ok_or_else(|| {
@@ -303,9 +303,9 @@ impl Program {
         }
         drop(state);
         if talk.hang_up {
-            self.left.cancel();
+            self.cancel.cancel();
         }
-        self.asked.notify_one();
+        self.work_available.notify_one();
         self.output_changed.send_replace(());
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Program {
         loop {
             {
                 let state = lock(&self.state);
-                if state.end.is_some() || state.fetched + state.kept as u64 > from {
+                if state.end.is_some() || state.fetched + state.buffered as u64 > from {
                     return;
                 }
             }
@@ -346,7 +346,7 @@ impl Program {
             }
         }
         let told = EXEC_IO_BYTES - room;
-        let end = state.end.clone().filter(|_| told == state.kept);
+        let end = state.end.clone().filter(|_| told == state.buffered);
         let output_next = state.fetched + told as u64;
         Ok(ExecIoReply { output, output_next, input_next: state.input_next, end })
     }
@@ -355,14 +355,14 @@ impl Program {
 impl State {
     /// Drops the output before this offset.
     fn drop_before(&mut self, from: u64) -> Result<(), Refusal> {
-        let has = self.fetched + self.kept as u64;
+        let has = self.fetched + self.buffered as u64;
         if from < self.fetched || from > has {
             let why = format!("is {from}: expected {} to {has}", self.fetched);
             return Err(bad("output_from", why));
         }
-        let mut rest = usize::try_from(from - self.fetched).unwrap_or(self.kept);
+        let mut rest = usize::try_from(from - self.fetched).unwrap_or(self.buffered);
         self.fetched = from;
-        self.kept -= rest;
+        self.buffered -= rest;
         while rest > 0
             && let Some((_, bytes)) = self.output.front_mut()
         {
@@ -428,7 +428,7 @@ mod tests {
         talked.output.iter().map(text).collect()
     }
 
-    fn waiting(program: &Program) -> Vec<u8> {
+    fn pending_input(program: &Program) -> Vec<u8> {
         lock(&program.state).input.iter().copied().collect()
     }
 
@@ -443,7 +443,7 @@ mod tests {
             assert_eq!(text(&told), [(Stream::Out, "one".into()), (Stream::Err, "two".into())]);
             assert_eq!((told.output_next, told.end), (6, None));
         }
-        program.ended(ExecEnd::Exited(3));
+        program.finish(ExecEnd::Exited(3));
         let told = says(&talks, ExecIo { output_from: Some(4), ..talk() }).await.unwrap();
         assert_eq!(text(&told), [(Stream::Err, "wo".into())]);
         assert_eq!((told.output_next, told.end), (6, Some(ExecEnd::Exited(3))));
@@ -459,7 +459,7 @@ mod tests {
         let program = program();
         let talks = with(&program);
         program.push_output(Stream::Out, vec![b'x'; EXEC_IO_BYTES + 1]);
-        program.ended(ExecEnd::Exited(0));
+        program.finish(ExecEnd::Exited(0));
         let told = says(&talks, ExecIo { output_from: Some(0), ..talk() }).await.unwrap();
         assert_eq!((told.output_next, told.end), (EXEC_IO_BYTES as u64, None));
         let told = says(&talks, ExecIo { output_from: Some(told.output_next), ..talk() }).await.unwrap();
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(says(&talks, input(0, "abc")).await.unwrap().input_next, 3);
         assert_eq!(says(&talks, input(0, "abc")).await.unwrap().input_next, 3);
         assert_eq!(says(&talks, input(2, "cd")).await.unwrap().input_next, 4);
-        assert_eq!(waiting(&program), b"abcd");
+        assert_eq!(pending_input(&program), b"abcd");
         let refused = says(&talks, input(9, "x")).await.unwrap_err();
         assert!(refused.to_string().contains("is 9, but the cell has only 4 bytes of input"), "{refused}");
         let refused = says(&talks, ExecIo { input: "?".into(), input_from: 4, ..talk() }).await.unwrap_err();
@@ -503,7 +503,7 @@ mod tests {
         let why = full(&all, &domain, 3).unwrap();
         assert!(why.contains(&format!("quota exec_sessions of domain {domain} is 3: 3 programs")), "{why}");
         assert_eq!(full(&all, &Domain::new("another").unwrap(), 3), None);
-        all.values().next().unwrap().ended(ExecEnd::Exited(0));
+        all.values().next().unwrap().finish(ExecEnd::Exited(0));
         assert_eq!(full(&all, &domain, 3), None, "an ended program does not count");
         assert!(
             full(&all, &domain, 1).is_some(),
@@ -549,6 +549,6 @@ mod tests {
         tokio::join!(program.client_timeout(), speaks);
         assert_eq!(begun.elapsed(), CLIENT_TIMEOUT / 2 + CLIENT_TIMEOUT);
         says(&talks, ExecIo { hang_up: true, ..talk() }).await.unwrap();
-        program.left.cancelled().await;
+        program.cancel.cancelled().await;
     }
 }

@@ -46,13 +46,13 @@ const RETRY_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) struct Cache {
     pub(crate) folder: PathBuf,
     /// Minimum number of entries between two snapshots.
-    pub(crate) every: u64,
+    pub(crate) spacing: u64,
 }
 
 impl Cache {
     /// Returns a cache with the default spacing of snapshots.
     pub(crate) fn with_default_spacing(folder: PathBuf) -> Self {
-        Self { folder, every: past::limits::MIN_SPACING }
+        Self { folder, spacing: past::limits::MIN_SPACING }
     }
 }
 
@@ -73,7 +73,7 @@ impl StartState {
         let beginning = (Reader::with_quarantines(known.clone()), World::new());
         let Some(cache) = cache else { return Self { past: None, from: beginning } };
         let opened = async {
-            let past = Past::open_with_spacing(&cache.folder, journal.clone(), cache.every).await?;
+            let past = Past::open_with_spacing(&cache.folder, journal.clone(), cache.spacing).await?;
             let newest = past.newest_snapshot().await?;
             Ok((past, newest))
         };
@@ -98,11 +98,11 @@ impl StartState {
 pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
     let build = async || {
         let end = journal.end().await?;
-        if end.0 < 2 * cache.every {
+        if end.0 < 2 * cache.spacing {
             return Ok(());
         }
         // Another service on this machine may have written to the same folder.
-        Past::open_with_spacing(&cache.folder, journal.clone(), cache.every).await?.build_newest(end).await
+        Past::open_with_spacing(&cache.folder, journal.clone(), cache.spacing).await?.build_newest(end).await
     };
     while ends.run_until_cancelled(tokio::time::sleep(NEWEST_CHECK_INTERVAL)).await.is_some() {
         match ends.run_until_cancelled(build()).await {
@@ -152,7 +152,7 @@ impl PastQueries {
         self.past
             .get_or_try_init(|| async {
                 let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
-                Past::open_with_spacing(&cache.folder, self.journal.clone(), cache.every).await
+                Past::open_with_spacing(&cache.folder, self.journal.clone(), cache.spacing).await
             })
             .await
     }
@@ -209,17 +209,17 @@ impl PastQueries {
     /// query the journal while the log is short.
     async fn is_due(&self, end: Position) -> Result<bool, Error> {
         let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
-        if end.0 < cache.every.min(past::limits::STRETCH_POSITIONS) {
+        if end.0 < cache.spacing.min(past::limits::STRETCH_POSITIONS) {
             return Ok(false);
         }
         let past = self.open().await?;
-        Ok(past.is_index_due(end) || (end.0 >= cache.every && past.is_snapshot_due(end).await?))
+        Ok(past.is_index_due(end) || (end.0 >= cache.spacing && past.is_snapshot_due(end).await?))
     }
 
     /// Builds a snapshot of the end of the log for the next start, if the log is long enough.
     async fn build_last(&self, end: Position) -> Result<(), Error> {
         match (&self.cache, self.past.get()) {
-            (Some(cache), Some(past)) if end.0 >= cache.every => past.build_final(end).await,
+            (Some(cache), Some(past)) if end.0 >= cache.spacing => past.build_final(end).await,
             (Some(_) | None, Some(_) | None) => Ok(()),
         }
     }
@@ -227,7 +227,7 @@ impl PastQueries {
     /// Saves the World of a stopping BBS as a snapshot for the next start, if the log is long enough.
     pub(super) async fn keep_last(&self, machine: Box<Bbs>) -> Result<(), Error> {
         match (&self.cache, self.past.get()) {
-            (Some(cache), Some(past)) if machine.world().position().0 >= cache.every => {
+            (Some(cache), Some(past)) if machine.world().position().0 >= cache.spacing => {
                 let (reader, world) = machine.into_parts();
                 past.store_final(reader, world).await
             }

@@ -11,7 +11,7 @@ use schemas::message::{LeaderHeartbeat, LeadershipStatus, Program, ServiceStatus
 use schemas::names::ServiceId;
 use schemas::query::AppendProblem;
 
-use super::drive::begin;
+use super::drive::run_or_spawn;
 use super::requests::ServiceClient;
 
 /// Number of leader heartbeats per term that are also sent to reps.
@@ -32,15 +32,15 @@ impl LeaderHeartbeats {
 
     /// Sends a leader heartbeat to standbys. The first ones of a term are sent to reps as well.
     pub(super) async fn say(&self, services: &ServiceClient, beat: &LeaderHeartbeat) {
-        services.tell(&BusSubject::LeaderHeartbeat(self.role).to_string(), beat).await;
+        services.notify(&BusSubject::LeaderHeartbeat(self.role).to_string(), beat).await;
         if self.count(beat.term) <= ELECTION_NOTICES {
-            services.tell(&BusSubject::Elected(self.role).to_string(), beat).await;
+            services.notify(&BusSubject::Elected(self.role).to_string(), beat).await;
         }
     }
 
     /// Announces to standbys that the leader stops, so that one of them takes over at once.
     pub(super) async fn step_down(&self, services: &ServiceClient, beat: &LeaderHeartbeat) {
-        services.tell(&BusSubject::LeaderHeartbeat(self.role).to_string(), beat).await;
+        services.notify(&BusSubject::LeaderHeartbeat(self.role).to_string(), beat).await;
         services.bus().flush().await;
     }
 
@@ -78,7 +78,7 @@ impl PresencePublisher {
         let alive = ServiceStatus { id, role: *role, program, leadership, clock, may_lead, append_problem };
         let subject = BusSubject::Alive(LeaderRole::from(*role)).to_string();
         let (bus, bytes) = (bus.clone(), codec::encode(Form::Json, &alive));
-        begin(async move {
+        run_or_spawn(async move {
             if let Err(error) = bus.publish(&subject, bytes.into()).await {
                 tracing::debug!(%error, subject, "message not published");
             }

@@ -19,7 +19,7 @@ pub(crate) async fn run(
     watch: &ProjectorMetrics,
     stop: CancellationToken,
 ) -> Result<(), RunError> {
-    while let Some(known) = quarantine::known(&journal, &stop).await? {
+    while let Some(known) = quarantine::quarantined_positions(&journal, &stop).await? {
         let ended = projector::run(&journal, known.clone(), &url, &stop, |end| match end {
             Some(end) => {
                 tracing::debug!(position = %end.position, "the tables are written");
@@ -34,9 +34,9 @@ pub(crate) async fn run(
             "{error}. No data is lost. The tables are no longer updated. To quarantine the entry: \
              muster journal quarantine POSITION --reason TEXT"
         );
-        let asked = projector::asked(&url, &stop);
+        let asked = projector::wait_for_retry_request(&url, &stop);
         let changed = tokio::select! {
-            changed = quarantine::changed(&journal, &known, &stop) => changed?,
+            changed = quarantine::wait_for_change(&journal, &known, &stop) => changed?,
             asked = asked => asked?,
         };
         if !changed {
@@ -56,7 +56,7 @@ pub(crate) async fn run(
 /// # Errors
 /// Fails like [`run`], and if the log holds an entry that this program does not understand.
 pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), RunError> {
-    if let Some(known) = quarantine::known(journal, stop).await? {
+    if let Some(known) = quarantine::quarantined_positions(journal, stop).await? {
         tracing::warn!(
             "rebuilding the tables of {url}: another version of muster created them, or an entry in them was \
              quarantined later"

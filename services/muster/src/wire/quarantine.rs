@@ -78,7 +78,7 @@ pub(super) async fn cluster_reader(
 ///
 /// # Errors
 /// The journal cannot be read, and retries do not help.
-pub(crate) async fn known(
+pub(crate) async fn quarantined_positions(
     journal: &Journal,
     stop: &CancellationToken,
 ) -> Result<Option<QuarantinedPositions>, JournalError> {
@@ -121,13 +121,13 @@ pub(super) async fn current_cluster_log(
 ///
 /// # Errors
 /// The journal cannot be read, and retries do not help.
-pub(crate) async fn changed(
+pub(crate) async fn wait_for_change(
     journal: &Journal,
     known_before: &QuarantinedPositions,
     stop: &CancellationToken,
 ) -> Result<bool, JournalError> {
     loop {
-        match known(journal, stop).await? {
+        match quarantined_positions(journal, stop).await? {
             None => return Ok(false),
             Some(now) if now != *known_before => return Ok(true),
             Some(_) => {}
@@ -152,7 +152,7 @@ pub(crate) async fn unreadable_entry_after(
 ) -> Result<Option<(Position, String, String)>, JournalError> {
     let read = journal.read(position, None, 1).await?;
     let found = read.into_iter().find(|one| !known.contains_key(&one.position));
-    Ok(found.and_then(|one| match Reader::default().check(one.position, &one.subject, &one.bytes) {
+    Ok(found.and_then(|one| match Reader::default().decode(one.position, &one.subject, &one.bytes) {
         Err(newer @ (DecodeError::NewerFormat { .. } | DecodeError::UnknownEvent(_))) => {
             Some((one.position, one.subject, newer.to_string()))
         }
@@ -166,7 +166,7 @@ pub(crate) async fn unreadable_entry_after(
 /// # Errors
 /// The quarantine is not allowed (see [`ClusterLog::judge`]), the journal cannot be read or written, or
 /// `patience` has expired.
-pub(crate) async fn record(
+pub(crate) async fn record_quarantine(
     journal: &Journal,
     order: QuarantineOrder,
     patience: Option<Duration>,
@@ -217,7 +217,7 @@ async fn entry_at(
     }
     let read = journal.read(Position(position.0 - 1), None, 1).await?;
     let found = read.first().filter(|one| one.position == position);
-    Ok(found.map(|one| Reader::default().check(one.position, &one.subject, &one.bytes)))
+    Ok(found.map(|one| Reader::default().decode(one.position, &one.subject, &one.bytes)))
 }
 
 fn read_refusal(error: &JournalError) -> Refusal {

@@ -27,11 +27,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::containers::Containers;
-use super::drive::{begin, drive};
+use super::drive::{drive, run_or_spawn};
 use super::exec_sessions::ExecSessions;
 use super::log_comparison::{self, KnownLog, LogComparison};
 use super::monitoring::rep::{RepMetrics, RepObserver};
-use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, answer};
+use super::requests::{PendingRequests, REQUEST_TIMEOUT, ServiceClient, send_reply};
 use crate::error::chain;
 
 /// Maximum number of log bytes in a reply.
@@ -162,7 +162,7 @@ async fn run_attached(
     let listener = Arc::clone(driver);
     let listening = tokio::spawn(async move {
         while let Some(incoming) = orders.next().await {
-            listener.take(incoming).await;
+            listener.handle_message(incoming).await;
         }
     });
     let mut elected = bus.subscribe(&BusPattern::Elected.to_string(), None).await?;
@@ -208,7 +208,7 @@ impl Driver {
         let mut wait = ATTACH_RETRY.0;
         loop {
             let answer: Option<Result<Ack, Refusal>> =
-                self.services.ask(&subject, &Attach { folder: self.folder }, REQUEST_TIMEOUT).await;
+                self.services.request(&subject, &Attach { folder: self.folder }, REQUEST_TIMEOUT).await;
             match answer {
                 Some(Ok(done)) => return done.position,
                 Some(Err(refusal)) if refusal.code == Code::CellTaken => {
@@ -246,7 +246,7 @@ impl Driver {
         let telling = async {
             loop {
                 let answer: Option<Result<Ack, Refusal>> =
-                    self.services.ask(&subject, &leave, REQUEST_TIMEOUT).await;
+                    self.services.request(&subject, &leave, REQUEST_TIMEOUT).await;
                 match answer {
                     Some(Ok(_)) => return,
                     Some(Err(refusal)) if refusal.code == Code::CellTaken => return,
@@ -272,7 +272,7 @@ impl Driver {
                 () = self.compare_requested.notified() => {}
                 () = tokio::time::sleep(COMPARE_INTERVAL), if conflicts => {}
             }
-            let (terms, position) = self.watch.known();
+            let (terms, position) = self.watch.known_log();
             let known = KnownLog { cluster_id: self.cluster_id, terms, position };
             let why = match log_comparison::compare(self.services.bus(), &self.cell, known).await {
                 LogComparison::Same => None,
@@ -335,7 +335,7 @@ impl Driver {
     }
 
     /// Handles a message from the bus.
-    async fn take(self: &Arc<Self>, incoming: Incoming) {
+    async fn handle_message(self: &Arc<Self>, incoming: Incoming) {
         let verb = match BusSubject::parse(&incoming.subject) {
             Ok(BusSubject::Rep(_, verb)) => verb,
             Ok(_) | Err(_) => {
@@ -345,16 +345,16 @@ impl Driver {
         };
         let input = match verb {
             RepVerb::Perform => {
-                self.question(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
+                self.decode_request(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
                     let perform: Perform = perform;
                     Input::Perform { requester, perform }
                 })
             }
-            RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(requester, order)| {
+            RepVerb::Evacuate => self.decode_request(&incoming, &["bbs"]).await.map(|(requester, order)| {
                 let order: RepOrder = order;
                 Input::Evacuate { requester, order }
             }),
-            RepVerb::State => self.question(&incoming, &["bbs"]).await.map(|(requester, order)| {
+            RepVerb::State => self.decode_request(&incoming, &["bbs"]).await.map(|(requester, order)| {
                 let order: RepOrder = order;
                 Input::State { requester, order }
             }),
@@ -362,7 +362,7 @@ impl Driver {
             RepVerb::Cancel => {
                 codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop))
             }
-            RepVerb::Uncordon => self.question(&incoming, &["bbs"]).await.map(|(requester, order)| {
+            RepVerb::Uncordon => self.decode_request(&incoming, &["bbs"]).await.map(|(requester, order)| {
                 let order: RepOrder = order;
                 Input::Uncordon { requester, order }
             }),
@@ -374,15 +374,21 @@ impl Driver {
                 None
             }
             RepVerb::Logs => {
-                self.read(incoming, |driver, asked: ReadLogs| async move { driver.read_logs(&asked).await });
+                self.spawn_reply(incoming, |driver, asked: ReadLogs| async move {
+                    driver.read_logs(&asked).await
+                });
                 None
             }
             RepVerb::Health => {
-                self.read(incoming, |driver, asked: Show| async move { driver.read_health(&asked.id).await });
+                self.spawn_reply(incoming, |driver, asked: Show| async move {
+                    driver.read_health(&asked.id).await
+                });
                 None
             }
             RepVerb::Files => {
-                self.read(incoming, |driver, asked: ReadFiles| async move { driver.read_files(asked).await });
+                self.spawn_reply(incoming, |driver, asked: ReadFiles| async move {
+                    driver.read_files(asked).await
+                });
                 None
             }
             RepVerb::Exec => {
@@ -392,14 +398,16 @@ impl Driver {
                 None
             }
             RepVerb::AcceptLog => {
-                self.read(incoming, |driver, asked: AcceptLog| async move { driver.accept_log(asked) });
+                self.spawn_reply(
+                    incoming,
+                    |driver, asked: AcceptLog| async move { driver.accept_log(asked) },
+                );
                 None
             }
             RepVerb::ExecIo => {
-                self.read(
-                    incoming,
-                    |driver, said: ForwardedExecIo| async move { driver.talks.talk(said).await },
-                );
+                self.spawn_reply(incoming, |driver, said: ForwardedExecIo| async move {
+                    driver.talks.talk(said).await
+                });
                 None
             }
         };
@@ -410,7 +418,11 @@ impl Driver {
 
     /// Decodes a request, and registers its caller. An undecodable request is refused. A request is dropped
     /// without a reply if its reply subject is not an inbox of the expected role.
-    async fn question<Q: DeserializeOwned>(&self, incoming: &Incoming, roles: &[&str]) -> Option<(u64, Q)> {
+    async fn decode_request<Q: DeserializeOwned>(
+        &self,
+        incoming: &Incoming,
+        roles: &[&str],
+    ) -> Option<(u64, Q)> {
         let reply = incoming.reply.as_ref()?;
         if !roles.iter().any(|role| reply.is_inbox_of(role)) {
             FOREIGN_INBOX.log(|| {
@@ -426,14 +438,14 @@ impl Driver {
         match codec::decode(&incoming.payload) {
             Ok((question, form)) => Some((self.waiting.add((reply.clone(), form)), question)),
             Err(refusal) => {
-                answer::<()>(self.services.bus(), reply, Form::Json, Err(refusal)).await;
+                send_reply::<()>(self.services.bus(), reply, Form::Json, Err(refusal)).await;
                 None
             }
         }
     }
 
     /// Answers a request of a BBS about a container, in a task of its own.
-    fn read<Q, A, F>(
+    fn spawn_reply<Q, A, F>(
         self: &Arc<Self>,
         incoming: Incoming,
         read: impl FnOnce(Arc<Self>, Q) -> F + Send + 'static,
@@ -451,7 +463,7 @@ impl Driver {
                 Ok((asked, _)) => read(Arc::clone(&driver), asked).await,
                 Err(refusal) => Err(refusal),
             };
-            answer(driver.services.bus(), reply, Form::Json, result).await;
+            send_reply(driver.services.bus(), reply, Form::Json, result).await;
         });
     }
 
@@ -463,7 +475,7 @@ impl Driver {
         let found = executor.files(instance_guid, asked.path, asked.from, asked.limit).await;
         let content = found.map_err(|error| match error {
             FilesError::Unknown(_) => not_found(),
-            FilesError::Nothing(_) => Refusal::new(Code::ResourceNotFound, error.to_string()),
+            FilesError::NotFound(_) => Refusal::new(Code::ResourceNotFound, error.to_string()),
             FilesError::Outside(_) | FilesError::Special(_) => {
                 Refusal::invalid(vec![BadField { field: "path".into(), problem: error.to_string() }])
             }
@@ -513,7 +525,7 @@ impl Driver {
             Effect::Prepare(recipes) => self.containers.prepare(recipes, &self.inputs),
             Effect::Discard(guid) => self.containers.discard(guid),
             Effect::Run(recipe) => {
-                self.watch.runs(recipe.instance_guid);
+                self.watch.record_start(recipe.instance_guid);
                 self.containers.run(recipe);
             }
             Effect::Stop(guid) => self.containers.stop(guid),
@@ -532,7 +544,7 @@ impl Driver {
             | Effect::SelfTest
             | Effect::Heartbeat(_)) => {
                 let driver = Arc::clone(self);
-                begin(async move { driver.perform_async(effect).await });
+                run_or_spawn(async move { driver.perform_async(effect).await });
             }
         }
     }
@@ -542,20 +554,20 @@ impl Driver {
         let input = match effect {
             Effect::AnswerPerform { requester, answer: result } => {
                 if let Some((to, form)) = self.waiting.take(requester) {
-                    answer(bus, &to, form, result).await;
+                    send_reply(bus, &to, form, result).await;
                 }
                 None
             }
             Effect::AnswerState { requester, answer: result } => {
                 if let Some((to, form)) = self.waiting.take(requester) {
-                    answer(bus, &to, form, result.map(|beat| self.with_conflict(beat))).await;
+                    send_reply(bus, &to, form, result.map(|beat| self.with_conflict(beat))).await;
                 }
                 None
             }
             Effect::Report { id, reports } => {
                 let subject = BusSubject::Report(self.cell.clone()).to_string();
                 let answer: Option<Result<ReportsReply, Refusal>> =
-                    self.services.ask(&subject, &reports, REQUEST_TIMEOUT).await;
+                    self.services.request(&subject, &reports, REQUEST_TIMEOUT).await;
                 if let Some(Err(refusal)) = &answer
                     && refusal.code == Code::CellTaken
                 {
@@ -566,7 +578,7 @@ impl Driver {
             Effect::AskRecords { id, records } => {
                 let subject = Caller::Rep(self.cell.clone()).query(QueryVerb::CellRecords);
                 let answer: Option<Result<RecordsAnswer, Refusal>> =
-                    self.services.ask(&subject, &records, REQUEST_TIMEOUT).await;
+                    self.services.request(&subject, &records, REQUEST_TIMEOUT).await;
                 if !matches!(answer, Some(Ok(_))) {
                     self.compare_requested.notify_one();
                 }
@@ -579,7 +591,7 @@ impl Driver {
             Effect::Heartbeat(beat) => {
                 let beat = self.with_conflict(beat);
                 self.watch.record_heartbeat(&beat);
-                self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
+                self.services.notify(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }
             Effect::Prepare(_)

@@ -23,12 +23,12 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ServiceClient {
     bus: Bus,
     /// `true` once a service reported that it has another schema. From then on all requests are sent in JSON.
-    json: AtomicBool,
+    uses_json: AtomicBool,
 }
 
 impl ServiceClient {
     pub(crate) const fn new(bus: Bus) -> Self {
-        Self { bus, json: AtomicBool::new(false) }
+        Self { bus, uses_json: AtomicBool::new(false) }
     }
 
     pub(crate) const fn bus(&self) -> &Bus {
@@ -36,18 +36,18 @@ impl ServiceClient {
     }
 
     /// Sends a request, and repeats it in JSON if the other service has another schema.
-    pub(crate) async fn ask<Q: Serialize, A: DeserializeOwned>(
+    pub(crate) async fn request<Q: Serialize, A: DeserializeOwned>(
         &self,
         subject: &str,
         question: &Q,
         patience: Duration,
     ) -> Option<Result<A, Refusal>> {
-        let form = if self.json.load(Ordering::Relaxed) { Form::Json } else { Form::Postcard };
+        let form = if self.uses_json.load(Ordering::Relaxed) { Form::Json } else { Form::Postcard };
         let answer = self.request_as(form, subject, question, patience).await?;
         match answer {
             Err(refusal) if refusal.code == Code::Unreadable => {
                 tracing::info!(subject, "the other service has a different schema: using JSON from now on");
-                self.json.store(true, Ordering::Relaxed);
+                self.uses_json.store(true, Ordering::Relaxed);
                 self.request_as(Form::Json, subject, question, patience).await
             }
             answer => Some(answer),
@@ -62,7 +62,7 @@ impl ServiceClient {
         patience: Duration,
     ) -> Option<Result<A, Refusal>> {
         let bytes = codec::encode(form, question);
-        match self.bus.ask(subject, bytes.into(), patience).await {
+        match self.bus.request(subject, bytes.into(), patience).await {
             Ok(answer) => match codec::decode::<Answer<A>>(&answer) {
                 Ok((answer, _)) => Some(answer.into()),
                 Err(refusal) => {
@@ -82,7 +82,7 @@ impl ServiceClient {
 
     /// Publishes a message that may be lost, without a reply. It is sent in JSON, because the receiver cannot
     /// report that it has another schema.
-    pub(crate) async fn tell<M: Serialize>(&self, subject: &str, message: &M) {
+    pub(crate) async fn notify<M: Serialize>(&self, subject: &str, message: &M) {
         let bytes = codec::encode(Form::Json, message);
         if let Err(error) = self.bus.publish(subject, bytes.into()).await {
             tracing::debug!(subject, %error, "message not published");
@@ -125,7 +125,12 @@ impl<T> PendingRequests<T> {
 }
 
 /// Sends a reply in the encoding of the request.
-pub(crate) async fn answer<T: Serialize>(bus: &Bus, to: &ReplyTo, form: Form, result: Result<T, Refusal>) {
+pub(crate) async fn send_reply<T: Serialize>(
+    bus: &Bus,
+    to: &ReplyTo,
+    form: Form,
+    result: Result<T, Refusal>,
+) {
     let bytes = codec::encode(form, &Answer::from(result));
     if let Err(error) = bus.reply(to, bytes.into()).await {
         tracing::debug!(%error, "reply not sent");

@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(requester: u64) -> Input {
+    fn queried(requester: u64) -> Input {
         let query = Query::Rows(Rows::Lrps(Filter::default()));
         Input::Query { requester, at_least: None, query }
     }
@@ -102,15 +102,15 @@ mod tests {
     async fn events_precede_requests_and_names_take_turns() {
         let (sender, happened) = mpsc::channel(8);
         let lanes: Arc<TurnQueue<Input>> = Arc::default();
-        (0..20_000).for_each(|number| lanes.push("loud", asked(number)));
-        lanes.push("quiet", asked(100_000));
+        (0..20_000).for_each(|number| lanes.push("loud", queried(number)));
+        lanes.push("quiet", queried(100_000));
         sender.send(Input::Disconnected).await.unwrap();
         let mut inputs = BbsInputs { events: happened, asked: Arc::clone(&lanes) };
         let mut batch = vec![];
         assert_eq!(inputs.take(&mut batch, 1_024).await, 1 + MAX_REQUESTS_PER_TURN);
         assert_eq!(requesters(&batch)[..4], [None, Some(0), Some(100_000), Some(1)]);
         batch.clear();
-        lanes.push("late", asked(200_000));
+        lanes.push("late", queried(200_000));
         inputs.take(&mut batch, 1_024).await;
         assert!(requesters(&batch)[..2].contains(&Some(200_000)), "{:?}", requesters(&batch));
         drop(sender);

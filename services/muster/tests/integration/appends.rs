@@ -10,9 +10,9 @@ use serde_json::json;
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, CommandOutput, Muster, Service, TestDir, eventually};
-use crate::watching::{address, get};
+use crate::watching::{http_get, metrics_address};
 
 /// File system of a few MiB that is unmounted on drop.
 struct SmallDisk {
@@ -58,25 +58,25 @@ fn status(muster: &Muster, code: i32, words: &[&str]) -> CommandOutput {
     eventually(&format!("the status is {code} and shows {words:?}"), || {
         let said = muster.run(&["status"]);
         let shows = words.iter().all(|word| said.out.contains(word));
-        so(said.code == code && shows, || format!("{said:?}")).map(|()| said)
+        ensure(said.code == code && shows, || format!("{said:?}")).map(|()| said)
     })
 }
 
 /// Waits until the readiness probe answers with this code and a body that contains `word`.
 fn wait_for_probe(address: &str, code: u16, word: &str) {
     eventually(&format!("/readyz answers {code} with {word:?}"), || {
-        let (status, body) = get(address, "/readyz")?;
-        so(status == code && body.contains(word), || format!("{status} {body}"))
+        let (status, body) = http_get(address, "/readyz")?;
+        ensure(status == code && body.contains(word), || format!("{status} {body}"))
     });
 }
 
 /// Starts a BBS with metrics, an auctioneer and a cell. Returns the address of the metrics.
-fn start(cluster: &mut Cluster) -> String {
+fn start_services(cluster: &mut Cluster) -> String {
     cluster.start_service_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
-    cluster.add("auctioneer-1");
-    cluster.add("rep-c1");
-    cluster.ready(1);
-    let at = address(&cluster.services["bbs-1"]);
+    cluster.start_service("auctioneer-1");
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(1);
+    let at = metrics_address(&cluster.services["bbs-1"]);
     wait_for_probe(&at, 200, "true");
     status(&cluster.muster(), 0, &["HEALTHY"]);
     at
@@ -100,20 +100,20 @@ fn full_disk_of_the_server_is_unhealthy_until_it_has_room_and_is_restarted() {
     let server = Server::start(&place);
     let mut cluster = Cluster::on(place, server);
     cluster.found();
-    let at = start(&mut cluster);
-    let (muster, file) = (cluster.muster(), cluster.place.file("web.toml", sleeper("web", 1)));
+    let at = start_services(&mut cluster);
+    let (muster, file) = (cluster.muster(), cluster.place.write_file("web.toml", sleeper("web", 1)));
 
     disk.fill();
-    let said = desire(&muster, &file).exits(5);
-    said.tells(&["the log has accepted no entries since", "no space left on device", "Unavailable"]);
+    let said = desire(&muster, &file).expect_status(5);
+    said.expect_output(&["the log has accepted no entries since", "no space left on device", "Unavailable"]);
     let shown =
         status(&muster, 12, &["UNHEALTHY: the log has accepted no entries since", "no space left on device"]);
     assert!(shown.out.starts_with("UNHEALTHY\n"), "{}", shown.out);
     wait_for_probe(&at, 503, "no space left on device");
-    let found = muster.run(&["doctor", "--monitoring", &cluster.server.monitoring()]).exits(9);
-    found.tells(&["write error", "restart it"]);
+    let found = muster.run(&["doctor", "--monitoring", &cluster.server.monitoring()]).expect_status(9);
+    found.expect_output(&["write error", "restart it"]);
     // Without a monitoring address, the state that the BBS reports is sufficient.
-    muster.exits(9, "doctor").tells(&["no space left on device", "restart the NATS server"]);
+    muster.exits(9, "doctor").expect_output(&["no space left on device", "restart the NATS server"]);
 
     disk.make_room();
     cluster.server.kill9();
@@ -122,9 +122,9 @@ fn full_disk_of_the_server_is_unhealthy_until_it_has_room_and_is_restarted() {
     wait_for_probe(&at, 200, "true");
     eventually("commands are carried out", || {
         let said = desire(&muster, &file);
-        so(said.code == 0 || said.err.contains("ResourceExists"), || format!("{said:?}"))
+        ensure(said.code == 0 || said.err.contains("ResourceExists"), || format!("{said:?}"))
     });
-    muster.runs("web", 1);
+    muster.wait_until_running("web", 1);
     assert_logged_once(&cluster.services["bbs-1"]);
     // The folder can be removed only after it is unmounted.
     drop(disk);
@@ -141,8 +141,8 @@ fn reached_server_limit_refuses_commands_and_stores_nothing() {
     let server = Server::start_with(&place, &limit);
     let mut cluster = Cluster::on(place, server);
     cluster.found();
-    let at = start(&mut cluster);
-    let (muster, file) = (cluster.muster(), cluster.place.file("web.toml", sleeper("web", 1)));
+    let at = start_services(&mut cluster);
+    let (muster, file) = (cluster.muster(), cluster.place.write_file("web.toml", sleeper("web", 1)));
 
     // Another stream uses the server's remaining storage.
     let mut plain = cluster.plain("other");
@@ -152,15 +152,15 @@ fn reached_server_limit_refuses_commands_and_stores_nothing() {
     );
     assert!(made["error"].is_null(), "{made}");
     eventually("the server is full", || {
-        let answer = plain.ask("other", &[0; 60_000]).json();
-        so(answer["error"]["err_code"] == 10_023, || answer.to_string())
+        let answer = plain.request("other", &[0; 60_000]).json();
+        ensure(answer["error"]["err_code"] == 10_023, || answer.to_string())
     });
 
-    let before = cluster.log().len();
-    desire(&muster, &file).exits(5).tells(&["insufficient resources", "nothing was stored"]);
+    let before = cluster.entries().len();
+    desire(&muster, &file).expect_status(5).expect_output(&["insufficient resources", "nothing was stored"]);
     status(&muster, 12, &["UNHEALTHY: the log has accepted no entries since", "insufficient resources"]);
     wait_for_probe(&at, 503, "insufficient resources");
-    assert_eq!(cluster.log().len(), before, "no entry was stored");
+    assert_eq!(cluster.entries().len(), before, "no entry was stored");
 
     let deleted = plain.request_json("$JS.API.STREAM.DELETE.OTHER", &json!({}));
     assert!(deleted["error"].is_null(), "{deleted}");
@@ -173,7 +173,7 @@ fn reached_server_limit_refuses_commands_and_stores_nothing() {
 #[test]
 fn deleted_stream_is_detected_without_commands() {
     let mut cluster = Cluster::empty();
-    let at = start(&mut cluster);
+    let at = start_services(&mut cluster);
     let deleted = cluster.plain("cli").request_json("$JS.API.STREAM.DELETE.MUSTER", &json!({}));
     assert!(deleted["error"].is_null(), "{deleted}");
     status(
@@ -182,34 +182,34 @@ fn deleted_stream_is_detected_without_commands() {
         &["UNHEALTHY: the log has accepted no entries since", "the stream MUSTER does not exist"],
     );
     wait_for_probe(&at, 503, "the stream MUSTER does not exist");
-    let file = cluster.place.file("web.toml", sleeper("web", 1));
-    desire(&cluster.muster(), &file).exits(5).tells(&["the stream MUSTER does not exist"]);
+    let file = cluster.place.write_file("web.toml", sleeper("web", 1));
+    desire(&cluster.muster(), &file).expect_status(5).expect_output(&["the stream MUSTER does not exist"]);
 }
 
 #[test]
 fn full_disk_of_a_local_cluster_is_unhealthy_until_it_has_room() {
     let place = TestDir::new();
     let disk = SmallDisk::mount(place.path().join("data"), "16m");
-    let file = place.file("web.toml", sleeper("web", 1));
+    let file = place.write_file("web.toml", sleeper("web", 1));
     let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
-    dev.muster.runs("web", 1);
+    dev.muster.wait_until_running("web", 1);
     status(&dev.muster, 0, &["HEALTHY"]);
 
     disk.fill();
-    let refused = dev.muster.run(&["lrp", "scale", "web=3", "--timeout", "3s"]).exits(5);
-    refused.tells(&["database or disk is full", "nothing was stored"]);
+    let refused = dev.muster.run(&["lrp", "scale", "web=3", "--timeout", "3s"]).expect_status(5);
+    refused.expect_output(&["database or disk is full", "nothing was stored"]);
     status(
         &dev.muster,
         12,
         &["UNHEALTHY: the log has accepted no entries since", "database or disk is full"],
     );
-    let found = dev.muster.run(&["doctor"]).exits(9);
-    found.tells(&["appends", "database or disk is full", "storage"]);
+    let found = dev.muster.run(&["doctor"]).expect_status(9);
+    found.expect_output(&["appends", "database or disk is full", "storage"]);
 
     disk.make_room();
     status(&dev.muster, 0, &["HEALTHY"]);
     dev.muster.ok("lrp scale web=2");
-    dev.muster.runs("web", 2);
+    dev.muster.wait_until_running("web", 2);
     assert_logged_once(&dev.service);
     dev.end(&place);
     drop(disk);

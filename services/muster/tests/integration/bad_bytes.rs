@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::dev::sleeper;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
 /// Subject with the role of its sender and valid messages. `answered` is set if the receiver sends an answer.
@@ -38,7 +38,7 @@ impl SubjectCase {
     }
 
     /// Creates a case for a message between services, in both encodings.
-    fn both(subject: &str, role: &'static str, answered: bool, message: &impl Serialize) -> Self {
+    fn in_both_forms(subject: &str, role: &'static str, answered: bool, message: &impl Serialize) -> Self {
         let messages = [Form::Json, Form::Postcard].map(|form| codec::encode(form, message)).to_vec();
         Self { subject: subject.to_owned(), role, messages, answered }
     }
@@ -100,7 +100,7 @@ fn queries() -> impl Iterator<Item = SubjectCase> {
     });
     let records =
         Records { cell_id: CellId::new("c1").unwrap(), work: vec![task("x")], at_least: Some(Position(1)) };
-    let records = SubjectCase::both("muster.query.rep.c1.cell.records", "rep.c1", true, &records);
+    let records = SubjectCase::in_both_forms("muster.query.rep.c1.cell.records", "rep.c1", true, &records);
     lists.into_iter().chain(shows).chain(others).chain([records])
 }
 
@@ -158,31 +158,36 @@ fn service_cases() -> [SubjectCase; 15] {
         append_problem: None,
     };
     [
-        SubjectCase::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),
-        SubjectCase::both("muster.auctioneer.bbs.outcome", "auctioneer.x", true, &outcomes),
-        SubjectCase::both("muster.auctioneer.bbs.lead", "auctioneer.x", true, &Lead { id: me, term: 0 }),
-        SubjectCase::both("muster.cell.c1.rep.perform", "auctioneer.x", true, &perform),
-        SubjectCase::both(
+        SubjectCase::in_both_forms("muster.cell.c1.bbs.report", "rep.c1", true, &reports),
+        SubjectCase::in_both_forms("muster.auctioneer.bbs.outcome", "auctioneer.x", true, &outcomes),
+        SubjectCase::in_both_forms(
+            "muster.auctioneer.bbs.lead",
+            "auctioneer.x",
+            true,
+            &Lead { id: me, term: 0 },
+        ),
+        SubjectCase::in_both_forms("muster.cell.c1.rep.perform", "auctioneer.x", true, &perform),
+        SubjectCase::in_both_forms(
             "muster.cell.c1.rep.state",
             "bbs.x",
             true,
             &RepOrder { term: 0, position: Position(0) },
         ),
-        SubjectCase::both(
+        SubjectCase::in_both_forms(
             "muster.cell.c1.rep.evacuate",
             "bbs.x",
             true,
             &RepOrder { term: 0, position: Position(0) },
         ),
-        SubjectCase::both("muster.cell.c1.rep.stop", "bbs.x", false, &stop),
-        SubjectCase::both("muster.cell.c1.rep.cancel", "bbs.x", false, &stop),
+        SubjectCase::in_both_forms("muster.cell.c1.rep.stop", "bbs.x", false, &stop),
+        SubjectCase::in_both_forms("muster.cell.c1.rep.cancel", "bbs.x", false, &stop),
         SubjectCase::json("muster.cell.c1.rep.logs", "bbs.x", &read_logs),
-        SubjectCase::both("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
-        SubjectCase::both("muster.leader-heartbeat.bbs", "bbs.x", false, &beat),
-        SubjectCase::both("muster.leader-heartbeat.auctioneer", "auctioneer.x", false, &beat),
-        SubjectCase::both("muster.elected.bbs", "bbs.x", false, &beat),
-        SubjectCase::both("muster.elected.auctioneer", "auctioneer.x", false, &beat),
-        SubjectCase::both("muster.alive.bbs", "bbs.x", false, &alive),
+        SubjectCase::in_both_forms("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
+        SubjectCase::in_both_forms("muster.leader-heartbeat.bbs", "bbs.x", false, &beat),
+        SubjectCase::in_both_forms("muster.leader-heartbeat.auctioneer", "auctioneer.x", false, &beat),
+        SubjectCase::in_both_forms("muster.elected.bbs", "bbs.x", false, &beat),
+        SubjectCase::in_both_forms("muster.elected.auctioneer", "auctioneer.x", false, &beat),
+        SubjectCase::in_both_forms("muster.alive.bbs", "bbs.x", false, &alive),
     ]
 }
 
@@ -228,7 +233,7 @@ fn invalid_variants(message: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn invalid_messages_are_refused_on_every_subject() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let before = cluster.log().len();
+    let before = cluster.entries().len();
     let mut count = 0;
     for SubjectCase { subject, role, messages, answered } in lines() {
         let mut requester = cluster.plain_as(role);
@@ -246,7 +251,7 @@ fn invalid_messages_are_refused_on_every_subject() {
                     requester.publish(&subject, "", &bytes);
                     continue;
                 }
-                let answer = requester.ask(&subject, &bytes).json();
+                let answer = requester.request(&subject, &bytes).json();
                 let code = answer["refused"]["code"]
                     .as_str()
                     .unwrap_or_else(|| panic!("{subject} {what}: {answer}"));
@@ -266,14 +271,14 @@ fn invalid_messages_are_refused_on_every_subject() {
         } else {
             cluster.plain("x")
         };
-        let answer = requester.ask(subject, b"{}").json();
+        let answer = requester.request(subject, b"{}").json();
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{subject}: {answer}");
     }
     // If a subject has no subscriber, the server itself answers.
-    let nobody = requester.ask("muster.nobody.listens", b"{}");
+    let nobody = requester.request("muster.nobody.listens", b"{}");
     assert_eq!(nobody.status.as_deref(), Some("503"));
-    cluster.place.tell(&format!("sent {count} invalid messages"));
-    assert_eq!(cluster.log().len(), before, "the log did not change");
+    cluster.place.print_event(&format!("sent {count} invalid messages"));
+    assert_eq!(cluster.entries().len(), before, "the log did not change");
     assert_cluster_works(&cluster);
 }
 
@@ -281,7 +286,7 @@ fn invalid_messages_are_refused_on_every_subject() {
 struct Lcg(u64);
 
 impl Lcg {
-    fn below(&mut self, end: usize) -> usize {
+    fn next_below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % end
     }
@@ -297,14 +302,14 @@ fn corrupted_messages_stop_no_service() {
         let mut requester = cluster.plain_as(role);
         for number in 0..OF_EACH {
             let mut bytes = messages[number % messages.len()].clone();
-            for _ in 0..=row.below(3) {
-                let at = row.below(bytes.len());
-                bytes[at] = u8::try_from(row.below(256)).unwrap();
+            for _ in 0..=row.next_below(3) {
+                let at = row.next_below(bytes.len());
+                bytes[at] = u8::try_from(row.next_below(256)).unwrap();
             }
             count += 1;
             if answered {
                 // A changed name may be valid. The request then succeeds, or its target does not exist.
-                let answer = requester.ask(&subject, &bytes);
+                let answer = requester.request(&subject, &bytes);
                 let said = answer.payload.starts_with(b"MUS1") || answer.json().is_object();
                 assert!(answer.status.is_none() && said, "{subject}: {bytes:?}");
             } else {
@@ -312,7 +317,7 @@ fn corrupted_messages_stop_no_service() {
             }
         }
     }
-    cluster.place.tell(&format!("sent {count} corrupted messages"));
+    cluster.place.print_event(&format!("sent {count} corrupted messages"));
     assert_cluster_works(&cluster);
 }
 
@@ -322,11 +327,11 @@ fn assert_cluster_works(cluster: &Cluster) {
         assert!(std::path::Path::new(&format!("/proc/{}", service.pid())).exists(), "{name} has exited");
         assert!(!service.log().contains("panicked"), "{name}: {}", service.log());
     }
-    let file = cluster.place.file("after.toml", sleeper("after", 1));
+    let file = cluster.place.write_file("after.toml", sleeper("after", 1));
     cluster.muster().ok(&format!("apply {}", file.display()));
     eventually("the cell is present", || {
         let row = cluster.muster().try_json("cell show c1")?;
-        so(row["state"] == "PRESENT", || row.to_string())
+        ensure(row["state"] == "PRESENT", || row.to_string())
     });
     cluster.muster().ok("lrp delete after");
 }

@@ -20,11 +20,11 @@ use crate::support::{Cluster, Muster};
 /// Returns a valid process with these fields added or replaced.
 fn lrp(more: Value) -> Value {
     let default_body = json!({"process_guid": "web", "domain": "shop", "action": {"run": {"path": "true"}}});
-    with(default_body, more)
+    with_fields(default_body, more)
 }
 
 /// Returns an object with these fields added or replaced. A null removes a field.
-fn with(mut object: Value, more: Value) -> Value {
+fn with_fields(mut object: Value, more: Value) -> Value {
     let Value::Object(more) = more else { panic!("not a JSON object") };
     for (name, value) in more {
         if value.is_null() {
@@ -65,21 +65,21 @@ struct ShopClient {
 
 impl ShopClient {
     fn desire(&mut self, body: &Value) -> Value {
-        self.ask("lrp.desire", &json!({ "body": body }))
+        self.request("lrp.desire", &json!({ "body": body }))
     }
 
-    fn ask(&mut self, verb: &str, request: &Value) -> Value {
+    fn request(&mut self, verb: &str, request: &Value) -> Value {
         self.plain.request_json(&format!("muster.client.shop.me.{verb}"), request)
     }
 
     /// Checks that a request is refused because of exactly these fields.
-    fn refused(&mut self, verb: &str, request: &Value, code: Code, fields: &[&str]) {
-        let answer = self.ask(verb, request);
+    fn assert_request_refused(&mut self, verb: &str, request: &Value, code: Code, fields: &[&str]) {
+        let answer = self.request(verb, request);
         assert_refused(&answer, code, fields, &format!("{verb} {request:.200}"));
     }
 
     fn assert_desire_invalid(&mut self, body: &Value, fields: &[&str]) {
-        self.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, fields);
+        self.assert_request_refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, fields);
     }
 }
 
@@ -99,13 +99,13 @@ fn assert_refused(answer: &Value, code: Code, fields: &[&str], what: &str) {
 fn invalid_commands_are_refused_with_their_fields() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut requester = ShopClient { plain: cluster.plain("me") };
-    let before = cluster.log().len();
+    let before = cluster.entries().len();
     invalid_names_are_refused(&mut requester);
     invalid_fields_are_refused(&mut requester);
     oversized_actions_are_refused(&mut requester);
     oversized_messages_are_refused(&cluster, &mut requester);
     mismatch_with_subject_is_refused(&cluster, &mut requester);
-    assert_eq!(cluster.log().len(), before, "the log did not change");
+    assert_eq!(cluster.entries().len(), before, "the log did not change");
     duplicate_and_late_requests_are_handled(&mut requester);
     invalid_reports_are_refused(&cluster);
     command_line_refuses_invalid_input(&cluster);
@@ -125,9 +125,14 @@ fn invalid_names_are_refused(requester: &mut ShopClient) {
             &["placement_tags[0]", "stack"],
         );
         let scale = json!({"body": {"process_guid": name, "instances": 1}});
-        requester.refused("lrp.update", &scale, Code::InvalidRequest, &["process_guid"]);
+        requester.assert_request_refused("lrp.update", &scale, Code::InvalidRequest, &["process_guid"]);
         let task = json!({"envelope": {"request_id": name}, "body": {"task_guid": name}});
-        requester.refused("task.cancel", &task, Code::InvalidRequest, &["envelope.request_id", "task_guid"]);
+        requester.assert_request_refused(
+            "task.cancel",
+            &task,
+            Code::InvalidRequest,
+            &["envelope.request_id", "task_guid"],
+        );
     }
     // Invalid names in a subject, as far as a subject can contain them.
     let long = "x".repeat(200);
@@ -174,7 +179,12 @@ fn invalid_fields_are_refused(requester: &mut ShopClient) {
     requester.assert_desire_invalid(&lrp(json!({"instances": 10_001})), &["instances"]);
     requester.assert_desire_invalid(&lrp(json!({"annotation": "a\u{0}"})), &["annotation"]);
     for body in [json!(7), json!("x"), json!([]), Value::Null] {
-        requester.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
+        requester.assert_request_refused(
+            "lrp.desire",
+            &json!({ "body": body }),
+            Code::InvalidRequest,
+            &["body"],
+        );
     }
     let strange = json!({"envelop": {}, "envelope": {"timeout_ms": "long", "expect_version": -1, "traceparent": "x",
         "reason": "r".repeat(2000), "who": "me"}, "body": lrp(json!({}))});
@@ -186,17 +196,23 @@ fn invalid_fields_are_refused(requester: &mut ShopClient) {
         "envelope.reason",
         "envelope.who",
     ];
-    requester.refused("lrp.desire", &strange, Code::InvalidRequest, &fields);
-    let twice = requester
-        .plain
-        .ask("muster.client.shop.me.lrp.remove", br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#);
+    requester.assert_request_refused("lrp.desire", &strange, Code::InvalidRequest, &fields);
+    let twice = requester.plain.request(
+        "muster.client.shop.me.lrp.remove",
+        br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#,
+    );
     assert_refused(&twice.json(), Code::InvalidRequest, &["process_guid"], "a duplicate field");
-    requester.refused("lrp.destroy", &json!({"body": {}}), Code::InvalidRequest, &["lrp.destroy"]);
+    requester.assert_request_refused(
+        "lrp.destroy",
+        &json!({"body": {}}),
+        Code::InvalidRequest,
+        &["lrp.destroy"],
+    );
     let task = json!({"task_guid": "t", "domain": "shop", "result_file": "../../etc/passwd",
         "completion_callback_url": "file:///etc/passwd", "placement": "somewhere", "action": {"run": {"path": "true"}}});
     let fields = ["result_file", "completion_callback_url", "placement"];
-    requester.refused("task.desire", &json!({ "body": task }), Code::InvalidRequest, &fields);
-    requester.refused(
+    requester.assert_request_refused("task.desire", &json!({ "body": task }), Code::InvalidRequest, &fields);
+    requester.assert_request_refused(
         "domain.upsert",
         &json!({"body": {"domain": "shop", "ttl_ms": -5}}),
         Code::InvalidRequest,
@@ -214,7 +230,7 @@ fn oversized_actions_are_refused(requester: &mut ShopClient) {
             r#"{{"body": {{"process_guid": "web", "domain": "shop", "action": {}}}}}"#,
             nested(depth)
         );
-        let answer = requester.plain.ask("muster.client.shop.me.lrp.desire", body.as_bytes()).json();
+        let answer = requester.plain.request("muster.client.shop.me.lrp.desire", body.as_bytes()).json();
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{depth} deep: {answer}");
         assert_eq!(answer["refused"]["fields"].as_array().unwrap().len(), 1, "{depth} deep: {answer}");
     }
@@ -238,7 +254,7 @@ fn oversized_messages_are_refused(cluster: &Cluster, requester: &mut ShopClient)
     });
     assert_eq!(error.code(), Some(Code::InvalidRequest), "{error}");
     assert!(error.to_string().contains("bytes, more than"), "{error}");
-    let file = cluster.place.file("huge.json", lrp(json!({ "annotation": huge })).to_string());
+    let file = cluster.place.write_file("huge.json", lrp(json!({ "annotation": huge })).to_string());
     let said = cluster.muster().exits(1, &format!("apply {} -o json", file.display()));
     let refusal = said.refusal();
     let fields: Vec<&Value> = refusal["fields"].as_array().unwrap().iter().map(|bad| &bad["field"]).collect();
@@ -246,22 +262,33 @@ fn oversized_messages_are_refused(cluster: &Cluster, requester: &mut ShopClient)
     // The server disconnects a client that sends it anyway. Other clients are not affected.
     let mut rude = cluster.plain("rude");
     rude.try_publish("muster.client.shop.me.lrp.desire", huge.as_bytes());
-    assert!(requester.plain.ask("muster.query.client.shop.me.lrp.list", b"").json()["ok"].is_object());
+    assert!(requester.plain.request("muster.query.client.shop.me.lrp.list", b"").json()["ok"].is_object());
 }
 
 fn mismatch_with_subject_is_refused(cluster: &Cluster, requester: &mut ShopClient) {
-    requester.refused("lrp.desire", &json!({"body": lrp(json!({"domain": "other"}))}), Code::Forbidden, &[]);
-    requester.refused("domain.upsert", &json!({"body": {"domain": "other"}}), Code::Forbidden, &[]);
+    requester.assert_request_refused(
+        "lrp.desire",
+        &json!({"body": lrp(json!({"domain": "other"}))}),
+        Code::Forbidden,
+        &[],
+    );
+    requester.assert_request_refused(
+        "domain.upsert",
+        &json!({"body": {"domain": "other"}}),
+        Code::Forbidden,
+        &[],
+    );
     let task = json!({"task_guid": "t", "domain": "other", "action": {"run": {"path": "true"}}});
-    requester.refused("task.desire", &json!({ "body": task }), Code::Forbidden, &[]);
+    requester.assert_request_refused("task.desire", &json!({ "body": task }), Code::Forbidden, &[]);
     let mut rep = cluster.plain_as("rep.c1");
-    let answer =
-        rep.ask("muster.cell.c1.bbs.report", &codec::encode(Form::Json, &reports(report("c2", 0)))).json();
+    let answer = rep
+        .request("muster.cell.c1.bbs.report", &codec::encode(Form::Json, &reports(report("c2", 0))))
+        .json();
     assert_refused(&answer, Code::Forbidden, &[], "a report of another cell");
     // A heartbeat is not answered. One that names another cell than its subject is ignored.
     let beat = heartbeat_of(cluster, "c9");
     rep.publish("muster.cell.c1.heartbeat", "", &beat);
-    requester.refused(
+    requester.assert_request_refused(
         "lrp.remove",
         &json!({"body": {"process_guid": "nothing"}}),
         Code::ResourceNotFound,
@@ -277,7 +304,7 @@ fn heartbeat_of(cluster: &Cluster, cell: &str) -> Vec<u8> {
         Form::Json,
         &schemas::message::RepOrder { term: 1_000, position: schemas::Position(0) },
     );
-    let answer = auctioneer.ask("muster.cell.c1.rep.state", &state).json();
+    let answer = auctioneer.request("muster.cell.c1.rep.state", &state).json();
     let mut beat = answer["ok"].clone();
     assert_eq!(beat["cell_id"], "c1", "{answer}");
     beat["cell_id"] = cell.into();
@@ -287,21 +314,21 @@ fn heartbeat_of(cluster: &Cluster, cell: &str) -> Vec<u8> {
 
 fn duplicate_and_late_requests_are_handled(requester: &mut ShopClient) {
     let late = json!({"envelope": {"timeout_ms": 0}, "body": lrp(json!({}))});
-    requester.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
+    requester.assert_request_refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
     let named = |request: &str, body: Value| json!({"envelope": {"request_id": request}, "body": body});
     let desire =
         named("one", lrp(json!({"instances": 2, "action": {"run": {"path": "sleep", "args": ["1000"]}}})));
-    let first = requester.ask("lrp.desire", &desire);
+    let first = requester.request("lrp.desire", &desire);
     assert!(first["ok"].is_object(), "{first}");
-    assert_eq!(requester.ask("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
+    assert_eq!(requester.request("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
     // Another request id makes it another request.
-    requester.refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
+    requester.assert_request_refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
     let scale = |request: &str, instances: u32| {
         named(request, json!({"process_guid": "web", "instances": instances}))
     };
-    let five = requester.ask("lrp.update", &scale("five", 5));
-    let three = requester.ask("lrp.update", &scale("three", 3));
-    let again = requester.ask("lrp.update", &scale("five", 5));
+    let five = requester.request("lrp.update", &scale("five", 5));
+    let three = requester.request("lrp.update", &scale("three", 3));
+    let again = requester.request("lrp.update", &scale("five", 5));
     assert_eq!(again["ok"]["version"], five["ok"]["version"], "a repeated request gets its first answer");
     assert_ne!(again["ok"]["version"], three["ok"]["version"]);
     let row = requester.plain.request_json("muster.query.client.shop.me.lrp.show", &json!({"id": "web"}));
@@ -351,7 +378,7 @@ fn invalid_reports_are_refused(cluster: &Cluster) {
     let folder = folder_of_c1(cluster);
     let mut ask = |form: Form, reports: &Reports| {
         let reports = Reports { folder, reports: reports.reports.clone() };
-        let answer = rep.ask("muster.cell.c1.bbs.report", &codec::encode(form, &reports));
+        let answer = rep.request("muster.cell.c1.bbs.report", &codec::encode(form, &reports));
         let (answer, answered) = codec::decode::<Answer<ReportsReply>>(&answer.payload).unwrap();
         assert_eq!(answered, form, "the answer has the form of the request");
         Result::from(answer)
@@ -402,11 +429,12 @@ fn command_line_refuses_invalid_input(cluster: &Cluster) {
     let muster = cluster.muster();
     for name in bad_names().iter().filter(|name| !name.contains('\0')) {
         for words in [&["lrp", "show", name][..], &["task", "cancel", name], &["cell", "show", name]] {
-            muster.run(words).exits(2);
+            muster.run(words).expect_status(2);
         }
     }
-    let bad = json!({"lrp": [with(lrp(json!({})), json!({"process_guid": "a b", "domain": "*", "ports": [1, 1], "x": 1}))]});
-    let file = cluster.place.file("bad.json", bad.to_string());
+    let fields = json!({"process_guid": "a b", "domain": "*", "ports": [1, 1], "x": 1});
+    let bad = json!({"lrp": [with_fields(lrp(json!({})), fields)]});
+    let file = cluster.place.write_file("bad.json", bad.to_string());
     let said = muster.exits(1, &format!("apply {} -o json", file.display()));
     let refusal = said.refusal();
     assert_eq!(refusal["code"], "InvalidRequest");
@@ -415,34 +443,34 @@ fn command_line_refuses_invalid_input(cluster: &Cluster) {
     assert_eq!(fields, ["lrp[0].process_guid", "lrp[0].domain", "lrp[0].ports[1]", "lrp[0].x"].into());
     muster
         .exits(1, &format!("apply {}", file.display()))
-        .tells(&["4 fields are invalid", "lrp[0].ports[1]: "]);
+        .expect_output(&["4 fields are invalid", "lrp[0].ports[1]: "]);
     for (name, content) in [
         ("garbage.toml", "\u{0}\u{1}"),
         ("cut.json", "{\"process_guid\": "),
         ("empty.json", "{}"),
         ("deep.json", &"[".repeat(100_000)),
     ] {
-        let file = cluster.place.file(name, content);
+        let file = cluster.place.write_file(name, content);
         muster.exits(1, &format!("apply {}", file.display()));
         muster.exits(1, &format!("run --detach {}", file.display()));
     }
-    let bytes = cluster.place.file("bytes.toml", [0xff, 0xfe, 0x00]);
-    muster.exits(1, &format!("apply {}", bytes.display())).tells(&["bytes.toml"]);
-    muster.exits(1, "apply nowhere.toml").tells(&["can't read nowhere.toml"]);
+    let bytes = cluster.place.write_file("bytes.toml", [0xff, 0xfe, 0x00]);
+    muster.exits(1, &format!("apply {}", bytes.display())).expect_output(&["bytes.toml"]);
+    muster.exits(1, "apply nowhere.toml").expect_output(&["can't read nowhere.toml"]);
 }
 
 #[test]
 fn local_cluster_refuses_invalid_input() {
     let place = crate::support::TestDir::new();
-    let bad = place.file("bad.toml", sleeper("a b", 1).replace("memory_mb = 8", "memory_mb = -8"));
+    let bad = place.write_file("bad.toml", sleeper("a b", 1).replace("memory_mb = 8", "memory_mb = -8"));
     let bad = bad.display();
     let muster = Muster::local(place.path());
     let data = place.path().join("data");
     let said = muster.exits(1, &format!("dev {bad} --data {}", data.display()));
-    said.tells(&["process_guid: ", "memory_mb: "]);
+    said.expect_output(&["process_guid: ", "memory_mb: "]);
     assert!(!data.exists(), "no data folder was created");
     // A file in place of the data folder.
-    muster.exits(1, &format!("dev --data {bad}")).tells(&["is a file: expected a folder"]);
+    muster.exits(1, &format!("dev --data {bad}")).expect_output(&["is a file: expected a folder"]);
     // No socket, and then a socket without a listener.
     muster.exits(5, "lrp list");
     drop(std::os::unix::net::UnixListener::bind(place.path().join("muster.sock")).unwrap());
@@ -455,7 +483,7 @@ fn local_cluster_refuses_invalid_input() {
 fn command_line_errors_name_value_and_valid_values() {
     let place = crate::support::TestDir::new();
     let muster = Muster::local(place.path());
-    let file = |name: &str, text: &str| place.file(name, text).display().to_string();
+    let file = |name: &str, text: &str| place.write_file(name, text).display().to_string();
     let (cut, empty) = (file("cut.json", "{\"a\":"), file("empty.toml", ""));
     let (unknown, mixed) = (file("unknown.toml", "zoen = \"z1\""), file("mixed.toml", "nats = {a = 1}"));
     let folder = place.path().display().to_string();
@@ -509,8 +537,8 @@ fn command_line_errors_name_value_and_valid_values() {
         ),
     ];
     for (exit, words, tells) in cases {
-        let said = muster.run(words).exits(*exit);
-        let said = said.tells(tells);
+        let said = muster.run(words).expect_status(*exit);
+        let said = said.expect_output(tells);
         let errors = said.err.lines().filter(|line| line.starts_with("error: ")).count();
         assert!(errors == 1 && !said.err.contains("error: error"), "{words:?}: {}", said.err);
         assert!(!said.err.contains("panicked") && !said.err.contains("Some("), "{words:?}: {}", said.err);

@@ -9,11 +9,11 @@ use crate::dev::sleeper;
 use crate::support::cluster::Server;
 use crate::support::containers::{processes_in, running_in};
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, Service, eventually};
 
 /// Returns the configuration of Muster's stream with these fields replaced.
-fn stream(otherwise: Value) -> Value {
+fn stream_config(otherwise: Value) -> Value {
     let mut config = json!({"name": "MUSTER", "subjects": ["muster.event.>"], "storage": "file", "retention": "limits",
         "discard": "new", "deny_delete": true, "deny_purge": true, "allow_direct": true, "num_replicas": 1,
         "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1});
@@ -24,18 +24,18 @@ fn stream(otherwise: Value) -> Value {
 
 /// Returns the last position of the log, as reported by the server.
 fn end(plain: &mut PlainClient) -> u64 {
-    let info = plain.ask("$JS.API.STREAM.INFO.MUSTER", b"").json();
+    let info = plain.request("$JS.API.STREAM.INFO.MUSTER", b"").json();
     info["state"]["last_seq"].as_u64().unwrap_or_else(|| panic!("{info}"))
 }
 
 /// Appends bytes to the log directly, as only a BBS should. Returns their position.
 fn append_raw(plain: &mut PlainClient, subject: &str, bytes: &[u8]) -> u64 {
-    let stored = plain.ask(subject, bytes).json();
+    let stored = plain.request(subject, bytes).json();
     stored["seq"].as_u64().unwrap_or_else(|| panic!("{stored}"))
 }
 
 /// Returns an entry with its checksum, as every program writes it.
-fn sealed(entry: &Value) -> Vec<u8> {
+fn with_checksum(entry: &Value) -> Vec<u8> {
     let text = entry.to_string();
     let body = text.strip_prefix('{').unwrap();
     format!("{{\"crc32c\":\"{:08x}\",{body}", crc32c(body.as_bytes())).into_bytes()
@@ -69,24 +69,24 @@ fn stream_that_may_drop_entries_is_refused() {
     for (otherwise, told) in configured {
         // The server removes the previous stream asynchronously.
         eventually("the stream is created", || {
-            let made = plain.request_json("$JS.API.STREAM.CREATE.MUSTER", &stream(otherwise.clone()));
-            so(made["error"].is_null(), || made.to_string())
+            let made = plain.request_json("$JS.API.STREAM.CREATE.MUSTER", &stream_config(otherwise.clone()));
+            ensure(made["error"].is_null(), || made.to_string())
         });
         for name in ["bbs-1", "auctioneer-1"] {
-            cluster.add(name);
+            cluster.start_service(name);
             let said = wait_for_failure(cluster.services.remove(name).unwrap());
             assert!(said.contains("the journal is refused") && said.contains(told), "{otherwise}: {said}");
             std::fs::remove_file(cluster.place.path().join(format!("{name}.log"))).unwrap();
         }
-        let state = plain.ask("$JS.API.STREAM.INFO.MUSTER", b"").json();
+        let state = plain.request("$JS.API.STREAM.INFO.MUSTER", b"").json();
         assert_eq!(state["state"]["messages"], 0, "nothing was written");
-        let deleted = plain.ask("$JS.API.STREAM.DELETE.MUSTER", b"").json();
+        let deleted = plain.request("$JS.API.STREAM.DELETE.MUSTER", b"").json();
         assert_eq!(deleted["success"], true, "{deleted}");
     }
     // Without a stream, founding a cluster creates a correct one.
     cluster.found();
-    ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.add(name));
-    cluster.ready(1);
+    ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.start_service(name));
+    cluster.wait_until_ready(1);
 }
 
 #[test]
@@ -110,20 +110,23 @@ fn unknown_event_stops_services_until_quarantined() {
 /// and nothing is lost. After an operator quarantines the entry, all services continue.
 fn assert_stops_at(entry: &Value, told: &str) {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
-    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("apply {}", file.display()));
     let running = running_in(cluster.place.path());
     let mut plain = cluster.plain("later");
-    let at = append_raw(&mut plain, "muster.event.cell.c1", &sealed(entry));
-    cluster.place.tell(&format!("an entry of a later version is at position {at}"));
+    let at = append_raw(&mut plain, "muster.event.cell.c1", &with_checksum(entry));
+    cluster.place.print_event(&format!("an entry of a later version is at position {at}"));
 
     for name in ["bbs-1", "bbs-2", "auctioneer-1"] {
         let bbs = cluster.services.get_mut(name).unwrap();
-        bbs.says(&format!("position {at}: {told}"));
-        bbs.says("No data is lost");
+        bbs.wait_for_log(&format!("position {at}: {told}"));
+        bbs.wait_for_log("No data is lost");
     }
-    cluster.muster().exits(5, "lrp scale web=1 --timeout 2s").tells(&[&format!("position {at}: {told}")]);
-    cluster.muster().exits(5, "cluster show --timeout 1s").tells(&["this BBS has stopped", told]);
+    cluster
+        .muster()
+        .exits(5, "lrp scale web=1 --timeout 2s")
+        .expect_output(&[&format!("position {at}: {told}")]);
+    cluster.muster().exits(5, "cluster show --timeout 1s").expect_output(&["this BBS has stopped", told]);
 
     assert_unknown_entry_is_shown(&cluster, at, told);
     let list = cluster.muster().ok("events list").out;
@@ -133,21 +136,27 @@ fn assert_stops_at(entry: &Value, told: &str) {
 
     // A service that starts later stops at the entry as well. A service that is interrupted then exits with
     // status 1.
-    cluster.add("bbs-3");
-    cluster.services.get_mut("bbs-3").unwrap().says(&format!("position {at}: {told}"));
+    cluster.start_service("bbs-3");
+    cluster.services.get_mut("bbs-3").unwrap().wait_for_log(&format!("position {at}: {told}"));
     assert_unknown_entry_is_shown(&cluster, at, told);
     let status = cluster.services.remove("bbs-1").unwrap().interrupt();
     assert_eq!(status.code(), Some(1));
     assert_eq!(end(&mut plain), at);
 
     let reader = cluster.muster();
-    reader.exits(2, &format!("journal quarantine {at}")).tells(&["no reason is set", "--reason TEXT"]);
-    reader.exits(1, "journal quarantine 1 --reason no").tells(&["has an entry that this program can read"]);
-    reader.exits(3, &format!("journal quarantine {} --reason no", at + 1)).tells(&["does not exist"]);
+    reader
+        .exits(2, &format!("journal quarantine {at}"))
+        .expect_output(&["no reason is set", "--reason TEXT"]);
+    reader
+        .exits(1, "journal quarantine 1 --reason no")
+        .expect_output(&["has an entry that this program can read"]);
+    reader.exits(3, &format!("journal quarantine {} --reason no", at + 1)).expect_output(&["does not exist"]);
     assert_eq!(end(&mut plain), at, "refused commands write nothing");
-    reader.ok(&format!("journal quarantine {at} --reason trial")).tells(&[&format!("{at} is quarantined")]);
+    reader
+        .ok(&format!("journal quarantine {at} --reason trial"))
+        .expect_output(&[&format!("{at} is quarantined")]);
     // Every service continues without a restart.
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     cluster.wait_until_settled(&[("web", 2)]);
     assert_eq!(running_in(cluster.place.path()), running, "containers keep running");
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
@@ -155,7 +164,7 @@ fn assert_stops_at(entry: &Value, told: &str) {
     for name in ["bbs-2", "bbs-3", "auctioneer-1"] {
         // A standby may be the last to read the quarantine. Until then it reports the same position as
         // before.
-        cluster.services.get_mut(name).unwrap().says("quarantined by an operator: trial");
+        cluster.services.get_mut(name).unwrap().wait_for_log("quarantined by an operator: trial");
         assert!(!cluster.services.get_mut(name).unwrap().has_exited(), "{name}");
     }
     assert_quarantine_is_shown(&cluster, at);
@@ -163,11 +172,11 @@ fn assert_stops_at(entry: &Value, told: &str) {
     let end = end(&mut plain);
     cluster.muster().ok(&format!("journal quarantine {at} --reason again"));
     assert!(
-        !cluster.log().iter().any(|entry| entry["position"].as_u64().unwrap() > end
+        !cluster.entries().iter().any(|entry| entry["position"].as_u64().unwrap() > end
             && entry.to_string().contains("entry_quarantined"))
     );
     ["bbs-2", "bbs-3"].iter().for_each(|name| cluster.kill9(name));
-    cluster.add("bbs-4");
+    cluster.start_service("bbs-4");
     cluster.muster().ok("lrp scale web=1 --timeout 60s");
     assert_quarantine_is_shown(&cluster, at);
 }
@@ -189,7 +198,7 @@ fn assert_quarantine_is_shown(cluster: &Cluster, at: u64) {
 
 /// Returns an entry of a format that this version can't read.
 fn entry_of_later_format() -> Vec<u8> {
-    sealed(
+    with_checksum(
         &json!({"id": "00000000-0000-7000-8000-000000000001", "format": 99, "decisions": {"new": "shape"}}),
     )
 }
@@ -197,16 +206,16 @@ fn entry_of_later_format() -> Vec<u8> {
 #[test]
 fn entry_is_quarantined_without_a_running_bbs() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 1));
     cluster.muster().ok(&format!("apply {}", file.display()));
     let at = append_raw(&mut cluster.plain("later"), "muster.event.cluster", &entry_of_later_format());
-    cluster.services.get_mut("bbs-1").unwrap().says("entry has format 99");
+    cluster.services.get_mut("bbs-1").unwrap().wait_for_log("entry has format 99");
     cluster.kill9("bbs-1");
     let set_aside = format!("journal quarantine {at} --reason trial --timeout 1s");
-    cluster.muster().exits(1, "journal quarantine 2 --reason no --timeout 1s").tells(&["can read"]);
+    cluster.muster().exits(1, "journal quarantine 2 --reason no --timeout 1s").expect_output(&["can read"]);
     cluster.muster().ok(&set_aside);
-    cluster.add("bbs-1");
-    cluster.ready(1);
+    cluster.start_service("bbs-1");
+    cluster.wait_until_ready(1);
     cluster.muster().ok("lrp scale web=2 --timeout 60s");
     cluster.wait_until_settled(&[("web", 2)]);
     assert_quarantine_is_shown(&cluster, at);
@@ -233,7 +242,7 @@ fn entry_of_data_folder_is_quarantined() {
     let place = crate::support::TestDir::new();
     let data = place.path().join("data");
     let muster = Muster::local(&data);
-    let file = place.file("web.toml", sleeper("web", 1));
+    let file = place.write_file("web.toml", sleeper("web", 1));
     let dev = |name: &str| {
         let args = ["dev", "--plain", "--data", data.to_str().unwrap()];
         Service::start("dev", &place.path().join(name), &args, &[])
@@ -244,11 +253,11 @@ fn entry_of_data_folder_is_quarantined() {
     assert_eq!(first.interrupt().code(), Some(0));
     let at = append_to_folder(&data);
     muster.exits(2, &format!("journal quarantine {at}"));
-    muster.exits(1, "journal quarantine 1 --reason no").tells(&["can read"]);
-    muster.exits(3, "journal quarantine 99999 --reason no").tells(&["does not exist"]);
+    muster.exits(1, "journal quarantine 1 --reason no").expect_output(&["can read"]);
+    muster.exits(3, "journal quarantine 99999 --reason no").expect_output(&["does not exist"]);
     muster.ok(&format!("journal quarantine {at} --reason offline"));
     let second = dev("second.log");
-    muster.runs("web", 1);
+    muster.wait_until_running("web", 1);
     assert!(muster.ok("cluster show").out.contains("quarantined by an operator: offline"));
     assert_eq!(second.interrupt().code(), Some(0));
 }
@@ -256,25 +265,31 @@ fn entry_of_data_folder_is_quarantined() {
 #[test]
 fn duplicate_of_old_entry_is_quarantined() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 1));
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 1)]);
     let mut plain = cluster.plain("vandal");
-    let old =
-        cluster.log().into_iter().find(|entry| entry["subject"].as_str().unwrap().contains(".lrp.")).unwrap();
+    let old = cluster
+        .entries()
+        .into_iter()
+        .find(|entry| entry["subject"].as_str().unwrap().contains(".lrp."))
+        .unwrap();
     let (first, subject) = (old["position"].as_u64().unwrap(), old["subject"].as_str().unwrap().to_owned());
-    let bytes = plain.ask("$JS.API.DIRECT.GET.MUSTER", json!({"seq": first}).to_string().as_bytes());
+    let bytes = plain.request("$JS.API.DIRECT.GET.MUSTER", json!({"seq": first}).to_string().as_bytes());
     let again = append_raw(&mut plain, &subject, &bytes.payload);
     eventually("the entry is quarantined", || {
         let shown = cluster.muster().json(&format!("events show {again}"));
         let why = shown["entry"]["unknown"]["reason"].as_str().ok_or_else(|| shown.to_string())?;
-        so(why == format!("repeated entry: first written at position {first}"), || why.to_owned())
+        ensure(why == format!("repeated entry: first written at position {first}"), || why.to_owned())
     });
     let shown = cluster.muster().json(&format!("events show {first}"));
     assert!(shown["entry"]["unknown"].is_null(), "{shown}");
     cluster.muster().ok("lrp scale web=2 --timeout 60s");
     cluster.wait_until_settled(&[("web", 2)]);
-    cluster.muster().exits(1, &format!("journal quarantine {again} --reason no")).tells(&["can read"]);
+    cluster
+        .muster()
+        .exits(1, &format!("journal quarantine {again} --reason no"))
+        .expect_output(&["can read"]);
 }
 
 #[test]
@@ -295,19 +310,19 @@ fn unreadable_log_is_an_error_and_not_an_empty_log() {
     cluster.server.restart();
 
     let why = "for position 1, though its stream MUSTER holds positions 1 to ";
-    ["bbs-2", "auctioneer-2"].iter().for_each(|name| cluster.add(name));
+    ["bbs-2", "auctioneer-2"].iter().for_each(|name| cluster.start_service(name));
     let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
     cluster.spawn("projector-1", &["projector", "--database", &tables]);
     for name in ["bbs-2", "auctioneer-2", "projector-1"] {
         let service = cluster.services.get_mut(name).unwrap();
-        service.says("ERROR");
-        service.says("the journal cannot be read");
-        service.says(why);
+        service.wait_for_log("ERROR");
+        service.wait_for_log("the journal cannot be read");
+        service.wait_for_log(why);
     }
     let muster = cluster.muster();
     let file = cluster.place.path().join("log.jsonl").display().to_string();
-    muster.exits(1, &format!("export {file}")).tells(&[why]);
-    let report = muster.run(&["doctor", "-o", "json"]).exits(9).json();
+    muster.exits(1, &format!("export {file}")).expect_output(&[why]);
+    let report = muster.run(&["doctor", "-o", "json"]).expect_status(9).json();
     let entries = report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "entries");
     let entries = entries.unwrap();
     assert_eq!(entries["outcome"], "failed", "{entries}");
@@ -318,7 +333,7 @@ fn unreadable_log_is_an_error_and_not_an_empty_log() {
     cluster.server.restart();
     eventually("a BBS leads again", || {
         let row = cluster.muster().try_json("cluster show")?;
-        so(!row["bbs"].is_null(), || row.to_string())
+        ensure(!row["bbs"].is_null(), || row.to_string())
     });
     cluster.muster().ok(&format!("export {file}"));
 }
@@ -339,7 +354,7 @@ fn auctioneer_needs_no_permission_to_create_streams_or_entries() {
         Service::start(name, &log, args, &[("MUSTER_NATS_URL", &url(user))])
     };
     let mut auctioneer = start("auctioneer", "auctioneer", &["auctioneer"]);
-    auctioneer.says("no cluster: the stream MUSTER does not exist");
+    auctioneer.wait_for_log("no cluster: the stream MUSTER does not exist");
     Muster::nats(&url("all")).ok("cluster found");
     let _bbs = start("bbs", "all", &["bbs"]);
     let data = place.path().join("rep-c1").display().to_string();
@@ -347,11 +362,11 @@ fn auctioneer_needs_no_permission_to_create_streams_or_entries() {
     let muster = Muster::nats(&url("all"));
     eventually("the cluster is ready", || {
         let row = muster.try_json("cluster show")?;
-        so(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
+        ensure(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
     });
-    let file = place.file("web.toml", sleeper("web", 1));
+    let file = place.write_file("web.toml", sleeper("web", 1));
     muster.ok(&format!("apply {}", file.display()));
-    muster.runs("web", 1);
+    muster.wait_until_running("web", 1);
     assert!(!auctioneer.has_exited(), "{}", auctioneer.log());
 }
 
@@ -379,11 +394,11 @@ fn malformed_messages_are_quarantined() {
         put_there.insert(append_raw(&mut plain, subject, bytes));
     }
     // These messages have taken positions that services expected. The services decide again and continue.
-    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
     let unknown = |entry: &&Value| entry["entry"]["unknown"].is_object();
-    let log = cluster.log();
+    let log = cluster.entries();
     let found: BTreeSet<u64> =
         log.iter().filter(unknown).map(|entry| entry["position"].as_u64().unwrap()).collect();
     assert_eq!(found, put_there);
@@ -398,7 +413,7 @@ fn malformed_messages_are_quarantined() {
     // A restarted service also skips these messages.
     for name in ["bbs-1", "auctioneer-1"] {
         cluster.kill9(name);
-        cluster.add(name);
+        cluster.start_service(name);
     }
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
     cluster.wait_until_settled(&[("web", 3)]);
@@ -407,7 +422,7 @@ fn malformed_messages_are_quarantined() {
 #[test]
 fn data_folder_of_another_cluster_is_refused() {
     let mut one = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let file = one.place.file("web.toml", sleeper("web", 1));
+    let file = one.place.write_file("web.toml", sleeper("web", 1));
     one.muster().ok(&format!("apply {}", file.display()));
     one.kill9("rep-c1");
     let running = running_in(one.place.path());
@@ -426,8 +441,8 @@ fn data_folder_of_another_cluster_is_refused() {
     assert_eq!(other.muster().json("cell list"), json!([]));
     // In its own cluster the rep continues. The records would be the same anyway, so its log must show that
     // it adopted the container.
-    one.add("rep-c1");
-    one.services.get_mut("rep-c1").unwrap().says("adopts web/0");
+    one.start_service("rep-c1");
+    one.services.get_mut("rep-c1").unwrap().wait_for_log("adopts web/0");
     one.wait_until_settled(&[("web", 1)]);
     assert_eq!(running_in(one.place.path()), running);
     // A data folder has only one owner at a time.
@@ -459,7 +474,7 @@ fn invalid_journal_file_is_refused_and_kept() {
     let muster = Muster::local(&data);
     eventually("the cluster is founded", || {
         let row = muster.try_json("cluster show")?;
-        so(row["cluster_id"].is_string(), || row.to_string())
+        ensure(row["cluster_id"].is_string(), || row.to_string())
     });
     assert_eq!(service.interrupt().code(), Some(0));
     assert_eq!(processes_in(place.path()), []);

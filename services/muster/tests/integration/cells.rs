@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::dev::sleeper;
 use crate::support::containers::processes_in;
-use crate::support::test_dir::{so, within};
+use crate::support::test_dir::{ensure, wait_within};
 use crate::support::{Cluster, eventually};
 
 /// Returns a process whose instances need one port each.
@@ -31,26 +31,26 @@ fn two_ports() -> String {
 fn host_ports_are_a_resource_of_the_cell() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1"]);
     cluster.start_service_with("rep-c1", &["--ports", &two_ports()]);
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     let (first, second) = (
-        cluster.place.file("first.toml", listener("first", 2)),
-        cluster.place.file("second.toml", listener("second", 1)),
+        cluster.place.write_file("first.toml", listener("first", 2)),
+        cluster.place.write_file("second.toml", listener("second", 1)),
     );
     cluster.muster().ok(&format!("apply {}", first.display()));
     let said = cluster.muster().exits(6, &format!("apply {}", second.display()));
-    said.tells(&["second/0 is not placed: insufficient resources: ports"]);
+    said.expect_output(&["second/0 is not placed: insufficient resources: ports"]);
     let rows = cluster.muster().instances("second").unwrap();
     assert_eq!((&rows[0]["state"], &rows[0]["crash_count"]), (&"UNCLAIMED".into(), &0.into()));
-    cluster.muster().ok("cell show c1").tells(&["2/2"]);
+    cluster.muster().ok("cell show c1").expect_output(&["2/2"]);
 
     // The instance is placed as soon as a port is free.
     cluster.muster().ok("lrp scale first=1");
-    cluster.muster().runs("second", 1);
+    cluster.muster().wait_until_running("second", 1);
     eventually("the cell is full again", || {
         let cell = cluster.muster().try_json("cell show c1")?;
-        so(cell["used"]["ports"] == 2, || cell.to_string())
+        ensure(cell["used"]["ports"] == 2, || cell.to_string())
     });
-    let crashed = cluster.log().iter().any(|entry| entry.to_string().contains("crashed.v1"));
+    let crashed = cluster.entries().iter().any(|entry| entry.to_string().contains("crashed.v1"));
     assert!(!crashed, "no instance crashed");
 }
 
@@ -67,25 +67,29 @@ fn unhealthy(name: &str, up: &std::path::Path) -> String {
 fn failing_monitor_is_reported_and_log_outlives_instance() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let up = cluster.place.path().join("up");
-    let file = cluster.place.file("sick.toml", unhealthy("sick", &up));
+    let file = cluster.place.write_file("sick.toml", unhealthy("sick", &up));
     let why = format!("Exited with status 1: no {} yet", up.display());
     let said = cluster.muster().exits(8, &format!("apply {} --timeout 4s", file.display()));
-    said.tells(&[&format!("sick/0 is not healthy yet: {why}")]);
+    said.expect_output(&[&format!("sick/0 is not healthy yet: {why}")]);
     let row = cluster.muster().json("instance show sick/0");
     assert_eq!(row["health"]["was_healthy"], false, "{row}");
-    cluster.muster().ok("instance show sick/0").tells(&["monitor", "failed ", "| no "]);
+    cluster.muster().ok("instance show sick/0").expect_output(&["monitor", "failed ", "| no "]);
     let guid = row["instance_guid"].as_str().unwrap().to_owned();
-    cluster.services.get_mut("rep-c1").unwrap().says(&format!("sick/0 as {guid}: the monitor fails: {why}"));
+    cluster
+        .services
+        .get_mut("rep-c1")
+        .unwrap()
+        .wait_for_log(&format!("sick/0 as {guid}: the monitor fails: {why}"));
 
     std::fs::write(&up, "").unwrap();
-    cluster.muster().runs("sick", 1);
+    cluster.muster().wait_until_running("sick", 1);
     let rep = cluster.services.get_mut("rep-c1").unwrap();
-    rep.says(&format!("starts sick/0 as {guid}"));
-    rep.says(&format!("sick/0 as {guid}: the monitor succeeds"));
+    rep.wait_for_log(&format!("starts sick/0 as {guid}"));
+    rep.wait_for_log(&format!("sick/0 as {guid}: the monitor succeeds"));
     cluster.muster().ok("lrp delete sick");
-    cluster.services.get_mut("rep-c1").unwrap().says(&format!("stops sick/0 as {guid}"));
+    cluster.services.get_mut("rep-c1").unwrap().wait_for_log(&format!("stops sick/0 as {guid}"));
 
-    let file = cluster.place.file(
+    let file = cluster.place.write_file(
         "said.toml",
         "process_guid = \"said\"\ndomain = \"shop\"\nmemory_mb = 8\n\
          action.run = { path = \"sh\", args = [\"-c\", \"grep THP_enabled /proc/self/status; echo last words; exec sleep 100000\"] }\n",
@@ -95,19 +99,19 @@ fn failing_monitor_is_reported_and_log_outlives_instance() {
     cluster.muster().ok("lrp delete said");
     eventually("the instance is gone", || {
         let rows = cluster.muster().instances("said")?;
-        so(rows.is_empty(), || format!("{rows:?}"))
+        ensure(rows.is_empty(), || format!("{rows:?}"))
     });
     // A shim runs without huge pages, but its container may still use them.
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     let huge_pages = own.lines().find(|line| line.starts_with("THP_enabled")).unwrap_or_default();
-    cluster.muster().ok(&format!("logs {guid}")).tells(&["OUT last words", huge_pages]);
-    cluster.muster().exits(3, "logs 00000000-0000-0000-0000-000000000001").tells(&["for a day"]);
+    cluster.muster().ok(&format!("logs {guid}")).expect_output(&["OUT last words", huge_pages]);
+    cluster.muster().exits(3, "logs 00000000-0000-0000-0000-000000000001").expect_output(&["for a day"]);
 }
 
 #[test]
 fn second_rep_of_a_present_cell_is_refused() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
     let before = cluster.muster().instances("web").unwrap();
@@ -117,42 +121,42 @@ fn second_rep_of_a_present_cell_is_refused() {
     let size = ["--memory-mb", "1024", "--disk-mb", "1024"];
     let who = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data];
     cluster.spawn("second", &who.into_iter().chain(size).collect::<Vec<_>>());
-    cluster.services.get_mut("second").unwrap().says("another rep represents cell c1");
-    cluster.services.get_mut("bbs-1").unwrap().says("another rep represents cell c1");
+    cluster.services.get_mut("second").unwrap().wait_for_log("another rep represents cell c1");
+    cluster.services.get_mut("bbs-1").unwrap().wait_for_log("another rep represents cell c1");
     assert_eq!(cluster.muster().instances("web").unwrap(), before, "no instance was moved");
     cluster.wait_until_settled(&[("web", 2)]);
 
     // The first rep may restart at once in its own folder.
     cluster.kill9("rep-c1");
-    cluster.add("rep-c1");
-    cluster.ready(1);
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(1);
     cluster.wait_until_settled(&[("web", 2)]);
     let appeared = |cluster: &Cluster| {
         let folder = |entry: &serde_json::Value| {
             let events = &entry["entry"]["known"]["decisions"][0]["events"][0];
             events["cell"]["appeared.v1"]["folder"].as_str().map(str::to_owned)
         };
-        cluster.log().iter().filter_map(folder).collect::<Vec<_>>()
+        cluster.entries().iter().filter_map(folder).collect::<Vec<_>>()
     };
-    within(Duration::from_secs(20), "the first rep is attached to the cell again", || {
+    wait_within(Duration::from_secs(20), "the first rep is attached to the cell again", || {
         let folders = appeared(&cluster);
-        so(folders.len() >= 2, || format!("{folders:?}"))
+        ensure(folders.len() >= 2, || format!("{folders:?}"))
     });
     let folders = appeared(&cluster);
     assert!(folders.iter().all(|folder| *folder == folders[0]), "{folders:?}");
 
     // When the first rep is lost, the second one takes over the cell.
     cluster.kill9("rep-c1");
-    within(Duration::from_secs(60), "the second rep is attached to the cell", || {
+    wait_within(Duration::from_secs(60), "the second rep is attached to the cell", || {
         let folders = appeared(&cluster);
-        so(folders.last() != folders.first(), || format!("{folders:?}"))
+        ensure(folders.last() != folders.first(), || format!("{folders:?}"))
     });
 }
 
 #[test]
 fn cell_is_evacuated_uncordoned_and_forgotten() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("web", 2)]);
 
@@ -160,36 +164,39 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
     // stay.
     let before = cluster.muster().instances("web").unwrap();
     let slow = ["cell", "evacuate", "c1", "--wait", "--timeout", "2s", "--reason", "new disk"];
-    cluster.muster().run(&slow).exits(8);
+    cluster.muster().run(&slow).expect_status(8);
     eventually("the cell evacuates", || {
         let cell = cluster.muster().try_json("cell show c1")?;
-        so(cell["state"] == "EVACUATING", || cell.to_string())
+        ensure(cell["state"] == "EVACUATING", || cell.to_string())
     });
     cluster.muster().exits(4, "cell delete c1");
     cluster.muster().ok("cell uncordon c1");
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     cluster.wait_until_settled(&[("web", 2)]);
     let guids =
         |rows: &[serde_json::Value]| rows.iter().map(|row| row["instance_guid"].clone()).collect::<Vec<_>>();
     assert_eq!(guids(&cluster.muster().instances("web").unwrap()), guids(&before));
-    let log = cluster.log();
+    let log = cluster.entries();
     let asked = log.iter().map(ToString::to_string).find(|entry| entry.contains("evacuation_requested.v1"));
     let asked = asked.unwrap();
     assert!(asked.contains("new disk") && asked.contains("operator"), "{asked}");
 
     // A completed task stays visible for a while and does not delay an evacuation.
     let task = "task_guid = \"done\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = { path = \"true\" }\n";
-    let task = cluster.place.file("task.toml", task);
+    let task = cluster.place.write_file("task.toml", task);
     cluster.muster().ok(&format!("run {}", task.display()));
 
     // With another cell all instances move, and the rep exits with a status of its own.
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 2000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; exec sleep 100000\"] }\n";
-    let file = cluster.place.file("stubborn.toml", stubborn);
+    let file = cluster.place.write_file("stubborn.toml", stubborn);
     cluster.muster().ok(&format!("apply {}", file.display()));
-    cluster.add("rep-c2");
-    cluster.ready(2);
-    cluster.muster().ok("cell evacuate c1 --wait --timeout 60s").tells(&["its containers have ended"]);
+    cluster.start_service("rep-c2");
+    cluster.wait_until_ready(2);
+    cluster
+        .muster()
+        .ok("cell evacuate c1 --wait --timeout 60s")
+        .expect_output(&["its containers have ended"]);
     let left = processes_in(&cluster.place.path().join("rep-c1"));
     assert!(left.is_empty(), "containers that stop slowly are gone as well: {left:?}");
     let rep = cluster.services.remove("rep-c1").unwrap();
@@ -205,10 +212,10 @@ fn cell_is_evacuated_uncordoned_and_forgotten() {
 fn evacuated_rep_exits_after_its_last_container() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1"]);
     cluster.start_service_with("rep-c1", &["--evacuation-timeout", "1"]);
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 45000\n\
          action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; while :; do sleep 1; done\"] }\n";
-    let file = cluster.place.file("stubborn.toml", stubborn);
+    let file = cluster.place.write_file("stubborn.toml", stubborn);
     cluster.muster().ok(&format!("apply {}", file.display()));
     cluster.wait_until_settled(&[("stubborn", 1)]);
     // No other cell can take the instance, so it is stopped after the evacuation timeout. The stop takes
@@ -255,23 +262,23 @@ fn assert_work_is_returned(cluster: &mut Cluster, why: &str) {
             "[[task]]\ntask_guid = \"t{number}\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"true\" }}\n"
         )
     };
-    let tasks = cluster.place.file("tasks.toml", (0..4).map(task).collect::<String>());
+    let tasks = cluster.place.write_file("tasks.toml", (0..4).map(task).collect::<String>());
     cluster.muster().ok(&format!("run {}", tasks.display()));
-    let web = cluster.place.file("web.toml", sleeper("web", 3));
+    let web = cluster.place.write_file("web.toml", sleeper("web", 3));
     cluster.muster().ok(&format!("apply {}", web.display()));
-    let rows = cluster.muster().runs("web", 3);
+    let rows = cluster.muster().wait_until_running("web", 3);
     for row in &rows {
         assert_eq!((&row["crash_count"], &row["cell_id"]), (&0.into(), &"c2".into()), "{row}");
     }
-    cluster.services.get_mut("rep-c1").unwrap().says(&format!("failed to create container: {why}"));
+    cluster.services.get_mut("rep-c1").unwrap().wait_for_log(&format!("failed to create container: {why}"));
     let unhealthy = |cluster: &Cluster| {
         let cell = cluster.muster().try_json("cell show c1")?;
-        so(cell["state"] == "UNHEALTHY", || cell.to_string())
+        ensure(cell["state"] == "UNHEALTHY", || cell.to_string())
     };
-    within(Duration::from_secs(20), "the cell is UNHEALTHY", || unhealthy(cluster));
-    cluster.muster().exits(11, "status").tells(&["cell c1 is UNHEALTHY"]);
-    cluster.muster().ok("cell list").tells(&["UNHEALTHY"]);
-    cluster.muster().ok("events list").tells(&[why]);
+    wait_within(Duration::from_secs(20), "the cell is UNHEALTHY", || unhealthy(cluster));
+    cluster.muster().exits(11, "status").expect_output(&["cell c1 is UNHEALTHY"]);
+    cluster.muster().ok("cell list").expect_output(&["UNHEALTHY"]);
+    cluster.muster().ok("events list").expect_output(&[why]);
 }
 
 #[test]
@@ -288,8 +295,8 @@ fn cell_without_data_folder_attracts_no_work() {
 fn cell_with_a_full_disk_attracts_no_work() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c2"]);
     let Some(disk) = SmallDisk::mount(cluster.place.path().join("rep-c1")) else { return };
-    cluster.add("rep-c1");
-    cluster.ready(2);
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(2);
     disk.fill();
     assert_work_is_returned(&mut cluster, "No space left on device");
     cluster.kill9("rep-c1");

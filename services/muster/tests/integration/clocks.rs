@@ -5,7 +5,7 @@ use serde_json::Value;
 use support::clock::Clock;
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
 const HOUR: i64 = 3_600;
@@ -21,16 +21,16 @@ fn run_timed_commands(muster: &Muster, place: &TestDir, count: u32) {
     muster.ok("domain refresh shop --ttl 1h");
     let periodic = "periodic_guid = \"tick\"\ndomain = \"shop\"\ncron = \"* * * * *\"\nmemory_mb = 8\n\
                     action.run = { path = \"true\" }\n";
-    let file = place.file("tick.toml", periodic);
+    let file = place.write_file("tick.toml", periodic);
     muster.ok(&format!("apply {}", file.display()));
 }
 
 /// Waits until the status contains these words. `None` waits until it reports no clock.
-fn status(muster: &Muster, words: Option<&str>) {
+fn wait_for_clock_status(muster: &Muster, words: Option<&str>) {
     eventually(&format!("the status shows the clock problem {words:?}"), || {
         let text = muster.run(&["status"]).out;
         let found = words.map_or(!text.contains("the clock of"), |words| text.contains(words));
-        so(found, || text)
+        ensure(found, || text)
     });
 }
 
@@ -43,7 +43,8 @@ fn assert_log_is_not_ahead(cluster: &Cluster) {
             .map(|decision| decision["at"].as_str().unwrap().parse::<Timestamp>().unwrap().0)
             .collect()
     };
-    let read = cluster.plain("me").ask("muster.query.client.shop.me.events.read", br#"{"after": 0}"#).json();
+    let read =
+        cluster.plain("me").request("muster.query.client.shop.me.events.read", br#"{"after": 0}"#).json();
     let latest = read["ok"]["entries"].as_array().unwrap().iter().flat_map(times).max().unwrap();
     assert!(latest < clock::now().0 + MAX_AHEAD_NANOS, "{latest} {read}");
 }
@@ -53,39 +54,39 @@ fn clock_jumps_of_leader_refuse_no_command_and_keep_log_times_correct() {
     let mut cluster = Cluster::empty();
     let clock = Clock::new(cluster.place.path()).unwrap();
     cluster.spawn_with("bbs-1", &["bbs"], &clock.variables());
-    cluster.add("auctioneer-1");
-    cluster.add("rep-c1");
-    cluster.ready(1);
+    cluster.start_service("auctioneer-1");
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(1);
     let muster = cluster.muster();
-    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 1));
     muster.ok(&format!("apply {}", file.display()));
     eventually("all clocks are compared", || {
         let row = muster.try_json("cluster show")?;
-        so(row["services"]["clocks"]["compared"].as_u64() >= Some(4), || row.to_string())
+        ensure(row["services"]["clocks"]["compared"].as_u64() >= Some(4), || row.to_string())
     });
     // No other BBS can lead.
     clock.set(HOUR).unwrap();
     run_timed_commands(&muster, &cluster.place, 2);
-    status(&muster, Some("s ahead of the median of 4 clocks"));
+    wait_for_clock_status(&muster, Some("s ahead of the median of 4 clocks"));
     assert_log_is_not_ahead(&cluster);
     clock.set(0).unwrap();
     run_timed_commands(&muster, &cluster.place, 3);
-    status(&muster, None);
+    wait_for_clock_status(&muster, None);
     // Another BBS takes over from a leader whose clock is wrong.
-    cluster.add("bbs-2");
+    cluster.start_service("bbs-2");
     eventually("both BBSs compare clocks", || {
         let row = muster.try_json("cluster show")?;
-        so(row["services"]["clocks"]["compared"].as_u64() >= Some(5), || row.to_string())
+        ensure(row["services"]["clocks"]["compared"].as_u64() >= Some(5), || row.to_string())
     });
     clock.set(-HOUR).unwrap();
     eventually("the other BBS leads", || {
         let leader = cluster.leader("bbs");
-        so(leader == "bbs-2", || leader)
+        ensure(leader == "bbs-2", || leader)
     });
-    status(&muster, Some("s behind the median of 5 clocks"));
+    wait_for_clock_status(&muster, Some("s behind the median of 5 clocks"));
     run_timed_commands(&muster, &cluster.place, 1);
     clock.set(0).unwrap();
-    status(&muster, None);
+    wait_for_clock_status(&muster, None);
     assert_log_is_not_ahead(&cluster);
     cluster.wait_until_settled(&[("web", 1)]);
 }
@@ -94,17 +95,17 @@ fn clock_jumps_of_leader_refuse_no_command_and_keep_log_times_correct() {
 fn local_cluster_works_after_clock_was_ahead_and_reports_it() {
     let place = TestDir::new();
     let clock = Clock::new(place.path()).unwrap();
-    let file = place.file("web.toml", sleeper("web", 1));
+    let file = place.write_file("web.toml", sleeper("web", 1));
     let dev = LocalCluster::start_with(&place, &[file.to_str().unwrap()], &clock.variables());
     clock.set(24 * HOUR).unwrap();
     eventually("the log follows the only clock", || {
         dev.muster.ok("domain refresh shop --ttl 1h");
         let row = dev.muster.try_json("cluster show")?;
-        so(row["services"]["clocks"]["skewed"].as_array().is_some_and(Vec::is_empty), || row.to_string())
+        ensure(row["services"]["clocks"]["skewed"].as_array().is_some_and(Vec::is_empty), || row.to_string())
     });
     clock.set(0).unwrap();
     run_timed_commands(&dev.muster, &place, 2);
-    status(&dev.muster, Some("ahead of the clocks"));
+    wait_for_clock_status(&dev.muster, Some("ahead of the clocks"));
     run_timed_commands(&dev.muster, &place, 1);
     let report = dev.muster.run(&["doctor"]).out;
     assert!(report.contains("clock.bbs") && report.contains("ahead of the clocks"), "{report}");

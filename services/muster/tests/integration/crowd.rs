@@ -11,18 +11,18 @@ use schemas::limits::{CALLBACKS_IN_FLIGHT, COMMANDS_IN_FLIGHT, LONG_POLLS, QUERI
 use serde_json::{Value, json};
 
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
 /// Starts services without cells and waits until leaders are elected.
 fn start_led(names: &[&str]) -> Cluster {
     let mut cluster = Cluster::empty();
-    names.iter().for_each(|name| cluster.add(name));
+    names.iter().for_each(|name| cluster.start_service(name));
     eventually("leaders are elected", || {
         let row = cluster.muster().try_json("cluster show")?;
         let led = !row["bbs"].is_null()
             && (names.len() < 2 || !names[1].starts_with("auc") || !row["auctioneer"].is_null());
-        so(led, || row.to_string())
+        ensure(led, || row.to_string())
     });
     cluster
 }
@@ -126,7 +126,7 @@ fn pages_from_several_bbs_have_one_position() {
             asked.as_bytes(),
         );
         let answer = answer.map(|answer| answer.json()).ok_or("no answer")?;
-        so(answer["refused"]["code"] == "Expired", || answer.to_string())
+        ensure(answer["refused"]["code"] == "Expired", || answer.to_string())
     });
 }
 
@@ -249,7 +249,7 @@ fn silent_callback_owner_uses_limited_file_descriptors() {
     }
     eventually("the maximum number of callbacks is in flight", || {
         let called = *called.lock().unwrap();
-        so(called >= CALLBACKS_IN_FLIGHT, || called.to_string())
+        ensure(called >= CALLBACKS_IN_FLIGHT, || called.to_string())
     });
     let (watched, mut most) = (Instant::now(), 0);
     while watched.elapsed() < Duration::from_secs(3) {

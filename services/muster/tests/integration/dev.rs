@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::containers::{expect_exactly, indices, processes_in, running_in, signal};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Muster, Service, TestDir, eventually};
 
 /// First example of the README.
@@ -41,18 +41,18 @@ impl LocalCluster {
         let args: Vec<&str> = ["dev"].iter().chain(file).copied().collect();
         let args: Vec<&str> = args.into_iter().chain(["--plain", "--data", data.to_str().unwrap()]).collect();
         let service = Service::start("dev", &place.path().join("dev.log"), &args, variables);
-        place.tell("start dev");
+        place.print_event("start dev");
         let muster = Muster::local(&data);
         eventually("three cells are present", || {
             let row = muster.try_json("cluster show")?;
-            so(row["cells"]["PRESENT"] == 3, || row.to_string())
+            ensure(row["cells"]["PRESENT"] == 3, || row.to_string())
         });
         Self { service, muster }
     }
 
     /// Stops the cluster like Ctrl-C. No process, socket or lock may be left.
     pub(crate) fn end(self, place: &TestDir) {
-        place.tell("Ctrl-C");
+        place.print_event("Ctrl-C");
         let status = self.service.interrupt();
         assert_eq!(status.code(), Some(0));
         assert_eq!(processes_in(place.path()), []);
@@ -89,7 +89,7 @@ fn desired_file_runs_and_commands_show_it() {
     let dev = LocalCluster::start(&place, &[HELLO]);
     let muster = &dev.muster;
 
-    let rows = muster.runs("web", 3);
+    let rows = muster.wait_until_running("web", 3);
     let cells: BTreeSet<&str> = rows.iter().map(|row| row["cell_id"].as_str().unwrap()).collect();
     assert_eq!(cells.len(), 3, "each instance is on another cell: {rows:#?}");
     for row in &rows {
@@ -97,11 +97,11 @@ fn desired_file_runs_and_commands_show_it() {
             format!("hello from instance {} on cell {}\n", row["index"], row["cell_id"].as_str().unwrap());
         assert_eq!(http(&address(row)).unwrap(), said);
     }
-    place.tell("three web servers answer");
+    place.print_event("three web servers answer");
 
     let task = eventually("the task succeeds", || {
         let row = muster.try_json("task show greet")?;
-        so(row["state"] == "COMPLETED", || row.to_string()).map(|()| row)
+        ensure(row["state"] == "COMPLETED", || row.to_string()).map(|()| row)
     });
     assert_eq!((&task["failed"], &task["result"]), (&false.into(), &"hello, world\n".into()));
 
@@ -111,11 +111,11 @@ fn desired_file_runs_and_commands_show_it() {
 
     let crashed = eventually("the crasher waits for its delayed restart", || {
         let row = muster.instances("crasher")?.remove(0);
-        so(row["state"] == "CRASHED", || row.to_string()).map(|()| row)
+        ensure(row["state"] == "CRASHED", || row.to_string()).map(|()| row)
     });
     assert_eq!(crashed["crash_count"], 4, "three immediate restarts: {crashed}");
     assert_eq!(crashed["crash_reason"], "Exited with status 3");
-    muster.ok("logs crasher/0").tells(&["attempt on c"]);
+    muster.ok("logs crasher/0").expect_output(&["attempt on c"]);
     assert!(crashed["restart_at"].as_str().unwrap() > crashed["since"].as_str().unwrap());
     let history = muster.json("history instance crasher/0");
     let started = history.to_string().matches("started.v1").count();
@@ -124,21 +124,21 @@ fn desired_file_runs_and_commands_show_it() {
 }
 
 fn instance_commands_work(place: &TestDir, muster: &Muster) {
-    let rows = muster.runs("web", 3);
+    let rows = muster.wait_until_running("web", 3);
     let guid = rows[1]["instance_guid"].as_str().unwrap();
     for id in ["web/1", "web/1@web", guid, &guid[28..]] {
         assert_eq!(muster.json(&format!("instance show {id}"))["instance_guid"], guid, "{id}");
     }
-    muster.ok("instance list").tells(&["web/0", "web/1", "web/2", "crasher/0", "RUNNING"]);
+    muster.ok("instance list").expect_output(&["web/0", "web/1", "web/2", "crasher/0", "RUNNING"]);
     let running = muster.json("instance list --state running --cell c1");
     assert!(running.as_array().unwrap().iter().all(|row| row["cell_id"] == "c1"), "{running}");
 
-    muster.ok("logs web/1").tells(&["instance 1 listens on"]);
+    muster.ok("logs web/1").expect_output(&["instance 1 listens on"]);
     let follower = place.path().join("follower.log");
     let mut logs = muster.start(&follower, &["logs", "-f", "web/1"]);
-    logs.says("instance 1 listens on");
+    logs.wait_for_log("instance 1 listens on");
     http(&address(&rows[1])).unwrap();
-    logs.says("GET /here HTTP/1.1");
+    logs.wait_for_log("GET /here HTTP/1.1");
     assert_eq!(logs.interrupt().code(), Some(0));
     let all = muster.ok("logs web -o jsonl").out;
     for source in ["web/0", "web/1", "web/2"] {
@@ -149,7 +149,7 @@ fn instance_commands_work(place: &TestDir, muster: &Muster) {
     eventually("another instance replaces it", || {
         let rows = muster.instances("web")?;
         let fine = rows.len() == 3 && rows.iter().all(|row| row["state"] == "RUNNING");
-        so(fine && guids(&rows)[&1] != guid, || format!("{rows:#?}"))
+        ensure(fine && guids(&rows)[&1] != guid, || format!("{rows:#?}"))
     });
     let why = muster.json("why web/1");
     let steps = why["chain"].as_array().unwrap();
@@ -158,7 +158,7 @@ fn instance_commands_work(place: &TestDir, muster: &Muster) {
         first["actor"]["client"].is_object() && first["cause"].is_null(),
         "the chain ends with a command: {why:#}"
     );
-    muster.ok("why web/1").tells(&["web/1", "claimed by"]);
+    muster.ok("why web/1").expect_output(&["web/1", "claimed by"]);
 }
 
 fn log_commands_work(place: &TestDir, muster: &Muster) {
@@ -166,11 +166,11 @@ fn log_commands_work(place: &TestDir, muster: &Muster) {
     let after = before.to_string();
     let args = ["events", "tail", "--about", "lrp:web", "--after", &after];
     let mut tail = muster.start(&place.path().join("tail.log"), &args);
-    tail.says("web: annotation changed");
+    tail.wait_for_log("web: annotation changed");
     muster.ok("instance stop web/2");
-    tail.says("web/2: stop requested");
+    tail.wait_for_log("web/2: stop requested");
     assert_eq!(tail.interrupt().code(), Some(0));
-    muster.runs("web", 3);
+    muster.wait_until_running("web", 3);
 
     let events = muster.json("events list");
     let events = events.as_array().unwrap();
@@ -180,7 +180,7 @@ fn log_commands_work(place: &TestDir, muster: &Muster) {
     }
     let shown = muster.json("events show 1");
     assert_eq!(shown["entry"]["known"]["decisions"][0]["events"][0]["cluster"].as_object().unwrap().len(), 1);
-    muster.exits(3, "events show 1000000000").tells(&["the log ends at position"]);
+    muster.exits(3, "events show 1000000000").expect_output(&["the log ends at position"]);
     let about = muster.json("events list --about task:greet");
     assert!(about.as_array().unwrap().len() >= 3, "{about:#}");
 
@@ -201,7 +201,7 @@ fn cluster_commands_work(muster: &Muster) {
     let zones: Vec<_> = cells.as_array().unwrap().iter().map(|row| &row["presence"]["zone"]).collect();
     assert_eq!(zones, ["z1", "z2", "z1"]);
     assert_eq!(muster.json("cell show c2")["state"], "PRESENT");
-    muster.ok("cell show c2").tells(&["c2", "web/"]);
+    muster.ok("cell show c2").expect_output(&["c2", "web/"]);
     let cluster = muster.json("cluster show");
     assert_eq!((&cluster["durability"], &cluster["found_by_convergence"]), (&"synced".into(), &0.into()));
 
@@ -214,7 +214,7 @@ fn cluster_commands_work(muster: &Muster) {
     let id = evaluations[0]["evaluation"]["id"].as_str().unwrap();
     let one = muster.json(&format!("evaluation show {id}"));
     assert_eq!(one["evaluation"]["subject"]["process"], "web");
-    muster.ok(&format!("evaluation show {}", &id[30..])).tells(&["process web"]);
+    muster.ok(&format!("evaluation show {}", &id[30..])).expect_output(&["process web"]);
 }
 
 #[test]
@@ -238,25 +238,27 @@ fn definition_ids_are_shown(place: &TestDir, muster: &Muster) {
     let text = format!(
         "process_guid = \"blue\"\ndomain = \"shop\"\ndefinition_id = \"v2\"\nmemory_mb = 8\n{says}\n"
     );
-    let file = place.file("blue.toml", text);
-    muster.ok(&format!("apply {}", file.display())).tells(&["process blue desired: 1 instance running"]);
+    let file = place.write_file("blue.toml", text);
+    muster
+        .ok(&format!("apply {}", file.display()))
+        .expect_output(&["process blue desired: 1 instance running"]);
     let row = muster.json("instance show blue/0@v2");
     assert_eq!((&row["index"], &row["definition_id"]), (&0.into(), &"v2".into()));
     assert_eq!(muster.json("instance show blue/0")["instance_guid"], row["instance_guid"]);
-    muster.ok("instance list --lrp blue").tells(&["INSTANCE   DEFINITION", "blue/0     v2"]);
+    muster.ok("instance list --lrp blue").expect_output(&["INSTANCE   DEFINITION", "blue/0     v2"]);
     eventually("its log shows its definition id", || {
         let logs = muster.run(&["logs", "blue/0@v2"]);
-        so(logs.out.contains("runs v2"), || format!("{logs:?}"))
+        ensure(logs.out.contains("runs v2"), || format!("{logs:?}"))
     });
-    muster.ok("history instance blue/0").tells(&["blue/0@v2: created, waiting for placement"]);
-    muster.ok("history instance blue/0@v2").tells(&["blue/0@v2: created, waiting for placement"]);
-    muster.ok("why blue/0@v2").tells(&["blue/0@v2 is RUNNING on", "blue/0@v2: claimed by"]);
+    muster.ok("history instance blue/0").expect_output(&["blue/0@v2: created, waiting for placement"]);
+    muster.ok("history instance blue/0@v2").expect_output(&["blue/0@v2: created, waiting for placement"]);
+    muster.ok("why blue/0@v2").expect_output(&["blue/0@v2 is RUNNING on", "blue/0@v2: claimed by"]);
     let stopped = muster.json("instance stop blue/0@v2");
     assert_eq!((&stopped["index"], &stopped["definition_id"]), (&0.into(), &"v2".into()));
 
     for unknown in ["show", "stop", "logs"] {
         let said = muster.exits(3, &format!("instance {unknown} blue/0@v1"));
-        said.tells(&["instance blue/0@v1 does not exist", "muster instance list --lrp blue"]);
+        said.expect_output(&["instance blue/0@v1 does not exist", "muster instance list --lrp blue"]);
     }
     muster.exits(3, "history instance blue/0@v1");
     for (bad, why) in [
@@ -272,11 +274,11 @@ fn definition_ids_are_shown(place: &TestDir, muster: &Muster) {
 }
 
 fn processes_are_changed(place: &TestDir, muster: &Muster) {
-    let file = place.file("web.toml", sleeper("web", 2));
+    let file = place.write_file("web.toml", sleeper("web", 2));
     let said = muster.ok(&format!("apply {}", file.display()));
-    said.tells(&["process web desired: 2 instances running"]);
+    said.expect_output(&["process web desired: 2 instances running"]);
     expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
-    let before = guids(&muster.runs("web", 2));
+    let before = guids(&muster.wait_until_running("web", 2));
 
     let scaled = muster.json("lrp scale web=4 --reason holidays");
     assert_eq!((&scaled["action"], &scaled["carried_out"]), (&"scaled".into(), &true.into()));
@@ -286,9 +288,9 @@ fn processes_are_changed(place: &TestDir, muster: &Muster) {
 
     muster.ok("lrp scale web 2");
     expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
-    assert_eq!(guids(&muster.runs("web", 2)), before, "scaling keeps the other instances");
+    assert_eq!(guids(&muster.wait_until_running("web", 2)), before, "scaling keeps the other instances");
 
-    let routes = place.file("routes.json", r#"{"my-router": [{"port": 1}]}"#);
+    let routes = place.write_file("routes.json", r#"{"my-router": [{"port": 1}]}"#);
     muster.ok(&format!("lrp update web --annotation new --routes {}", routes.display()));
     let row = muster.json("lrp show web");
     assert_eq!(
@@ -297,7 +299,7 @@ fn processes_are_changed(place: &TestDir, muster: &Muster) {
     );
     assert_eq!(row["routes"]["my-router"], r#"[{"port":1}]"#);
     assert_eq!(row["definitions"][row["definition_id"].as_str().unwrap()]["memory_mb"], 8);
-    assert_eq!(guids(&muster.runs("web", 2)), before, "an update restarts nothing");
+    assert_eq!(guids(&muster.wait_until_running("web", 2)), before, "an update restarts nothing");
     let version = row["version"].as_u64().unwrap();
 
     // A repeated request is carried out once. Repeating it after a later request does not undo the later one.
@@ -306,15 +308,15 @@ fn processes_are_changed(place: &TestDir, muster: &Muster) {
     let again = muster.json("lrp scale web=3 --request-id first --detach");
     assert_eq!(first["version"], again["version"], "the version was {version} before");
     assert_eq!(muster.json("lrp show web")["instances"], 1);
-    muster.runs("web", 1);
+    muster.wait_until_running("web", 1);
 
-    muster.ok("lrp list").tells(&["web", "shop"]);
-    muster.ok("lrp delete web").tells(&["process web deleted"]);
+    muster.ok("lrp list").expect_output(&["web", "shop"]);
+    muster.ok("lrp delete web").expect_output(&["process web deleted"]);
     expect_exactly(place.path(), &[]).unwrap();
     muster.exits(3, "lrp show web");
     // A guid that is free again can be reused.
     muster.ok(&format!("apply {} --detach", file.display()));
-    muster.runs("web", 2);
+    muster.wait_until_running("web", 2);
     muster.ok("lrp delete web");
 }
 
@@ -324,12 +326,12 @@ fn tasks_are_run(place: &TestDir, muster: &Muster) {
             "task_guid": guid, "domain": "shop", "memory_mb": 8, "result_file": "result",
             "action": {"run": {"path": "sh", "args": ["-c", script]}},
         });
-        place.file(&format!("{guid}.json"), spec.to_string()).display().to_string()
+        place.write_file(&format!("{guid}.json"), spec.to_string()).display().to_string()
     };
     let said = muster.ok(&format!("run {}", task("sum", "echo summing; echo 42 > result")));
     assert_eq!(said.out, "42\n");
-    muster.ok("logs sum").tells(&["summing"]);
-    muster.ok("task list").tells(&["sum", "SUCCEEDED"]);
+    muster.ok("logs sum").expect_output(&["summing"]);
+    muster.ok("task list").expect_output(&["sum", "SUCCEEDED"]);
     muster.ok("task resolve sum");
     muster.exits(3, "task show sum");
     assert!(muster.json("history task sum").as_array().unwrap().len() >= 4);
@@ -342,9 +344,9 @@ fn tasks_are_run(place: &TestDir, muster: &Muster) {
     eventually("the long task runs", || expect_exactly(place.path(), &["task long"]));
     eventually("its output is logged", || {
         let logs = muster.run(&["logs", "long"]);
-        so(logs.out.contains("begun"), || format!("{logs:?}"))
+        ensure(logs.out.contains("begun"), || format!("{logs:?}"))
     });
-    muster.exits(4, "task resolve long").tells(&["InvalidStateTransition"]);
+    muster.exits(4, "task resolve long").expect_output(&["InvalidStateTransition"]);
     muster.ok("task cancel long");
     eventually("the container of the cancelled task is gone", || expect_exactly(place.path(), &[]));
     let row = muster.json("task show long");
@@ -357,10 +359,10 @@ fn periodic_task_is_applied_once(place: &TestDir, muster: &Muster) {
             "periodic_guid = \"yearly\"\ndomain = \"shop\"\ncron = \"0 {hour} 1 1 *\"\nmemory_mb = 8\naction.run.path = \"true\"\n"
         )
     };
-    let apply = |hour| muster.ok(&format!("apply {}", place.file("yearly.toml", text(hour)).display()));
-    apply(1).tells(&["periodic task yearly desired"]);
-    apply(1).tells(&["periodic task yearly unchanged"]);
-    apply(2).tells(&["periodic task yearly updated"]);
+    let apply = |hour| muster.ok(&format!("apply {}", place.write_file("yearly.toml", text(hour)).display()));
+    apply(1).expect_output(&["periodic task yearly desired"]);
+    apply(1).expect_output(&["periodic task yearly unchanged"]);
+    apply(2).expect_output(&["periodic task yearly updated"]);
     muster.ok("periodic delete yearly");
 }
 
@@ -379,7 +381,7 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
         assert!(said.err.contains("ResourceNotFound"), "{said:?}");
     }
 
-    let file = place.file("one.toml", sleeper("one", 1)).display().to_string();
+    let file = place.write_file("one.toml", sleeper("one", 1)).display().to_string();
     muster.ok(&format!("apply {file}"));
     let foreign =
         place.file("foreign.toml", sleeper("one", 1).replace("shop", "office")).display().to_string();
@@ -387,25 +389,25 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
     assert_eq!(said.refusal()["code"], "ResourceExists");
 
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    muster.exits(5, &format!("cell list --nats nats://{nowhere}")).tells(&["server unreachable"]);
+    muster.exits(5, &format!("cell list --nats nats://{nowhere}")).expect_output(&["server unreachable"]);
     let nobody = place.path().join("no.sock").display().to_string();
-    muster.exits(5, &format!("cell list --socket {nobody}")).tells(&["muster dev"]);
+    muster.exits(5, &format!("cell list --socket {nobody}")).expect_output(&["muster dev"]);
 
     let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 1000000000");
-    let large = place.file("large.toml", large).display().to_string();
+    let large = place.write_file("large.toml", large).display().to_string();
     let said = muster.exits(6, &format!("apply {large}"));
-    said.tells(&["large/0 is not placed: insufficient resources: memory", "muster cell list"]);
+    said.expect_output(&["large/0 is not placed: insufficient resources: memory", "muster cell list"]);
     muster.ok("lrp delete large");
 
     let slow = format!("{}monitor.run.path = \"false\"\n", sleeper("slow", 1));
-    let slow = place.file("slow.toml", slow).display().to_string();
+    let slow = place.write_file("slow.toml", slow).display().to_string();
     muster
         .exits(8, &format!("apply {slow} --timeout 1s"))
-        .tells(&["did not reach the desired state within 1s"]);
+        .expect_output(&["did not reach the desired state within 1s"]);
     muster.ok("lrp delete slow");
     // Ctrl-C stops waiting, and the command is still carried out.
     let mut waits = muster.start(&place.path().join("waits.log"), &["apply", &slow]);
-    waits.says("slow/0 is not healthy yet");
+    waits.wait_for_log("slow/0 is not healthy yet");
     let said = place.path().join("waits.log");
     assert_eq!(waits.interrupt().code(), Some(130));
     let said = std::fs::read_to_string(said).unwrap();
@@ -418,17 +420,17 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
 
     let data = place.path().join("data").display().to_string();
     let second = muster.exits(1, &format!("dev --data {data}"));
-    second.tells(&["is in use by process"]);
+    second.expect_output(&["is in use by process"]);
     muster.ok("lrp show one");
 }
 
 #[test]
 fn restart_resumes_processes_and_skips_finished_tasks() {
     let place = TestDir::new();
-    let file = place.file("stack.toml", stack_with_task());
+    let file = place.write_file("stack.toml", stack_with_task());
     let file = file.to_str().unwrap();
     let dev = LocalCluster::start(&place, &[file]);
-    dev.muster.runs("web", 3);
+    dev.muster.wait_until_running("web", 3);
     dev.muster.ok("lrp scale web=2 --reason fewer");
     let before = dev.muster.json("history lrp web");
     eventually("the task has ended", || dev.muster.try_json("task resolve migrate"));
@@ -437,7 +439,7 @@ fn restart_resumes_processes_and_skips_finished_tasks() {
     let dev = LocalCluster::start(&place, &[file]);
     eventually("dev reports that the task ran before", || {
         let log = std::fs::read_to_string(place.path().join("dev.log")).unwrap();
-        so(log.contains("task migrate ran at an earlier start and is not run again"), || log.clone())
+        ensure(log.contains("task migrate ran at an earlier start and is not run again"), || log.clone())
     });
     dev.muster.exits(3, "task show migrate");
     eventually("the desired instances run again", || expect_exactly(place.path(), &["web/0", "web/1"]));
@@ -445,14 +447,18 @@ fn restart_resumes_processes_and_skips_finished_tasks() {
     let [before, after] = [before, after].map(|history| history.as_array().unwrap().clone());
     assert_eq!(after[..before.len()], before, "the history is kept");
 
-    let (rows, running) = (dev.muster.runs("web", 2), running_in(place.path()));
-    place.tell(&format!("kill -9 dev (pid {})", dev.service.pid()));
+    let (rows, running) = (dev.muster.wait_until_running("web", 2), running_in(place.path()));
+    place.print_event(&format!("kill -9 dev (pid {})", dev.service.pid()));
     dev.service.kill9();
     assert_eq!(running_in(place.path()), running, "containers outlive dev");
     let dev = LocalCluster::start(&place, &["--rerun", file]);
     eventually("the task runs again", || dev.muster.try_json("task resolve migrate"));
     dev.muster.ok("lrp scale web=2");
-    assert_eq!(guids(&dev.muster.runs("web", 2)), guids(&rows), "the same containers are adopted");
+    assert_eq!(
+        guids(&dev.muster.wait_until_running("web", 2)),
+        guids(&rows),
+        "the same containers are adopted"
+    );
     assert_eq!(running_in(place.path()), running);
 
     container_that_died_while_stopped_is_replaced(&place, dev);
@@ -467,8 +473,8 @@ fn stack_with_task() -> String {
 }
 
 fn container_that_died_while_stopped_is_replaced(place: &TestDir, dev: LocalCluster) {
-    place.tell("kill -9 dev, and a container");
-    let old = guids(&dev.muster.runs("web", 2));
+    place.print_event("kill -9 dev, and a container");
+    let old = guids(&dev.muster.wait_until_running("web", 2));
     dev.service.kill9();
     for process in processes_in(place.path()).iter().filter(|process| process.guid.as_ref() == Some(&old[&0]))
     {
@@ -478,7 +484,7 @@ fn container_that_died_while_stopped_is_replaced(place: &TestDir, dev: LocalClus
     let dev = LocalCluster::start(place, &[]);
     let new = eventually("the instance is replaced", || {
         let new = guids(&dev.muster.instances("web")?.into_iter().filter(is_running).collect::<Vec<_>>());
-        so(new.len() == 2 && new[&0] != old[&0], || format!("{new:?}")).map(|()| new)
+        ensure(new.len() == 2 && new[&0] != old[&0], || format!("{new:?}")).map(|()| new)
     });
     assert_eq!(new[&1], old[&1]);
     eventually("each instance runs once", || expect_exactly(place.path(), &["web/0", "web/1"]));
@@ -501,17 +507,17 @@ fn start_scratch(place: &TestDir, file: &Path) -> (Service, Muster) {
 #[test]
 fn start_without_data_folder_founds_a_new_cluster() {
     let place = TestDir::new();
-    let file = place.file("web.toml", sleeper("web", 2));
+    let file = place.write_file("web.toml", sleeper("web", 2));
     let (dev, muster) = start_scratch(&place, &file);
     let first = eventually("the cluster is founded", || muster.try_json("cluster show"));
-    let old = guids(&muster.runs("web", 2));
-    place.tell("kill -9 dev");
+    let old = guids(&muster.wait_until_running("web", 2));
+    place.print_event("kill -9 dev");
     dev.kill9();
 
     let (dev, muster) = start_scratch(&place, &file);
     let second = eventually("the cluster is founded", || muster.try_json("cluster show"));
     assert_ne!(first["cluster_id"], second["cluster_id"]);
-    let new = guids(&muster.runs("web", 2));
+    let new = guids(&muster.wait_until_running("web", 2));
     assert!(new.values().all(|guid| !old.values().any(|gone| gone == guid)), "{old:?} {new:?}");
     expect_exactly(place.path(), &["web/0", "web/1"]).unwrap();
     assert_eq!(dev.interrupt().code(), Some(0));

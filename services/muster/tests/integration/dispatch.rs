@@ -1,7 +1,7 @@
 //! Parameterised tasks on real processes: their payload, their parameters, and the order in which they run.
 
 use crate::dev::LocalCluster;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{TestDir, eventually};
 
 const TEMPLATES: &str = r#"
@@ -30,11 +30,11 @@ grace_period_ms = 100
 #[test]
 fn dispatched_task_receives_payload_and_parameters() {
     let place = TestDir::new();
-    let file = place.file("templates.toml", TEMPLATES).display().to_string();
+    let file = place.write_file("templates.toml", TEMPLATES).display().to_string();
     let dev = LocalCluster::start(&place, &[&file]);
     let muster = &dev.muster;
     let bytes: Vec<u8> = (0..=255).collect();
-    let (text, bytes) = (place.file("text", "grüß dich"), place.file("bytes", &bytes));
+    let (text, bytes) = (place.write_file("text", "grüß dich"), place.write_file("bytes", &bytes));
     let (text, bytes) = (text.display(), bytes.display());
 
     let told = muster
@@ -57,27 +57,27 @@ fn dispatched_task_receives_payload_and_parameters() {
     assert_eq!(again["number"], 2, "{again}");
     let told = format!("{:?}", muster.ok(&format!("{line} --wait")));
     assert!(told.contains("grüß dich|640|480|k1|print|"), "{told}");
-    muster.exits(4, &line.replace("640", "641")).tells(&["key k1 belongs to dispatch 2 of print"]);
-    muster.exits(1, "parameterised dispatch print --param depth=1").tells(&[
+    muster.exits(4, &line.replace("640", "641")).expect_output(&["key k1 belongs to dispatch 2 of print"]);
+    muster.exits(1, "parameterised dispatch print --param depth=1").expect_output(&[
         "payload: is missing",
         "width is missing",
         "depth is not a parameter of print",
     ]);
-    muster.ok(&format!("why {task}")).tells(&["parameterised task print", "dispatch 2 with key k1"]);
-    muster.ok("parameterised show print").tells(&["width", "height", "required"]);
-    muster.ok("history parameterised print").tells(&["dispatch 2 repeated with the same key"]);
+    muster.ok(&format!("why {task}")).expect_output(&["parameterised task print", "dispatch 2 with key k1"]);
+    muster.ok("parameterised show print").expect_output(&["width", "height", "required"]);
+    muster.ok("history parameterised print").expect_output(&["dispatch 2 repeated with the same key"]);
 }
 
 #[test]
 fn dispatch_beyond_concurrency_limit_waits() {
     let place = TestDir::new();
-    let file = place.file("templates.toml", TEMPLATES).display().to_string();
+    let file = place.write_file("templates.toml", TEMPLATES).display().to_string();
     let dev = LocalCluster::start(&place, &[&file]);
     let muster = &dev.muster;
     let runs = |task: &str| {
         eventually(&format!("{task} runs"), || {
             let row = muster.try_json(&format!("task show {task}"))?;
-            so(row["state"] == "RUNNING", || row.to_string())
+            ensure(row["state"] == "RUNNING", || row.to_string())
         });
     };
     eventually("the template exists", || muster.try_json("parameterised show slow"));
@@ -85,11 +85,11 @@ fn dispatch_beyond_concurrency_limit_waits() {
     runs("slow--dispatch-2");
     muster
         .ok("parameterised dispatch slow")
-        .tells(&["slow--dispatch-3", "waits until a running one has ended"]);
-    muster.ok("parameterised dispatch slow").tells(&["slow--dispatch-4", "waits behind 1 other"]);
+        .expect_output(&["slow--dispatch-3", "waits until a running one has ended"]);
+    muster.ok("parameterised dispatch slow").expect_output(&["slow--dispatch-4", "waits behind 1 other"]);
     let row = muster.json("parameterised show slow");
     assert_eq!((&row["waiting"], &row["running"]), (&2.into(), &1.into()), "{row}");
-    muster.ok("parameterised cancel slow 3").tells(&["dispatch 3 of slow cancelled"]);
+    muster.ok("parameterised cancel slow 3").expect_output(&["dispatch 3 of slow cancelled"]);
     muster.exits(3, "parameterised cancel slow 3");
     muster.ok("task cancel slow--dispatch-2");
     runs("slow--dispatch-4");

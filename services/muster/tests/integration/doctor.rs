@@ -8,7 +8,7 @@ use access::probes::sample_roles;
 use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::users::Users;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
@@ -45,7 +45,7 @@ type Outcomes = BTreeMap<String, (String, String)>;
 /// Runs `muster doctor`, checks its exit status and the shape of its report, and returns the outcomes.
 fn run_doctor(muster: &Muster, code: i32, options: &[&str]) -> Outcomes {
     let args = [&["doctor", "-o", "json"], options].concat();
-    let report = muster.run(&args).exits(code).json();
+    let report = muster.run(&args).expect_status(code).json();
     let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["checks", "outcome"]);
     let checks = report["checks"].as_array().unwrap();
@@ -69,7 +69,7 @@ fn run_doctor(muster: &Muster, code: i32, options: &[&str]) -> Outcomes {
 }
 
 /// Asserts the outcome of a check and words of its finding.
-fn says(outcomes: &Outcomes, check: &str, outcome: &str, words: &[&str]) {
+fn assert_outcome(outcomes: &Outcomes, check: &str, outcome: &str, words: &[&str]) {
     let said = &outcomes[check];
     assert_eq!(said.0, outcome, "{check}: {said:?}");
     for word in words {
@@ -80,27 +80,27 @@ fn says(outcomes: &Outcomes, check: &str, outcome: &str, words: &[&str]) {
 #[test]
 fn healthy_local_cluster_passes() {
     let place = TestDir::new();
-    let file = place.file("web.toml", sleeper("web", 1));
+    let file = place.write_file("web.toml", sleeper("web", 1));
     let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
-    dev.muster.runs("web", 1);
+    dev.muster.wait_until_running("web", 1);
     let outcomes = run_doctor(&dev.muster, 0, &[]);
-    says(&outcomes, "connection", "ok", &["data"]);
-    says(&outcomes, "stream", "skipped", &["embedded journal"]);
-    says(&outcomes, "positions", "ok", &["1 to "]);
-    says(&outcomes, "entries", "ok", &[]);
-    says(&outcomes, "durability", "ok", &["synced"]);
-    says(&outcomes, "rights", "ok", &["only the owner"]);
-    says(&outcomes, "bbs", "ok", &["leads in term"]);
-    says(&outcomes, "auctioneer", "ok", &["leads in term"]);
-    says(&outcomes, "cells", "ok", &["3 cells present in 2 zones (z1, z2)"]);
+    assert_outcome(&outcomes, "connection", "ok", &["data"]);
+    assert_outcome(&outcomes, "stream", "skipped", &["embedded journal"]);
+    assert_outcome(&outcomes, "positions", "ok", &["1 to "]);
+    assert_outcome(&outcomes, "entries", "ok", &[]);
+    assert_outcome(&outcomes, "durability", "ok", &["synced"]);
+    assert_outcome(&outcomes, "rights", "ok", &["only the owner"]);
+    assert_outcome(&outcomes, "bbs", "ok", &["leads in term"]);
+    assert_outcome(&outcomes, "auctioneer", "ok", &["leads in term"]);
+    assert_outcome(&outcomes, "cells", "ok", &["3 cells present in 2 zones (z1, z2)"]);
     // These tests run without isolation.
-    says(&outcomes, "isolation", "warning", &["none: c1, c2, c3"]);
-    says(&outcomes, "database", "ok", &["projection.db", "generation 1"]);
+    assert_outcome(&outcomes, "isolation", "warning", &["none: c1, c2, c3"]);
+    assert_outcome(&outcomes, "database", "ok", &["projection.db", "generation 1"]);
     let shown = dev.muster.ok("doctor").out;
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("CHECK") && lines[1].starts_with("connection"), "{shown}");
     assert!(lines.last().unwrap().starts_with("23 checks: 0 failed, "), "{shown}");
-    dev.muster.exits(2, "doctor --domain shop").tells(&["--domain shop is not used by this command"]);
+    dev.muster.exits(2, "doctor --domain shop").expect_output(&["--domain shop is not used by this command"]);
     dev.end(&place);
 }
 
@@ -110,17 +110,17 @@ fn unreachable_cluster_is_reported() {
     let url = format!("nats://{}", held.local_addr().unwrap());
     drop(held);
     let outcomes = run_doctor(&Muster::nats(&url), 5, &[]);
-    says(&outcomes, "connection", "failed", &[&url, "refused"]);
+    assert_outcome(&outcomes, "connection", "failed", &[&url, "refused"]);
     let skipped =
         outcomes.iter().filter(|(_, (outcome, why))| outcome == "skipped" && why.contains("no connection"));
     assert_eq!(skipped.count(), 21, "every check but connection and host is skipped: {outcomes:#?}");
     let place = TestDir::new();
     let outcomes = run_doctor(&Muster::local(place.path()), 5, &[]);
-    says(&outcomes, "connection", "failed", &["muster.sock"]);
+    assert_outcome(&outcomes, "connection", "failed", &["muster.sock"]);
 }
 
 /// Returns the state and the configuration of the stream.
-fn stream(cluster: &Cluster) -> Value {
+fn stream_info(cluster: &Cluster) -> Value {
     cluster.plain("cli").request_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))
 }
 
@@ -138,63 +138,63 @@ fn metrics_address(cluster: &Cluster, name: &str) -> String {
 fn changed_cluster_fails_the_matching_checks() {
     let mut cluster = Cluster::empty();
     cluster.start_service_with("bbs-1", &["--metrics", "127.0.0.1:0"]);
-    cluster.add("auctioneer-1");
-    cluster.add("rep-c1");
-    cluster.ready(1);
+    cluster.start_service("auctioneer-1");
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(1);
     let muster = cluster.muster();
     let tables = format!("sqlite:{}", cluster.place.path().join("tables.db").display());
     muster.ok(&format!("projection rebuild --database {tables}"));
     let at = metrics_address(&cluster, "bbs-1");
     let monitoring = cluster.server.monitoring();
     let all = ["--monitoring", &monitoring, "--metrics", &at, "--database", &tables];
-    let before = stream(&cluster)["state"]["last_seq"].clone();
+    let before = stream_info(&cluster)["state"]["last_seq"].clone();
     let outcomes = run_doctor(&muster, 0, &all);
-    assert_eq!(stream(&cluster)["state"]["last_seq"], before, "doctor writes nothing");
+    assert_eq!(stream_info(&cluster)["state"]["last_seq"], before, "doctor writes nothing");
     for check in
         ["connection", "jetstream", "stream", "entries", "replicas", "durability", "storage", "clock.server"]
     {
-        says(&outcomes, check, "ok", &[]);
+        assert_outcome(&outcomes, check, "ok", &[]);
     }
-    says(&outcomes, "positions", "ok", &[&format!("1 to {before}")]);
-    says(&outcomes, "clock.bbs", "ok", &["the median of"]);
-    says(&outcomes, "rights", "warning", &["is denied, but", "no permissions set up"]);
-    says(&outcomes, "bbs", "ok", &["no standby"]);
-    says(&outcomes, "versions", "ok", &[env!("CARGO_PKG_VERSION")]);
-    says(&outcomes, "cells", "ok", &["1 cell present in 1 zone (z1)"]);
-    says(&outcomes, "database", "ok", &["up to date"]);
-    says(&outcomes, "denials", "ok", &["1 service checked"]);
+    assert_outcome(&outcomes, "positions", "ok", &[&format!("1 to {before}")]);
+    assert_outcome(&outcomes, "clock.bbs", "ok", &["the median of"]);
+    assert_outcome(&outcomes, "rights", "warning", &["is denied, but", "no permissions set up"]);
+    assert_outcome(&outcomes, "bbs", "ok", &["no standby"]);
+    assert_outcome(&outcomes, "versions", "ok", &[env!("CARGO_PKG_VERSION")]);
+    assert_outcome(&outcomes, "cells", "ok", &["1 cell present in 1 zone (z1)"]);
+    assert_outcome(&outcomes, "database", "ok", &["up to date"]);
+    assert_outcome(&outcomes, "denials", "ok", &["1 service checked"]);
     muster.ok("domain refresh shop");
     eventually("the tables are behind for too long", || {
         let report = muster.try_json(&format!("doctor --database {tables}"))?;
         let check = report["checks"].as_array().unwrap().iter().find(|check| check["check"] == "database");
         let check = check.unwrap();
         let behind = check["found"].as_str().is_some_and(|found| found.contains("entries behind, for "));
-        so(check["outcome"] == "warning" && behind, || check.to_string())
+        ensure(check["outcome"] == "warning" && behind, || check.to_string())
     });
-    let mut config = stream(&cluster)["config"].clone();
+    let mut config = stream_info(&cluster)["config"].clone();
     config["compression"] = json!("s2");
     cluster.plain("cli").request_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
-    says(&run_doctor(&muster, 0, &[]), "stream", "warning", &["it is compressed (s2)"]);
+    assert_outcome(&run_doctor(&muster, 0, &[]), "stream", "warning", &["it is compressed (s2)"]);
     assert_eq!(muster.json("journal migrate"), json!({"stream": "MUSTER", "changed": true}));
     assert_eq!(muster.json("journal migrate"), json!({"stream": "MUSTER", "changed": false}));
-    says(&run_doctor(&muster, 0, &[]), "stream", "ok", &[]);
-    let mut config = stream(&cluster)["config"].clone();
+    assert_outcome(&run_doctor(&muster, 0, &[]), "stream", "ok", &[]);
+    let mut config = stream_info(&cluster)["config"].clone();
     config["max_age"] = json!(86_400_000_000_000_u64);
     let updated = cluster.plain("cli").request_json("$JS.API.STREAM.UPDATE.MUSTER", &config);
     assert!(updated["error"].is_null(), "{updated}");
     cluster.kill9("auctioneer-1");
     eventually("no auctioneer is alive", || {
         let row = muster.try_json("cluster show")?;
-        so(row["services"]["rows"].as_array().is_some_and(|rows| rows.len() == 1), || row.to_string())
+        ensure(row["services"]["rows"].as_array().is_some_and(|rows| rows.len() == 1), || row.to_string())
     });
     let outcomes = run_doctor(&muster, 9, &["--replicas", "3"]);
-    says(&outcomes, "stream", "failed", &["max_age drops entries", "1 replicas, expected 3"]);
-    says(&outcomes, "auctioneer", "failed", &["none is running: nothing is placed"]);
+    assert_outcome(&outcomes, "stream", "failed", &["max_age drops entries", "1 replicas, expected 3"]);
+    assert_outcome(&outcomes, "auctioneer", "failed", &["none is running: nothing is placed"]);
     cluster.kill9("bbs-1");
     let outcomes = run_doctor(&muster, 9, &["--metrics", &at]);
-    says(&outcomes, "bbs", "failed", &["no BBS is running"]);
-    says(&outcomes, "cells", "skipped", &["no BBS answers"]);
-    says(&outcomes, "denials", "failed", &[&at]);
+    assert_outcome(&outcomes, "bbs", "failed", &["no BBS is running"]);
+    assert_outcome(&outcomes, "cells", "skipped", &["no BBS answers"]);
+    assert_outcome(&outcomes, "denials", "failed", &[&at]);
 }
 
 /// Returns the command line of a user with another credentials file.
@@ -220,7 +220,7 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
     let operator = users.muster("operator-ops");
     eventually("a BBS leads", || {
         let row = operator.try_json("cluster show")?;
-        so(!row["bbs"].is_null(), || row.to_string())
+        ensure(!row["bbs"].is_null(), || row.to_string())
     });
     let roles = sample_roles().into_iter().map(|role| role.default_name());
     let roles = roles.filter(|name| users.folder.join(format!("users/{name}.env")).is_file());
@@ -237,8 +237,8 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
     let row = operator.json("cluster show");
     assert_eq!(row["quarantined_entries"]["count"], 0, "nothing was written: {row}");
     let outcomes = run_doctor(&operator, 9, &[]);
-    says(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
-    says(&outcomes, "auctioneer", "failed", &["nothing is placed"]);
+    assert_outcome(&outcomes, "connection", "ok", &["TLS", "as operator ops"]);
+    assert_outcome(&outcomes, "auctioneer", "failed", &["nothing is placed"]);
 
     // Rebuilding tables follows the log. Verifying them only reads it.
     let tables = format!("sqlite:{}", place.path().join("tables.db").display());
@@ -247,30 +247,30 @@ fn rights_check_passes_for_each_role_and_detects_wrong_credentials() {
         let report = users.muster(name).json(&format!("projection verify --database {tables}"));
         assert_eq!(report["same"], true, "{name}: {report}");
     }
-    let refused = operator.run(&["projection", "rebuild", "--database", &tables]).exits(1);
+    let refused = operator.run(&["projection", "rebuild", "--database", &tables]).expect_status(1);
     assert!(refused.err.contains("operator ops may not follow the log"), "{refused:?}");
 
     // Credentials of another user than the named one.
     let seed = |user: &str| fs::read_to_string(users.folder.join(format!("users/{user}.nk"))).unwrap();
     let (ours, others) = (seed("operator-ops"), seed("projector"));
     let comments = ours.lines().filter(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
-    let file = place.file("mixed.nk", format!("{comments}\n{}\n", others.lines().last().unwrap()));
+    let file = place.write_file("mixed.nk", format!("{comments}\n{}\n", others.lines().last().unwrap()));
     let mixed = with_credentials(&users, "operator-ops", file.to_str().unwrap());
     let outcomes = run_doctor(&mixed, 9, &[]);
-    says(
+    assert_outcome(
         &outcomes,
         "rights",
         "failed",
         &["denies operator ops", "publish to muster.operator.ops.probe", "subscribe to"],
     );
-    let file = place.file("auditor.nk", seed("auditor-a"));
+    let file = place.write_file("auditor.nk", seed("auditor-a"));
     let auditor = with_credentials(&users, "operator-ops", file.to_str().unwrap());
     let shown = users.folder.display().to_string();
-    users.anonymous().run(&["auth", "revoke", &shown, "auditor-a"]).exits(0);
+    users.anonymous().run(&["auth", "revoke", &shown, "auditor-a"]).expect_status(0);
     eventually("the revoked user is rejected", || {
         let said = auditor.run(&["doctor", "-o", "json"]);
-        so(said.code == 5, || format!("{said:?}"))
+        ensure(said.code == 5, || format!("{said:?}"))
     });
     let outcomes = run_doctor(&auditor, 5, &[]);
-    says(&outcomes, "connection", "failed", &["refused the connection", "authorization"]);
+    assert_outcome(&outcomes, "connection", "failed", &["refused the connection", "authorization"]);
 }

@@ -55,7 +55,7 @@ fn python_example_runs() {
         .env("PYTHONPATH", &folder)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     python.env("MUSTER_NATS_URL", cluster.server.url());
-    let said = program::end(python, "examples/client.py".into()).exits(0);
+    let said = program::end(python, "examples/client.py".into()).expect_status(0);
     for line in ["3 instances run", "refused: RequestIdReused", "the task's result is 42", "nothing is left"]
     {
         assert!(said.out.contains(line), "{line}: {said:?}");
@@ -90,7 +90,7 @@ fn requests(document: &str) -> Vec<Request> {
 /// Sends each request and compares the answer.
 fn send_all(plain: &mut PlainClient, requests: &[Request]) {
     for Request { subject, payload, answer } in requests {
-        let said = plain.ask(subject, payload.as_bytes()).json();
+        let said = plain.request(subject, payload.as_bytes()).json();
         let is = if said.get("ok").is_some() { "ok" } else { said["refused"]["code"].as_str().unwrap() };
         assert_eq!(is, answer, "nats req {subject} '{payload}': {said}");
     }

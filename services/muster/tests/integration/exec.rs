@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::containers::signal;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, CommandOutput, Muster, Service, Terminal, TestDir, eventually};
 
 /// Runs a script in an instance with this input.
@@ -28,28 +28,28 @@ fn exec_relays_streams_and_exit_status() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
     let muster = &dev.muster;
-    let file = place.file("web.toml", sleeper("web", 2)).display().to_string();
+    let file = place.write_file("web.toml", sleeper("web", 2)).display().to_string();
     muster.ok(&format!("apply {file}"));
-    muster.runs("web", 2);
+    muster.wait_until_running("web", 2);
 
-    let said = exec(muster, "web/1", "echo I am $INSTANCE_INDEX; pwd >&2; exit 7", b"").exits(7);
+    let said = exec(muster, "web/1", "echo I am $INSTANCE_INDEX; pwd >&2; exit 7", b"").expect_status(7);
     assert_eq!(said.out, "I am 1\n");
     assert!(said.err.ends_with("/home/vcap\n") || said.err.ends_with("/work\n"), "{said:?}");
-    let said = exec(muster, "web/0", "kill -TERM $$", b"").exits(143);
+    let said = exec(muster, "web/0", "kill -TERM $$", b"").expect_status(143);
     assert_eq!(said.err, "web/0: Killed by signal 15 (TERM)\n");
     // More than any message, pipe or buffer holds, in both directions.
     let much: Vec<u8> = (0..3_000_000u32).map(|number| b'a' + (number % 26) as u8).collect();
-    let said = exec(muster, "web/0", "cat", &much).exits(0);
+    let said = exec(muster, "web/0", "cat", &much).expect_status(0);
     assert!(said.out.as_bytes() == much, "{} bytes were returned", said.out.len());
-    exec(muster, "web/0", "head -c 3", &much).exits(0);
+    exec(muster, "web/0", "head -c 3", &much).expect_status(0);
     muster
         .exits(126, "instance exec -n web/0 -- no-such-program")
-        .tells(&["cannot start no-such-program: No such file"]);
-    muster.exits(125, "instance exec -n web/9 -- true").tells(&["web/9"]);
-    muster.exits(125, "instance exec -n web/0").tells(&["PROGRAM"]);
+        .expect_output(&["cannot start no-such-program: No such file"]);
+    muster.exits(125, "instance exec -n web/9 -- true").expect_output(&["web/9"]);
+    muster.exits(125, "instance exec -n web/0").expect_output(&["PROGRAM"]);
     // The container's own log contains none of this.
     assert_eq!(muster.ok("logs web/0").out, "");
-    muster.ok("history instance web/1").tells(&["sh -c"]);
+    muster.ok("history instance web/1").expect_output(&["sh -c"]);
 
     dev.end(&place);
 }
@@ -58,9 +58,9 @@ fn exec_relays_streams_and_exit_status() {
 fn interactive_shell_works_on_terminal() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
-    let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
+    let file = place.write_file("web.toml", sleeper("web", 1)).display().to_string();
     dev.muster.ok(&format!("apply {file}"));
-    dev.muster.runs("web", 1);
+    dev.muster.wait_until_running("web", 1);
     let socket = place.path().join("data/muster.sock").display().to_string();
     let start = |name: &str| {
         let log = place.path().join(name);
@@ -71,7 +71,7 @@ fn interactive_shell_works_on_terminal() {
     };
     let (mut shell, terminal) = start("shell");
     terminal.type_keys("echo st''arted; stty size\r");
-    shell.says("started\r\n30 100");
+    shell.wait_for_log("started\r\n30 100");
     assert!(!terminal.is_in_shell_mode());
     terminal.resize(70, 20);
     eventually("the program has the new size", || {
@@ -79,27 +79,27 @@ fn interactive_shell_works_on_terminal() {
         signal(shell.pid(), Signal::WINCH);
         terminal.type_keys("stty size\r");
         std::thread::sleep(Duration::from_millis(50));
-        so(shell.log().contains("20 70"), || shell.log())
+        ensure(shell.log().contains("20 70"), || shell.log())
     });
     // The interrupt goes to the program in the container.
     terminal.type_keys("sleep 1000; echo st''ill\r");
     std::thread::sleep(Duration::from_millis(300));
     terminal.type_keys("\u{3}");
     terminal.type_keys("\recho he''re; exit 9\r");
-    shell.says("here");
+    shell.wait_for_log("here");
     assert_eq!(shell.wait().code(), Some(9));
     assert!(terminal.is_in_shell_mode());
 
     // A terminated client leaves no program behind.
     let (mut shell, terminal) = start("ended");
     terminal.type_keys("echo st''arted; sleep 1234567\r");
-    shell.says("started\r\n");
+    shell.wait_for_log("started\r\n");
     let runs =
         || dev.muster.ok("instance exec -n web/0 -- sh -c ps -eo args; true").out.contains("sleep 1234567");
     signal(shell.pid(), Signal::TERM);
     assert_eq!(shell.wait().code(), Some(143));
     assert!(terminal.is_in_shell_mode());
-    eventually("its program has exited", || so(!runs(), String::new));
+    eventually("its program has exited", || ensure(!runs(), String::new));
     dev.end(&place);
 }
 
@@ -111,10 +111,10 @@ fn escape_sequences_in_logs_are_neutralised_on_terminal() {
     let text = format!(
         "process_guid = \"hostile\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
     );
-    dev.muster.ok(&format!("apply {}", place.file("hostile.toml", text).display()));
+    dev.muster.ok(&format!("apply {}", place.write_file("hostile.toml", text).display()));
     eventually("a pipe receives the unchanged output", || {
         let logs = dev.muster.run(&["logs", "hostile/0"]);
-        so(logs.out.contains("\u{1b}[2Jcleared\u{9b}2J\n"), || format!("{logs:?}"))
+        ensure(logs.out.contains("\u{1b}[2Jcleared\u{9b}2J\n"), || format!("{logs:?}"))
     });
     let socket = place.path().join("data/muster.sock").display().to_string();
     let log = place.path().join("terminal");
@@ -122,7 +122,7 @@ fn escape_sequences_in_logs_are_neutralised_on_terminal() {
     let args = ["logs", "hostile/0"];
     let mut shown =
         Service::on_terminal("logs", &terminal, &log, &args, &[("MUSTER_SOCKET", socket.as_str())]);
-    shown.says(r"\u{1b}[2Jcleared\u{9b}2J");
+    shown.wait_for_log(r"\u{1b}[2Jcleared\u{9b}2J");
     assert_eq!(shown.wait().code(), Some(0));
     dev.end(&place);
 }
@@ -130,24 +130,24 @@ fn escape_sequences_in_logs_are_neutralised_on_terminal() {
 #[test]
 fn exec_survives_leader_change_and_is_recorded() {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-1"]);
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     let muster = cluster.muster();
     let place = TestDir::new();
-    let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
+    let file = place.write_file("web.toml", sleeper("web", 1)).display().to_string();
     muster.ok(&format!("apply {file}"));
     cluster.wait_until_settled(&[("web", 1)]);
     let log = place.path().join("talk");
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do echo line $i; sleep 0.3; done; exit 5";
     let mut talk = muster
         .start(&log, &["instance", "exec", "-n", "--timeout", "60s", "web/0", "--", "sh", "-c", script]);
-    talk.says("line 2\n");
+    talk.wait_for_log("line 2\n");
     cluster.kill9(&cluster.leader("bbs"));
     assert_eq!(talk.wait().code(), Some(5));
     let said = std::fs::read_to_string(&log).unwrap();
     let lines: Vec<String> =
         said.lines().filter(|line| line.starts_with("line ")).map(str::to_owned).collect();
     assert_eq!(lines, (1..=20).map(|number| format!("line {number}")).collect::<Vec<_>>(), "{said}");
-    let events = cluster.log();
+    let events = cluster.entries();
     let [entered] = entries_into_containers(&events)[..] else { panic!("{events:#?}") };
     assert_eq!(entered["actor"]["client"]["domain"], "shop");
     let what = &entered["events"][0]["actual"]["exec_started.v1"];

@@ -17,13 +17,13 @@ type Id = (u64, u64);
 
 /// Rust client that follows the feed from a position.
 struct Listener {
-    heard: Receiver<FeedEvent>,
+    receiver: Receiver<FeedEvent>,
     ids: Vec<Id>,
 }
 
 impl Listener {
     fn start(target: Target, after: u64) -> Self {
-        let (sender, heard) = channel();
+        let (sender, receiver) = channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -33,14 +33,16 @@ impl Listener {
                 while sender.send(feed.next().await.unwrap()).is_ok() {}
             });
         });
-        Self { heard, ids: vec![] }
+        Self { receiver, ids: vec![] }
     }
 
     /// Waits for exactly these events, each once and in this order. Later events are ignored.
     fn expect_events(&mut self, expected: &[Id]) {
         while self.ids.len() < expected.len() {
-            let event =
-                self.heard.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("received only {:?}", self.ids));
+            let event = self
+                .receiver
+                .recv_timeout(TIMEOUT)
+                .unwrap_or_else(|_| panic!("received only {:?}", self.ids));
             let json: Value = serde_json::from_str(&event.json).unwrap();
             let id = (event.position.0, event.index);
             assert_eq!(
@@ -54,7 +56,7 @@ impl Listener {
 }
 
 /// Returns every event of the log after a position.
-fn log(muster: &Muster, after: u64) -> Vec<Id> {
+fn log_events(muster: &Muster, after: u64) -> Vec<Id> {
     let entries = muster.json("events list");
     let ids = entries.as_array().unwrap().iter().flat_map(|entry| {
         let decisions = entry["entry"]["known"]["decisions"].as_array().unwrap_or_else(|| panic!("{entry}"));
@@ -87,7 +89,7 @@ fn received_events(plain: &mut PlainClient) -> Vec<Id> {
 
 /// Desires a process with this number of instances.
 fn desire(muster: &Muster, place: &TestDir, process: &str, count: usize) {
-    let file = place.file(&format!("{process}.toml"), sleeper(process, count));
+    let file = place.write_file(&format!("{process}.toml"), sleeper(process, count));
     muster.ok(&format!("apply {}", file.display()));
 }
 
@@ -101,16 +103,16 @@ fn subscriber_receives_each_event_once_across_leader_kill() {
     {
         listener.subscribe(pattern);
         // The answer shows that the server has processed the subscription.
-        listener.ask("muster.query.client.shop.me.cluster.show", b"");
+        listener.request("muster.query.client.shop.me.cluster.show", b"");
     }
-    let begins = log(&muster, 0).last().unwrap().0;
+    let begins = log_events(&muster, 0).last().unwrap().0;
     let mut first = Listener::start(Target::nats(&url), 0);
     desire(&muster, &cluster.place, "web", 2);
     desire(&muster, &cluster.place, "other", 1);
-    first.expect_events(&log(&muster, 0));
+    first.expect_events(&log_events(&muster, 0));
     let ids = received_events(&mut plain);
     let upto = *ids.last().unwrap();
-    let expected: Vec<Id> = log(&muster, begins).into_iter().filter(|id| *id <= upto).collect();
+    let expected: Vec<Id> = log_events(&muster, begins).into_iter().filter(|id| *id <= upto).collect();
     assert_eq!(ids, expected, "one leader publishes every event once and in order");
     assert!(ids.len() > 10);
     assert_eq!(received_events(&mut of_web).len(), 2, "one event for each instance");
@@ -123,13 +125,13 @@ fn subscriber_receives_each_event_once_across_leader_kill() {
     cluster.kill9(&leader);
     commands.join().unwrap();
     cluster.wait_until_settled(&[("web", 5), ("other", 1)]);
-    first.expect_events(&log(&muster, 0));
-    Listener::start(Target::nats(&cluster.server.url()), begins).expect_events(&log(&muster, begins));
+    first.expect_events(&log_events(&muster, 0));
+    Listener::start(Target::nats(&cluster.server.url()), begins).expect_events(&log_events(&muster, begins));
     // Events published without a query are in the log, each once and in order. This includes those of the new
     // leader.
     let told = received_events(&mut plain);
     assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
-    let known: BTreeSet<Id> = log(&muster, 0).into_iter().collect();
+    let known: BTreeSet<Id> = log_events(&muster, 0).into_iter().collect();
     let told: BTreeSet<Id> = told.into_iter().collect();
     assert!(told.is_subset(&known) && told.len() > 5, "{told:?} {known:?}");
 }
@@ -141,8 +143,8 @@ fn local_cluster_serves_feed_on_its_socket() {
     let socket = place.path().join("data/muster.sock");
     let mut listener = Listener::start(Target::Socket(socket), 0);
     desire(&dev.muster, &place, "web", 2);
-    listener.expect_events(&log(&dev.muster, 0));
+    listener.expect_events(&log_events(&dev.muster, 0));
     dev.muster.ok("lrp delete web");
-    listener.expect_events(&log(&dev.muster, 0));
+    listener.expect_events(&log_events(&dev.muster, 0));
     dev.end(&place);
 }

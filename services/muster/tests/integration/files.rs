@@ -11,7 +11,7 @@ use crate::support::{Muster, Service, TestDir, eventually};
 fn write_processes(place: &TestDir, name: &str, all: &[(&str, usize)]) -> String {
     let one = |(guid, instances): &(&str, usize)| format!("[[lrp]]\n{}", sleeper(guid, *instances));
     let text: Vec<String> = all.iter().map(one).collect();
-    place.file(name, text.join("\n")).display().to_string()
+    place.write_file(name, text.join("\n")).display().to_string()
 }
 
 #[test]
@@ -25,9 +25,9 @@ fn each_item_of_a_file_has_its_own_outcome() {
     let text = std::fs::read_to_string(&both).unwrap().replacen("shop", "office", 1);
     std::fs::write(&both, text).unwrap();
     let said = muster.exits(4, &format!("apply {both}"));
-    said.tells(&["can't apply process one", "process two desired: 1 instance running", "1 of 2 failed"]);
+    said.expect_output(&["can't apply process one", "process two desired: 1 instance running", "1 of 2 failed"]);
     let said = muster.exits(3, "lrp scale gone=1 two=2");
-    said.tells(&["can't change process gone", "process two scaled: 2 instances running"]);
+    said.expect_output(&["can't change process gone", "process two scaled: 2 instances running"]);
 
     let task = |guid: &str, script: &str| {
         format!(
@@ -36,16 +36,24 @@ fn each_item_of_a_file_has_its_own_outcome() {
         )
     };
     let tasks = [task("bad", "exit 7"), task("worse", "exit 8"), task("good", "echo fine > r")].join("\n");
-    let tasks = place.file("tasks.toml", tasks).display().to_string();
+    let tasks = place.write_file("tasks.toml", tasks).display().to_string();
     let said = muster.exits(1, &format!("run {tasks}"));
-    said.tells(&["task bad failed", "task worse failed", "Exited with status 8", "fine", "2 of 3 failed"]);
+    said.expect_output(&[
+        "task bad failed",
+        "task worse failed",
+        "Exited with status 8",
+        "fine",
+        "2 of 3 failed",
+    ]);
 
     let other = sleeper("one", 1).replace("shop", "office");
-    let other = place.file("other.toml", other).display().to_string();
-    muster.exits(4, &format!("apply {other}")).tells(&["process one exists in domain shop"]);
-    muster.exits(3, "lrp delete one --domain office").tells(&["in domain office does not exist"]);
-    let doubled = place.file("doubled.json", r#"{"process_guid": "x", "process_guid": "y"}"#);
-    muster.exits(1, &format!("apply {}", doubled.display())).tells(&["process_guid", "is given twice"]);
+    let other = place.write_file("other.toml", other).display().to_string();
+    muster.exits(4, &format!("apply {other}")).expect_output(&["process one exists in domain shop"]);
+    muster.exits(3, "lrp delete one --domain office").expect_output(&["in domain office does not exist"]);
+    let doubled = place.write_file("doubled.json", r#"{"process_guid": "x", "process_guid": "y"}"#);
+    muster
+        .exits(1, &format!("apply {}", doubled.display()))
+        .expect_output(&["process_guid", "is given twice"]);
     dev.end(&place);
 }
 
@@ -54,26 +62,26 @@ fn changed_file_is_reported_and_changes_nothing() {
     let place = TestDir::new();
     let file = write_processes(&place, "file.toml", &[("web", 1)]);
     let dev = LocalCluster::start(&place, &[&file]);
-    dev.muster.runs("web", 1);
-    dev.muster.ok(&format!("apply --dry-run {file}")).tells(&["process web matches the file"]);
+    dev.muster.wait_until_running("web", 1);
+    dev.muster.ok(&format!("apply --dry-run {file}")).expect_output(&["process web matches the file"]);
     let changed = std::fs::read_to_string(&file).unwrap().replace("instances = 1", "instances = 2");
     std::fs::write(&file, changed.replace("memory_mb = 8", "memory_mb = 9")).unwrap();
     let said = dev.muster.exits(13, &format!("apply --dry-run {file}"));
-    said.tells(&["instances", "1 -> 2", "memory_mb", "8 -> 9"]);
+    said.expect_output(&["instances", "1 -> 2", "memory_mb", "8 -> 9"]);
     let said = dev.muster.exits(13, &format!("apply --dry-run {file} -o json")).json();
     assert_eq!(said["processes"][0]["differences"].as_array().unwrap().len(), 2, "{said}");
     dev.end(&place);
 
     let mut dev = LocalCluster::start(&place, &[&file]);
-    dev.service.says("process web already exists and was not changed; 2 fields differ");
-    dev.muster.runs("web", 1);
+    dev.service.wait_for_log("process web already exists and was not changed; 2 fields differ");
+    dev.muster.wait_until_running("web", 1);
     assert_eq!(dev.muster.json("lrp show web")["instances"], 1);
     dev.end(&place);
     let new = write_processes(&place, "new.toml", &[("new", 1)]);
     let dev = LocalCluster::start(&place, &[]);
     dev.muster
         .exits(13, &format!("apply --dry-run {new}"))
-        .tells(&["process new would be desired: 1 instance"]);
+        .expect_output(&["process new would be desired: 1 instance"]);
     dev.end(&place);
 }
 
@@ -91,14 +99,14 @@ fn scratch_cluster_refuses_foreign_folder_and_socket() {
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::fs::write(folder.join("journal.db"), "precious").unwrap();
     let mut refused = start(&[], "a.log");
-    refused.says("is not a scratch folder");
+    refused.wait_for_log("is not a scratch folder");
     assert_eq!(refused.wait().code(), Some(1));
     assert_eq!(std::fs::read_to_string(folder.join("journal.db")).unwrap(), "precious");
     // The folder is a link to another folder.
     std::fs::rename(&folder, place.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink(place.path().join("elsewhere"), &folder).unwrap();
     let mut refused = start(&[], "b.log");
-    refused.says("is a link");
+    refused.wait_for_log("is a link");
     assert_eq!(refused.wait().code(), Some(1));
     std::fs::remove_file(&folder).unwrap();
 
@@ -115,7 +123,7 @@ fn scratch_cluster_refuses_foreign_folder_and_socket() {
     // A file at the path of the socket is left unchanged.
     std::fs::write(&socket, "precious").unwrap();
     let mut refused = start(&["--socket", socket.to_str().unwrap()], "d.log");
-    refused.says("is not a socket of this user");
+    refused.wait_for_log("is not a socket of this user");
     assert_eq!(refused.wait().code(), Some(1));
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }
@@ -134,30 +142,31 @@ fn flags_override_environment_and_environment_overrides_file() {
         for (others, other_variable, _) in LOCATIONS {
             let (flag, environment, file) =
                 (format!("{at}flag"), format!("{at}environment"), format!("{at}file"));
-            let config = place.file("muster.toml", format!("{others} = \"/nowhere/other\"\n"));
+            let config = place.write_file("muster.toml", format!("{others} = \"/nowhere/other\"\n"));
             let config = config.to_str().unwrap().to_owned();
             // The flag takes precedence over the variable.
             let muster = Muster::with(other_variable, "/nowhere/other");
-            let said =
-                muster.run(&["cell", "list", &format!("--{named}"), &flag, "--config", &config]).exits(5);
+            let said = muster
+                .run(&["cell", "list", &format!("--{named}"), &flag, "--config", &config])
+                .expect_status(5);
             assert!(said.err.contains(&flag) && !said.err.contains("other"), "{named} {others}: {said:?}");
             // The variable takes precedence over the file.
             let muster = Muster::with(variable, &environment);
-            let said = muster.run(&["cell", "list", "--config", &config]).exits(5);
+            let said = muster.run(&["cell", "list", "--config", &config]).expect_status(5);
             assert!(
                 said.err.contains(&environment) && !said.err.contains("other"),
                 "{named} {others}: {said:?}"
             );
             // An empty variable is ignored, so the file is used.
-            let config = place.file("alone.toml", format!("{named} = {file:?}\n"));
+            let config = place.write_file("alone.toml", format!("{named} = {file:?}\n"));
             let said =
                 Muster::with(variable, "").run(&["cell", "list", "--config", config.to_str().unwrap()]);
-            assert!(said.exits(5).err.contains(&file), "{named}");
+            assert!(said.expect_status(5).err.contains(&file), "{named}");
         }
     }
     // The credentials file is read before the connection is made.
     let config =
-        place.file("muster.toml", "creds = \"/nowhere/file.creds\"\nnats = \"nats://127.0.0.1:1\"\n");
+        place.write_file("muster.toml", "creds = \"/nowhere/file.creds\"\nnats = \"nats://127.0.0.1:1\"\n");
     let config = config.to_str().unwrap();
     let creds = |muster: &Muster, args: &[&str]| {
         let args: Vec<&str> = ["cell", "list", "--config", config].iter().chain(args).copied().collect();

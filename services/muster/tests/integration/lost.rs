@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::dev::sleeper;
 use crate::support::containers::{processes_in, signal};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
 /// Timeout until all work of a lost cell runs elsewhere. A cell is lost after 15 s of silence and a failed
@@ -18,7 +18,7 @@ const OUTAGE: Duration = Duration::from_secs(19);
 
 /// Returns the events of a kind in the log.
 fn events(cluster: &Cluster, kind: &str) -> Vec<Value> {
-    let log = cluster.log();
+    let log = cluster.entries();
     let decisions = log.iter().flat_map(|entry| entry["entry"]["known"]["decisions"].as_array().unwrap());
     let events = decisions.flat_map(|decision| decision["events"].as_array().unwrap());
     events.filter(|event| event.to_string().contains(kind)).cloned().collect()
@@ -29,13 +29,13 @@ fn work_of_lost_cells_runs_elsewhere() {
     let cells = ["rep-c1", "rep-c2", "rep-c3", "rep-c4", "rep-c5"];
     let mut cluster = Cluster::start(&[&["bbs-1", "auctioneer-1"][..], &cells[..]].concat());
     let muster = cluster.muster();
-    let file = cluster.place.file("web.toml", sleeper("web", 5));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 5));
     muster.ok(&format!("apply {}", file.display()));
     for cell in ["c1", "c2", "c3", "c4", "c5"] {
         let task = format!(
             "task_guid = \"on-{cell}\"\ndomain = \"shop\"\naction.run = {{ path = \"sleep\", args = [\"100000\"] }}\n"
         );
-        let file = cluster.place.file("task.toml", task);
+        let file = cluster.place.write_file("task.toml", task);
         muster.ok(&format!("run --detach {}", file.display()));
     }
     let task_on = |cell: &str| {
@@ -56,15 +56,15 @@ fn work_of_lost_cells_runs_elsewhere() {
         signal(process.pid, Signal::KILL);
     }
     cluster.kill9("rep-c3");
-    cluster.place.tell("killed every container of c2");
+    cluster.place.print_event("killed every container of c2");
     let killed = Instant::now();
     let replaced =
-        crate::support::test_dir::within(REPLACEMENT_TIMEOUT, "all instances run elsewhere", || {
+        crate::support::test_dir::wait_within(REPLACEMENT_TIMEOUT, "all instances run elsewhere", || {
             let rows = muster.instances("web")?;
             let fine = rows.iter().all(|row| row["state"] == "RUNNING" && !is_on_lost_cell(row));
-            so(rows.len() == 5 && fine, || format!("{rows:#?}")).map(|()| killed.elapsed())
+            ensure(rows.len() == 5 && fine, || format!("{rows:#?}")).map(|()| killed.elapsed())
         });
-    cluster.place.tell(&format!("the instances of two lost cells ran elsewhere after {replaced:.1?}"));
+    cluster.place.print_event(&format!("the instances of two lost cells ran elsewhere after {replaced:.1?}"));
     assert!(replaced > Duration::from_secs(10), "the cells were lost too early: {replaced:?}");
 
     for cell in ["c2", "c3"] {
@@ -76,16 +76,16 @@ fn work_of_lost_cells_runs_elsewhere() {
         assert_eq!(row["failure_reason"], "cell disappeared before completion", "{row}");
     }
     let index = hit[0]["index"].as_u64().unwrap();
-    muster.ok(&format!("why web/{index}")).tells(&["its cell disappeared"]);
+    muster.ok(&format!("why web/{index}")).expect_output(&["its cell disappeared"]);
 
     // Both reps return. The work of the containers that they still have is no longer theirs.
-    cluster.add("rep-c2");
-    cluster.add("rep-c3");
-    cluster.ready(5);
+    cluster.start_service("rep-c2");
+    cluster.start_service("rep-c3");
+    cluster.wait_until_ready(5);
     eventually("the containers of a returned cell have ended", || {
         let left = processes_in(&cluster.place.path().join("rep-c3"));
         let left: Vec<_> = left.iter().filter(|process| process.guid.is_some()).collect();
-        so(left.is_empty(), || format!("{left:?}"))
+        ensure(left.is_empty(), || format!("{left:?}"))
     });
     muster.ok("task list");
     let rows = muster.instances("web").unwrap();
@@ -107,20 +107,20 @@ fn is_on_lost_cell(row: &Value) -> bool {
 fn evacuated_rep_exits_with_empty_cell() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1", "rep-c2"]);
     let muster = cluster.muster();
-    let file = cluster.place.file("web.toml", sleeper("web", 4));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 4));
     muster.ok(&format!("apply {}", file.display()));
     muster.exits(3, "cell evacuate c9");
     muster.ok("cell evacuate c1 --reason maintenance");
     let rep = cluster.services.remove("rep-c1").unwrap();
     assert_eq!(rep.wait().code(), Some(10), "a rep exits when its evacuated cell is empty");
-    cluster.place.tell("c1 is evacuated");
+    cluster.place.print_event("c1 is evacuated");
     assert_eq!(processes_in(&cluster.place.path().join("rep-c1")), []);
     cluster.wait_until_settled(&[("web", 4)]);
     let rows = muster.instances("web").unwrap();
     assert!(rows.iter().all(|row| row["cell_id"] == "c2" && row["crash_count"] == 0), "{rows:#?}");
     // A restarted rep accepts work again.
-    cluster.add("rep-c1");
-    cluster.ready(2);
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(2);
     muster.ok("lrp scale web=6");
     let rows = muster.instances("web").unwrap();
     assert_eq!(rows.iter().filter(|row| row["cell_id"] == "c1").count(), 2, "{rows:#?}");
@@ -130,17 +130,17 @@ fn evacuated_rep_exits_with_empty_cell() {
 fn server_outage_loses_no_cell() {
     let mut cluster = Cluster::empty();
     cluster.start_service_with("bbs-1", &["--mass-loss-wait", "0"]);
-    ["auctioneer-1", "rep-c1", "rep-c2"].iter().for_each(|name| cluster.add(name));
-    cluster.ready(2);
-    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    ["auctioneer-1", "rep-c1", "rep-c2"].iter().for_each(|name| cluster.start_service(name));
+    cluster.wait_until_ready(2);
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("apply {}", file.display()));
     let before = cluster.muster().instances("web").unwrap();
 
-    cluster.place.tell("kill -9 nats-server");
+    cluster.place.print_event("kill -9 nats-server");
     cluster.server.kill9();
     std::thread::sleep(OUTAGE);
     cluster.server.restart();
-    cluster.place.tell("nats-server is restarted");
+    cluster.place.print_event("nats-server is restarted");
     cluster.muster().ok("lrp scale web=3 --timeout 60s");
     cluster.wait_until_settled(&[("web", 3)]);
     assert_eq!(events(&cluster, "disappeared.v1"), [] as [Value; 0]);

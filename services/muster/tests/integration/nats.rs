@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::dev::sleeper;
 use crate::support::containers::running_in;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, TIMEOUT, eventually};
 
 /// Timeout for a recovered cluster to answer, on a machine that is busy with many clusters.
@@ -26,8 +26,8 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 struct AcknowledgedCommand {
     request: String,
     position: Position,
-    asked: Instant,
-    at: Instant,
+    sent_at: Instant,
+    acknowledged_at: Instant,
 }
 
 type Acknowledged = Arc<Mutex<Vec<AcknowledgedCommand>>>;
@@ -57,7 +57,12 @@ impl Traffic {
         loop {
             let found = {
                 let acknowledged = self.acknowledged.lock().unwrap();
-                acknowledged.iter().rev().filter(|done| done.asked > moment).map(|done| done.at).min()
+                acknowledged
+                    .iter()
+                    .rev()
+                    .filter(|done| done.sent_at > moment)
+                    .map(|done| done.acknowledged_at)
+                    .min()
             };
             if let Some(at) = found {
                 return at - moment;
@@ -84,14 +89,14 @@ fn run_client(name: &str, url: &str, stop: &AtomicBool, acknowledged: &Acknowled
         for number in 1.. {
             let request = format!("{name}-{number}");
             let id = RequestId::new(&request).unwrap();
-            let asked = Instant::now();
-            let answer = command(&client.clone().request(id), name, number).await;
+            let sent_at = Instant::now();
+            let answer = send_command(&client.clone().with_request_id(id), name, number).await;
             let position = answer.unwrap_or_else(|error| panic!("{request}: {error}"));
             acknowledged.lock().unwrap().push(AcknowledgedCommand {
                 request,
                 position,
-                asked,
-                at: Instant::now(),
+                sent_at,
+                acknowledged_at: Instant::now(),
             });
             if stop.load(Ordering::Relaxed) {
                 return;
@@ -102,7 +107,7 @@ fn run_client(name: &str, url: &str, stop: &AtomicBool, acknowledged: &Acknowled
 }
 
 /// Sends the next command of a client and returns its position.
-async fn command(client: &Client, name: &str, number: u32) -> Result<Position, client::Error> {
+async fn send_command(client: &Client, name: &str, number: u32) -> Result<Position, client::Error> {
     if name == "tasks" {
         let task = json!({
             "task_guid": format!("task-{number}"), "domain": "shop", "memory_mb": 1,
@@ -119,7 +124,7 @@ fn killed_services_recover_and_lose_nothing() {
     let order = ["rep-c2", "auctioneer-1", "rep-c1", "rep-c3", "bbs-1", "auctioneer-2", "bbs-2"];
     let mut cluster = Cluster::start(&order);
     for (process, count) in [("moving", 2), ("still", 3)] {
-        let file = cluster.place.file(&format!("{process}.toml"), sleeper(process, count));
+        let file = cluster.place.write_file(&format!("{process}.toml"), sleeper(process, count));
         cluster.muster().ok(&format!("apply {}", file.display()));
     }
     assert_eq!(cluster.muster().json("cluster show")["durability"], "synced");
@@ -133,16 +138,16 @@ fn killed_services_recover_and_lose_nothing() {
     kill_all_services(&mut cluster, &traffic);
 
     let acknowledged = traffic.end();
-    cluster.place.tell(&format!("{} commands were acknowledged", acknowledged.len()));
+    cluster.place.print_event(&format!("{} commands were acknowledged", acknowledged.len()));
     cluster.muster().ok("lrp scale moving=4 --timeout 60s");
     cluster.wait_until_settled(&[("moving", 4), ("still", 3)]);
     assert_every_task_ended(&cluster);
     assert_log_is_consistent(&cluster, &acknowledged);
-    let before = still(&cluster);
+    let before = unchanged_instances(&cluster);
     for (name, service) in std::mem::take(&mut cluster.services) {
         assert_eq!(service.interrupt().code(), Some(0), "{name}");
     }
-    assert_eq!(still(&cluster), before, "containers outlive an interrupted rep as well");
+    assert_eq!(unchanged_instances(&cluster), before, "containers outlive an interrupted rep as well");
 }
 
 fn kill_leading_bbs(cluster: &mut Cluster, traffic: &Traffic) {
@@ -152,8 +157,8 @@ fn kill_leading_bbs(cluster: &mut Cluster, traffic: &Traffic) {
         let healed = traffic.wait_for_command_after(Instant::now());
         cluster
             .place
-            .tell(&format!("the leading BBS was lost: the next command succeeded after {healed:.2?}"));
-        cluster.add(&leader);
+            .print_event(&format!("the leading BBS was lost: the next command succeeded after {healed:.2?}"));
+        cluster.start_service(&leader);
     }
 }
 
@@ -161,22 +166,24 @@ fn kill_leading_auctioneer(cluster: &mut Cluster) {
     let leader = cluster.leader("auctioneer");
     cluster.kill9(&leader);
     let killed = Instant::now();
-    let file = cluster.place.file("late.toml", sleeper("late", 1));
+    let file = cluster.place.write_file("late.toml", sleeper("late", 1));
     cluster.muster().ok(&format!("apply {} --timeout 60s", file.display()));
     let healed = killed.elapsed();
-    cluster.place.tell(&format!("the leading auctioneer was lost: a new instance ran after {healed:.2?}"));
+    cluster
+        .place
+        .print_event(&format!("the leading auctioneer was lost: a new instance ran after {healed:.2?}"));
     cluster.muster().ok("lrp delete late");
-    cluster.add(&leader);
+    cluster.start_service(&leader);
 }
 
 /// Returns the instances of the process that is never changed, with their containers and processes.
-fn still(cluster: &Cluster) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
+fn unchanged_instances(cluster: &Cluster) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
     let running = running_in(cluster.place.path());
     running.into_iter().filter(|(work, _)| work.starts_with("still/")).collect()
 }
 
 fn kill_every_rep(cluster: &mut Cluster) {
-    let (before, rows) = (still(cluster), cluster.muster().instances("still").unwrap());
+    let (before, rows) = (unchanged_instances(cluster), cluster.muster().instances("still").unwrap());
     for cell in ["c1", "c2", "c3"] {
         let incarnation = |cluster: &Cluster| {
             let row = cluster.muster().try_json(&format!("cell show {cell}"))?;
@@ -184,42 +191,44 @@ fn kill_every_rep(cluster: &mut Cluster) {
         };
         let old = incarnation(cluster).unwrap();
         cluster.kill9(&format!("rep-{cell}"));
-        assert_eq!(still(cluster), before, "containers outlive their rep");
-        cluster.add(&format!("rep-{cell}"));
+        assert_eq!(unchanged_instances(cluster), before, "containers outlive their rep");
+        cluster.start_service(&format!("rep-{cell}"));
         eventually("the new rep is recorded", || {
             let new = incarnation(cluster)?;
-            so(new != old, || new.to_string())
+            ensure(new != old, || new.to_string())
         });
     }
     cluster.muster().ok("task list");
-    assert_eq!(still(cluster), before, "containers and processes are the same");
+    assert_eq!(unchanged_instances(cluster), before, "containers and processes are the same");
     assert_eq!(cluster.muster().instances("still").unwrap(), rows, "the instance rows are the same");
 }
 
 fn kill_server(cluster: &mut Cluster, traffic: &Traffic) {
-    let before = still(cluster);
+    let before = unchanged_instances(cluster);
     for _ in 0..2 {
-        cluster.place.tell("kill -9 nats-server");
+        cluster.place.print_event("kill -9 nats-server");
         cluster.server.kill9();
         let said = cluster.muster().exits(5, "lrp list --timeout 1s");
-        said.tells(&["server unreachable"]);
+        said.expect_output(&["server unreachable"]);
         cluster.server.restart();
-        cluster.place.tell("nats-server is restarted");
+        cluster.place.print_event("nats-server is restarted");
         let healed = traffic.wait_for_command_after(Instant::now());
-        cluster.place.tell(&format!("the next command succeeded {healed:.2?} later"));
+        cluster.place.print_event(&format!("the next command succeeded {healed:.2?} later"));
     }
-    assert_eq!(still(cluster), before, "containers keep running");
+    assert_eq!(unchanged_instances(cluster), before, "containers keep running");
 }
 
 fn kill_all_services(cluster: &mut Cluster, traffic: &Traffic) {
-    let before = still(cluster);
+    let before = unchanged_instances(cluster);
     let names: Vec<String> = cluster.services.keys().cloned().collect();
     names.iter().for_each(|name| cluster.kill9(name));
-    names.iter().rev().for_each(|name| cluster.add(name));
+    names.iter().rev().for_each(|name| cluster.start_service(name));
     let healed = traffic.wait_for_command_after(Instant::now());
-    cluster.place.tell(&format!("every service was killed: the next command succeeded after {healed:.2?}"));
-    cluster.ready(3);
-    assert_eq!(still(cluster), before);
+    cluster
+        .place
+        .print_event(&format!("every service was killed: the next command succeeded after {healed:.2?}"));
+    cluster.wait_until_ready(3);
+    assert_eq!(unchanged_instances(cluster), before);
 }
 
 fn assert_every_task_ended(cluster: &Cluster) {
@@ -227,7 +236,7 @@ fn assert_every_task_ended(cluster: &Cluster) {
         let rows = cluster.muster().try_json("task list")?;
         let open = rows.as_array().unwrap().iter().filter(|row| row["state"] != "COMPLETED");
         let open: Vec<&Value> = open.collect();
-        so(open.is_empty(), || format!("{open:#?}"))
+        ensure(open.is_empty(), || format!("{open:#?}"))
     });
     // A rep may be killed after it has reported that a task runs and before the task starts. The task is not
     // run a second time.
@@ -249,7 +258,7 @@ fn assert_log_is_consistent(cluster: &Cluster, acknowledged: &[AcknowledgedComma
     let (mut world, mut ids) = (World::new(), BTreeSet::new());
     let mut requests: BTreeMap<String, Vec<Position>> = BTreeMap::new();
     let mut versions: BTreeMap<Aggregate, u64> = BTreeMap::new();
-    for (at, recorded) in cluster.log().iter().enumerate() {
+    for (at, recorded) in cluster.entries().iter().enumerate() {
         let position = Position(recorded["position"].as_u64().unwrap());
         assert_eq!(position.0, at as u64 + 1);
         let entry: Entry = serde_json::from_value(recorded["entry"]["known"].clone()).unwrap();
@@ -277,7 +286,7 @@ fn assert_log_is_consistent(cluster: &Cluster, acknowledged: &[AcknowledgedComma
     let elections =
         cluster.muster().json("events list --about cluster").to_string().matches("elected.v1").count();
     let (end, found) = (ids.len(), world.found_by_convergence());
-    cluster.place.tell(&format!("{end} entries, {elections} elections, {found} found by convergence"));
+    cluster.place.print_event(&format!("{end} entries, {elections} elections, {found} found by convergence"));
     let instances = world.counts().instances;
     let others = instances.unclaimed + instances.claimed + instances.crashed + instances.evacuating;
     assert_eq!((instances.running, others), (7, 0), "the fold of the log matches the running instances");
@@ -288,16 +297,16 @@ fn services_started_before_the_server_wait_for_it() {
     let mut cluster = Cluster::empty();
     cluster.server.kill9();
     for name in ["rep-c1", "auctioneer-1", "bbs-1"] {
-        cluster.add(name);
-        cluster.services.get_mut(name).unwrap().says("server unreachable");
+        cluster.start_service(name);
+        cluster.services.get_mut(name).unwrap().wait_for_log("server unreachable");
     }
     cluster.server.restart();
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     // A service that waits for the server exits when it is interrupted.
     cluster.server.kill9();
-    cluster.add("bbs-2");
+    cluster.start_service("bbs-2");
     let mut waits = cluster.services.remove("bbs-2").unwrap();
-    waits.says("; retrying");
+    waits.wait_for_log("; retrying");
     assert_eq!(waits.interrupt().code(), Some(0));
 }
 

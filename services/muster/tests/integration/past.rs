@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Cluster;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Returns the output of a list or show command as of a moment.
@@ -32,13 +32,13 @@ fn time_of(muster: &Muster, position: u64) -> String {
 #[test]
 fn local_cluster_shows_past_states() {
     let place = TestDir::new();
-    let file = place.file("web.toml", sleeper("web", 2));
+    let file = place.write_file("web.toml", sleeper("web", 2));
     let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
     let muster = &dev.muster;
-    let before = muster.runs("web", 2);
+    let before = muster.wait_until_running("web", 2);
     let done = muster.json("lrp scale web=3 --detach");
     let (here, earlier) = (position(&done), (position(&done) - 1).to_string());
-    let after = muster.runs("web", 3);
+    let after = muster.wait_until_running("web", 3);
 
     assert_eq!(as_of(muster, "instance list --lrp web", &earlier), json!(before));
     assert_eq!(as_of(muster, "lrp show web", &earlier)["instances"], 2);
@@ -47,7 +47,7 @@ fn local_cluster_shows_past_states() {
     assert_eq!(as_of(muster, "instance list --lrp web", "-0s"), json!(after));
     assert_eq!(as_of(muster, "lrp list", "1"), json!([]), "only the cluster was founded");
     let told = muster.ok(&format!("lrp list --as-of {earlier}"));
-    told.tells(&[&format!("as of position {earlier}, ")]);
+    told.expect_output(&[&format!("as of position {earlier}, ")]);
 
     // Heartbeats are not logged, so no cell of a past state is silent or missing.
     let cells = as_of(muster, "cell list", &earlier);
@@ -56,16 +56,16 @@ fn local_cluster_shows_past_states() {
     muster.ok(&format!("status --as-of {earlier}"));
     let why = as_of(muster, "why web/0", &earlier);
     assert!(why["chain"].as_array().unwrap().iter().all(|step| position(step) < here), "{why}");
-    muster.exits(3, &format!("why web/2 --as-of {earlier}")).tells(&["web/2"]);
+    muster.exits(3, &format!("why web/2 --as-of {earlier}")).expect_output(&["web/2"]);
 
-    muster.exits(1, "lrp list --as-of 999999").tells(&["beyond the end of the log: use 1 to "]);
-    muster.exits(1, "lrp list --as-of 0").tells(&["before the first entry of the log: use 1 to "]);
-    muster.exits(1, "lrp list --as-of -9d").tells(&["is before the first entry of the log: use"]);
-    muster.exits(1, "lrp list --as-of 2200-01-01T00:00:00Z").tells(&["is in the future: it is "]);
+    muster.exits(1, "lrp list --as-of 999999").expect_output(&["beyond the end of the log: use 1 to "]);
+    muster.exits(1, "lrp list --as-of 0").expect_output(&["before the first entry of the log: use 1 to "]);
+    muster.exits(1, "lrp list --as-of -9d").expect_output(&["is before the first entry of the log: use"]);
+    muster.exits(1, "lrp list --as-of 2200-01-01T00:00:00Z").expect_output(&["is in the future: it is "]);
     muster
         .exits(2, "lrp list --as-of yesterday")
-        .tells(&["invalid moment \"yesterday\": expected a position"]);
-    muster.exits(2, "lrp scale web=1 --as-of 7").tells(&["--as-of"]);
+        .expect_output(&["invalid moment \"yesterday\": expected a position"]);
+    muster.exits(2, "lrp scale web=1 --as-of 7").expect_output(&["--as-of"]);
 
     let changed = muster.exits(13, &format!("diff --from {earlier} --to {here} --about lrp:web"));
     assert!(changed.out.contains("~ web: ") && changed.out.contains("instances 2 → 3"), "{changed:?}");
@@ -104,7 +104,7 @@ fn snapshots(cache: &Path) -> Vec<PathBuf> {
 
 /// Checks the process before, at, and at the time of each position where it was scaled. `scaled` contains
 /// these positions and the number of instances from there on.
-fn check(muster: &Muster, scaled: &[(u64, u64)]) {
+fn assert_scaled(muster: &Muster, scaled: &[(u64, u64)]) {
     let shown = |moment: &str| as_of(muster, "lrp show web", moment)["instances"].clone();
     for (at, instances) in scaled.iter().rev().chain(scaled) {
         assert_eq!(shown(&at.to_string()), *instances, "at {at}");
@@ -120,10 +120,10 @@ fn past_states_are_equal_with_and_without_snapshots() {
     let options = ["--cache", cache.to_str().unwrap(), "--snapshot-every", "4"];
     cluster.start_service_with("bbs-1", &options);
     let muster = cluster.muster();
-    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 1));
     eventually("web is desired", || {
         let said = muster.run(&["apply", file.to_str().unwrap(), "--detach"]);
-        so(said.code == 0, || format!("{said:?}"))
+        ensure(said.code == 0, || format!("{said:?}"))
     });
     let scale = |instances: u64| {
         let done = muster.json(&format!("lrp scale web={instances} --detach"));
@@ -132,9 +132,9 @@ fn past_states_are_equal_with_and_without_snapshots() {
     let scaled: Vec<(u64, u64)> = (2..=16).map(scale).collect();
     eventually("snapshots are written", || {
         let found = snapshots(&cache).len();
-        so(found >= 3, || format!("{found} snapshots"))
+        ensure(found >= 3, || format!("{found} snapshots"))
     });
-    check(&muster, &scaled);
+    assert_scaled(&muster, &scaled);
 
     // Every page of a list has the same position, even if other clients change the cluster.
     let mut plain = cluster.plain("pager");
@@ -166,9 +166,9 @@ fn past_states_are_equal_with_and_without_snapshots() {
     cluster.kill9("bbs-1");
     cluster.start_service_with("bbs-1", &options);
     eventually("the BBS answers again", || muster.try_json("lrp list").map(drop));
-    check(&muster, &scaled);
+    assert_scaled(&muster, &scaled);
     assert!(cluster.services["bbs-1"].log().contains("deleting a snapshot of the past"));
     fs::remove_dir_all(&cache).unwrap();
-    check(&muster, &scaled);
-    eventually("snapshots are written again", || so(!snapshots(&cache).is_empty(), || "none".into()));
+    assert_scaled(&muster, &scaled);
+    eventually("snapshots are written again", || ensure(!snapshots(&cache).is_empty(), || "none".into()));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
 /// Returns the process that the README desires, with this number of instances.
@@ -40,7 +40,7 @@ fn plain_client_sends_commands_and_queries() {
         let listed =
             plain.request_json("muster.query.client.shop.me.instance.list", &json!({"process_guid": "web"}));
         let rows = listed["ok"]["rows"].as_array().unwrap();
-        so(rows.iter().all(|row| row["state"] == "RUNNING"), || listed.to_string())
+        ensure(rows.iter().all(|row| row["state"] == "RUNNING"), || listed.to_string())
     });
 
     let scale = |request: &str, instances: u32| {
@@ -52,7 +52,7 @@ fn plain_client_sends_commands_and_queries() {
     let again = plain.request_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
     assert_eq!(again["ok"]["version"], first["ok"]["version"], "{again}");
     // An empty query returns everything.
-    let all = plain.ask("muster.query.client.shop.me.lrp.list", b"").json();
+    let all = plain.request("muster.query.client.shop.me.lrp.list", b"").json();
     assert_eq!(all["ok"]["rows"][0]["instances"], 3, "{all}");
     let conflict =
         json!({"envelope": {"expect_version": 1}, "body": {"process_guid": "web", "instances": 1}});
@@ -114,7 +114,7 @@ fn request_with_forged_reply_subject_is_ignored() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut forger = cluster.plain("forger");
     let end = |plain: &mut PlainClient| {
-        plain.ask("muster.query.client.shop.me.events.read", b"").json()["ok"]["end"].clone()
+        plain.request("muster.query.client.shop.me.events.read", b"").json()["ok"]["end"].clone()
     };
     let before = end(&mut forger);
     let mut watcher = cluster.plain("watcher");

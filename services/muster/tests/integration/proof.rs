@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 fn export(muster: &Muster, to: &Path) -> Vec<u8> {
@@ -39,10 +39,10 @@ fn messages(export: &[u8]) -> (audit::export::Header, Vec<Message>) {
 
 /// Returns an intact export of these messages, in this order.
 fn export_of(head: &audit::export::Header, messages: &[Message]) -> Vec<u8> {
-    let (mut writer, mut text) = Writer::begin(&head.program, head.cluster, head.from);
+    let (mut writer, mut text) = Writer::start(&head.program, head.cluster, head.from);
     for (position, message) in (1..).zip(messages) {
         let message = Message { position: schemas::Position(position), ..message.clone() };
-        text.extend(writer.line(&message).unwrap());
+        text.extend(writer.add(&message).unwrap());
     }
     text.extend(writer.finish().1);
     text
@@ -52,19 +52,19 @@ fn export_of(head: &audit::export::Header, messages: &[Message]) -> Vec<u8> {
 fn log_is_exported_and_imported_byte_for_byte() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let (muster, place) = (cluster.muster(), TestDir::new());
-    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2));
     muster.ok(&format!("apply {}", file.display()));
-    muster.runs("web", 2);
+    muster.wait_until_running("web", 2);
     // Messages that are not entries are part of the log as well.
     let mut plain = cluster.plain("foreign");
     for (subject, bytes) in
         [("muster.event.strange.subject", &b"garbage"[..]), ("muster.event.cell.c1", &[0, 159])]
     {
-        let stored = plain.ask(subject, bytes).json();
+        let stored = plain.request(subject, bytes).json();
         assert!(stored["seq"].as_u64().is_some(), "{stored}");
     }
     muster.ok("lrp scale web=1");
-    muster.runs("web", 1);
+    muster.wait_until_running("web", 1);
     let shown = muster.json("lrp list");
     for name in ["rep-c1", "auctioneer-1", "bbs-1"] {
         cluster.services.remove(name).unwrap().interrupt();
@@ -76,7 +76,7 @@ fn log_is_exported_and_imported_byte_for_byte() {
     let data = place.path().join("data");
     let local = Muster::local(&data);
     let import = format!("import {}", path.display());
-    local.ok(&import).tells(&["verified against the file"]);
+    local.ok(&import).expect_output(&["verified against the file"]);
     assert_eq!(export(&local, &place.path().join("again.jsonl")), log, "exported from SQLite");
     let other = Server::start(&place);
     let nats = Muster::nats(&other.url());
@@ -85,11 +85,11 @@ fn log_is_exported_and_imported_byte_for_byte() {
 
     // Without `--continue`, nothing is imported into a log that is not empty.
     for full in [&local, &nats] {
-        full.exits(4, &import).tells(&["is not empty", "--continue"]);
+        full.exits(4, &import).expect_output(&["is not empty", "--continue"]);
         full.ok(&format!("{import} --continue"));
     }
     let (head, all) = messages(&log);
-    let half = place.file("half.jsonl", export_of(&head, &all[..all.len() / 2]));
+    let half = place.write_file("half.jsonl", export_of(&head, &all[..all.len() / 2]));
     let begun = place.path().join("begun");
     Muster::local(&begun).ok(&format!("import {}", half.display()));
     Muster::local(&begun).ok(&format!("{import} --continue"));
@@ -121,16 +121,16 @@ fn assert_unusable_exports_are_refused(place: &TestDir, log: &[u8], all: &[Messa
         ("empty", vec![], "not a Muster export"),
     ];
     for (name, content, told) in cases {
-        let file = place.file(name, content);
-        local.exits(1, &format!("import {}", file.display())).tells(&[told]);
+        let file = place.write_file(name, content);
+        local.exits(1, &format!("import {}", file.display())).expect_output(&[told]);
     }
-    local.exits(3, "import nowhere.jsonl").tells(&["does not exist"]);
+    local.exits(3, "import nowhere.jsonl").expect_output(&["does not exist"]);
     assert!(!data.exists(), "no data folder was created");
     let source = Muster::local(&place.path().join("data"));
     let part = place.path().join("part.jsonl");
     source.ok(&format!("export {} --from 3 --to 5", part.display()));
     assert_eq!(messages(&fs::read(&part).unwrap()).1, all[2..5]);
-    local.exits(2, &format!("import {}", part.display())).tells(&["starts at position 3"]);
+    local.exits(2, &format!("import {}", part.display())).expect_output(&["starts at position 3"]);
     let end = all.len();
     for (range, told) in [
         (format!("--to {}", end + 1), format!("expected 1 to {end}")),
@@ -140,7 +140,7 @@ fn assert_unusable_exports_are_refused(place: &TestDir, log: &[u8], all: &[Messa
         ("--from 2501-01-01T00:00:00Z".into(), "is in the future".into()),
     ] {
         let none = place.path().join("none.jsonl");
-        source.exits(2, &format!("export {} {range}", none.display())).tells(&[&told]);
+        source.exits(2, &format!("export {} {range}", none.display())).expect_output(&[&told]);
         assert!(!none.exists());
     }
     let events = source.ok("export - --format cloudevents --to 3").out;
@@ -160,7 +160,7 @@ fn assert_unusable_exports_are_refused(place: &TestDir, log: &[u8], all: &[Messa
 fn assert_parquet_matches(place: &TestDir, source: &Muster, log: &str) {
     let file = place.path().join("events.parquet");
     let told = source.ok(&format!("export {} --format parquet", file.display()));
-    told.tells(&["as columns", "; 2 messages without an entry"]);
+    told.expect_output(&["as columns", "; 2 messages without an entry"]);
     let reader = SerializedFileReader::new(fs::File::open(&file).unwrap()).unwrap();
     let kept = reader.metadata().file_metadata().key_value_metadata().unwrap();
     let manifest = kept.iter().find(|pair| pair.key == "muster.manifest").unwrap();
@@ -189,19 +189,19 @@ fn assert_replay_is_read_only(place: &TestDir, export: &Path, shown: &Value) {
     let path = export.display().to_string();
     let args = ["dev", "--from-export", &path, "--paused", "--data", data.to_str().unwrap()];
     let mut service = Service::start("replay", &place.path().join("replay.log"), &args, &[]);
-    service.says("read-only: queries are answered");
+    service.wait_for_log("read-only: queries are answered");
     let muster = Muster::local(&data);
     assert_eq!(muster.json("lrp list"), *shown);
-    muster.ok("why web/0").tells(&["web/0"]);
-    muster.ok("history lrp web").tells(&["tester"]);
+    muster.ok("why web/0").expect_output(&["web/0"]);
+    muster.ok("history lrp web").expect_output(&["tester"]);
     eventually("the tables are filled", || {
         let said = muster.run(&["sql", "SELECT count(*) AS n FROM desired_lrps", "-o", "json"]);
-        so(said.code == 0 && said.json()[0]["n"] == 1, || format!("{said:?}"))
+        ensure(said.code == 0 && said.json()[0]["n"] == 1, || format!("{said:?}"))
     });
-    muster.exits(4, "lrp scale web=3").tells(&["read-only: this BBS serves queries"]);
+    muster.exits(4, "lrp scale web=3").expect_output(&["read-only: this BBS serves queries"]);
     assert_eq!(service.interrupt().code(), Some(0));
     let paused = Muster::local(&place.path().join("unpaused"));
-    paused.exits(2, &format!("dev --from-export {path}")).tells(&["--paused"]);
+    paused.exits(2, &format!("dev --from-export {path}")).expect_output(&["--paused"]);
 }
 
 /// Copies a data folder and changes its journal by SQL.
@@ -219,7 +219,7 @@ fn changed(place: &TestDir, data: &Path, name: &str, sql: &str) -> Muster {
 }
 
 /// Returns the findings of a verification, each as its kind and position.
-fn found(muster: &Muster, line: &str) -> Vec<String> {
+fn findings(muster: &Muster, line: &str) -> Vec<String> {
     let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
     let said = muster.run(&args);
     let rows = said.json();
@@ -247,13 +247,13 @@ struct SignedLog {
 fn signed_log() -> SignedLog {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
-    let file = place.file("web.toml", sleeper("web", 2));
+    let file = place.write_file("web.toml", sleeper("web", 2));
     dev.muster.ok(&format!("apply {}", file.display()));
-    dev.muster.runs("web", 2);
+    dev.muster.wait_until_running("web", 2);
     let path = |name: &str| place.path().join(name).display().to_string();
     let (key, checkpoints, export) = (path("audit.key"), path("checkpoints.jsonl"), path("log.jsonl"));
     let made = dev.muster.json(&format!("audit keygen {key}"));
-    dev.muster.exits(4, &format!("audit keygen {key}")).tells(&["never overwritten"]);
+    dev.muster.exits(4, &format!("audit keygen {key}")).expect_output(&["never overwritten"]);
     let sign = format!("audit checkpoint {checkpoints} --key {key}");
     let first = dev.muster.json(&sign)["position"].as_u64().unwrap();
     dev.muster.ok("lrp scale web=1");
@@ -275,9 +275,9 @@ fn every_change_of_a_journal_is_found_and_named() {
     let both = format!("{against} --against {export}");
     muster
         .ok(&format!("{both} --key {public}"))
-        .tells(&["2 of 2 checkpoints hold", "every decision was legal"]);
-    assert_eq!(found(&muster, &both), [""; 0]);
-    assert_eq!(found(&muster, &format!("{against} --export {export}")), [""; 0]);
+        .expect_output(&["2 of 2 checkpoints hold", "every decision was legal"]);
+    assert_eq!(findings(&muster, &both), [""; 0]);
+    assert_eq!(findings(&muster, &format!("{against} --export {export}")), [""; 0]);
 
     let at = first - 1;
     let stretch = format!("range_differs 1-{first}");
@@ -306,23 +306,23 @@ fn every_change_of_a_journal_is_found_and_named() {
         ("swapped", swapped, format!("moved {at}")),
     ] {
         let copy = changed(&place, &data, name, &sql);
-        let by_chain = found(&copy, &against);
+        let by_chain = findings(&copy, &against);
         assert!(by_chain.contains(&stretch), "{name}: {by_chain:?}");
-        let by_export = found(&copy, &format!("audit verify --against {export}"));
+        let by_export = findings(&copy, &format!("audit verify --against {export}"));
         assert!(by_export.contains(&exact), "{name}: {by_export:?}");
     }
     assert_log_with_gap_is_not_exported(&place, at);
     let damaged = format!(
         "UPDATE entry SET id = x'010203' WHERE position = {at}; UPDATE entry SET subject = CAST(x'ff' AS TEXT) WHERE position = {first}"
     );
-    let told = found(&changed(&place, &data, "damaged", &damaged), &against);
+    let told = findings(&changed(&place, &data, "damaged", &damaged), &against);
     for exact in [format!("altered {at}"), format!("invalid_entry {first}")] {
         assert!(told.contains(&exact), "{told:?}");
     }
     assert_deleted_messages_are_found(&place, &export, &against, (first, end));
     let cut = changed(&place, &data, "cut", &format!("DELETE FROM entry WHERE position > {first}"));
     assert_eq!(
-        found(&cut, &against),
+        findings(&cut, &against),
         [format!(
             "missing {}",
             if end == first + 1 { end.to_string() } else { format!("{}-{end}", first + 1) }
@@ -332,7 +332,7 @@ fn every_change_of_a_journal_is_found_and_named() {
         9,
         &format!("audit checkpoint {checkpoints} --key {}", place.path().join("audit.key").display()),
     )
-    .tells(&["entries are lost"]);
+    .expect_output(&["entries are lost"]);
 }
 
 /// Checks that a log with a gap can't be exported or bundled, and that no partial output is left.
@@ -341,7 +341,7 @@ fn assert_log_with_gap_is_not_exported(place: &TestDir, at: u64) {
     for format in ["jsonl", "cloudevents", "parquet"] {
         let file = place.path().join("gap.out");
         let line = format!("export {} --format {format}", file.display());
-        gap.exits(1, &line).tells(&[&format!("position {at} is missing")]);
+        gap.exits(1, &line).expect_output(&[&format!("position {at} is missing")]);
         assert!(!file.exists());
     }
     gap.exits(1, &format!("bundle --around -0s {}", place.path().join("broken").display()));
@@ -362,7 +362,7 @@ fn assert_deleted_messages_are_found(place: &TestDir, export: &str, against: &st
     plain.request_json("$JS.API.STREAM.CREATE.MUSTER", &config);
     let (_, all) = messages(&fs::read(export).unwrap());
     for message in &all {
-        plain.ask(&message.subject, &message.bytes);
+        plain.request(&message.subject, &message.bytes);
     }
     let mut delete = |position: u64| {
         let done = plain.request_json("$JS.API.STREAM.MSG.DELETE.MUSTER", &json!({"seq": position}));
@@ -370,17 +370,17 @@ fn assert_deleted_messages_are_found(place: &TestDir, export: &str, against: &st
     };
     let at = first - 1;
     delete(at);
-    let told = found(&nats, against);
+    let told = findings(&nats, against);
     assert!(told.contains(&format!("missing {at}")), "{told:?}");
     let rest = place.path().join("rest.jsonl");
     nats.ok(&format!("export {} --from {first}", rest.display()));
     assert_eq!(messages(&fs::read(rest).unwrap()).1.len() as u64, end - at);
     let (key, new) = (place.path().join("audit.key"), place.path().join("never.jsonl"));
     nats.exits(9, &format!("audit checkpoint {} --key {}", new.display(), key.display()))
-        .tells(&[&format!("no entry at position {at}")]);
+        .expect_output(&[&format!("no entry at position {at}")]);
     assert!(!new.exists());
     delete(end);
-    let told = found(&nats, against);
+    let told = findings(&nats, against);
     assert!(told.contains(&format!("missing {end}")), "{told:?}");
 }
 
@@ -390,43 +390,43 @@ fn keys_signatures_and_illegal_decisions_are_verified() {
     let muster = Muster::local(&data);
     let other = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
     let against = format!("audit verify --against {checkpoints}");
-    assert_eq!(found(&muster, &format!("{against} --key {other}"))[0], format!("key {first}"));
+    assert_eq!(findings(&muster, &format!("{against} --key {other}"))[0], format!("key {first}"));
     let text = fs::read_to_string(&checkpoints).unwrap();
     let changed = text.replacen(&format!("\"position\":{first}"), &format!("\"position\":{}", first - 1), 1);
-    let file = place.file("forged.jsonl", changed);
-    let told = found(&muster, &format!("audit verify --against {}", file.display()));
+    let file = place.write_file("forged.jsonl", changed);
+    let told = findings(&muster, &format!("audit verify --against {}", file.display()));
     assert!(told.contains(&format!("signature {}", first - 1)), "{told:?}");
-    let empty = place.file("empty.jsonl", "");
-    assert_eq!(found(&muster, &format!("audit verify --against {}", empty.display())), ["checkpoint 0"]);
-    let wrong = place.file("wrong.jsonl", "{\"a\":1}\n".repeat(10));
+    let empty = place.write_file("empty.jsonl", "");
+    assert_eq!(findings(&muster, &format!("audit verify --against {}", empty.display())), ["checkpoint 0"]);
+    let wrong = place.write_file("wrong.jsonl", "{\"a\":1}\n".repeat(10));
     let said = muster.exits(2, &format!("audit verify --against {}", wrong.display()));
-    said.tells(&["is neither a checkpoint file nor an export"]);
+    said.expect_output(&["is neither a checkpoint file nor an export"]);
     // A file that is signed with another key is not continued. A line that could not be written leaves
     // nothing behind.
     let (key, other) = (place.path().join("audit.key"), place.path().join("other.key"));
     muster.ok(&format!("audit keygen {}", other.display()));
     let sign = |key: &Path| format!("audit checkpoint {checkpoints} --key {}", key.display());
-    muster.exits(4, &sign(&other)).tells(&["is signed by key", "--key"]);
+    muster.exits(4, &sign(&other)).expect_output(&["is signed by key", "--key"]);
     assert_eq!(fs::read_to_string(&checkpoints).unwrap(), text);
     assert_failed_checkpoint_changes_nothing(&place, &data, &text, &key);
     // Checkpoints and log of different clusters.
     let elsewhere = TestDir::new();
     LocalCluster::start(&elsewhere, &[]).end(&elsewhere);
     let strange = Muster::local(&elsewhere.path().join("data"));
-    assert!(found(&strange, &against)[0].starts_with("cluster "));
+    assert!(findings(&strange, &against)[0].starts_with("cluster "));
     let import = format!("import {export} --continue");
-    strange.exits(4, &import).tells(&["is not empty", "differs from"]);
+    strange.exits(4, &import).expect_output(&["is not empty", "differs from"]);
     muster.exits(1, &format!("audit checkpoint {} --key {export}", place.path().join("new.jsonl").display()));
     // A decision that no service makes, in an otherwise intact log.
     let (head, all) = messages(&fs::read(&export).unwrap());
     let illegal = with_illegal_claim(all);
-    let file = place.file("illegal.jsonl", export_of(&head, &illegal));
-    let told = found(&muster, &format!("audit verify --export {}", file.display()));
+    let file = place.write_file("illegal.jsonl", export_of(&head, &illegal));
+    let told = findings(&muster, &format!("audit verify --export {}", file.display()));
     let at = illegal.len();
     assert!(told.contains(&format!("illegal {at}")), "{told:?}");
     assert_quarantined_entry_is_no_finding(&place, &muster, &head, &messages(&fs::read(&export).unwrap()).1);
-    let truncated = place.file("truncated.jsonl", &fs::read(&export).unwrap()[..2_000]);
-    let told = found(&muster, &format!("audit verify --export {}", truncated.display()));
+    let truncated = place.write_file("truncated.jsonl", &fs::read(&export).unwrap()[..2_000]);
+    let told = findings(&muster, &format!("audit verify --export {}", truncated.display()));
     assert!(told.iter().any(|one| one.starts_with("missing ")), "{told:?}");
 }
 
@@ -434,7 +434,7 @@ fn keys_signatures_and_illegal_decisions_are_verified() {
 fn assert_failed_checkpoint_changes_nothing(place: &TestDir, data: &Path, checkpoints: &str, key: &Path) {
     let most = 1024 * 1024;
     let blank = "\n".repeat(most - checkpoints.len() - 100);
-    let file = place.file("full.jsonl", blank + checkpoints);
+    let file = place.write_file("full.jsonl", blank + checkpoints);
     let before = fs::read(&file).unwrap();
     let script = "import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
                   resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); os.execv(sys.argv[2], sys.argv[2:])";
@@ -480,9 +480,10 @@ fn assert_quarantined_entry_is_no_finding(
     let unreadable = Message { bytes: unreadable.into_bytes(), ..newer.clone() };
     for (name, stands, is_noted) in [("unreadable", unreadable, false), ("readable", newer, true)] {
         let log = [all, &[stands, record.clone(), later.clone()]].concat();
-        let file = place.file(&format!("{name}.jsonl"), export_of(head, &log));
+        let file = place.write_file(&format!("{name}.jsonl"), export_of(head, &log));
         let said = muster.ok(&format!("audit verify --export {}", file.display()));
-        let said = said.tells(&[&format!("1 position quarantined by operators ({aside})"), "was legal"]);
+        let said =
+            said.expect_output(&[&format!("1 position quarantined by operators ({aside})"), "was legal"]);
         assert_eq!(said.err.contains("this version can read"), is_noted, "{said:?}");
     }
 }
@@ -540,12 +541,14 @@ fn with_illegal_claim(mut all: Vec<Message>) -> Vec<Message> {
 fn incident_bundle_is_replayed() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
-    let file = place.file("web.toml", sleeper("web", 1));
+    let file = place.write_file("web.toml", sleeper("web", 1));
     let position = dev.muster.json(&format!("apply {}", file.display()));
-    dev.muster.runs("web", 1);
+    dev.muster.wait_until_running("web", 1);
     let folder = place.path().join("incident");
     dev.muster.ok(&format!("bundle --around -0s {}", folder.display()));
-    dev.muster.exits(4, &format!("bundle --around -0s {}", folder.display())).tells(&["already exists"]);
+    dev.muster
+        .exits(4, &format!("bundle --around -0s {}", folder.display()))
+        .expect_output(&["already exists"]);
     // The next bundle covers a time without events.
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     let quiet = place.path().join("quiet");
@@ -563,7 +566,7 @@ fn incident_bundle_is_replayed() {
     let data = place.path().join("replay");
     let args = ["dev", "--from-export", log.to_str().unwrap(), "--paused", "--data", data.to_str().unwrap()];
     let mut service = Service::start("replay", &place.path().join("replay.log"), &args, &[]);
-    service.says("read-only: queries are answered");
+    service.wait_for_log("read-only: queries are answered");
     assert_eq!(Muster::local(&data).instances("web").unwrap().len(), 1);
     service.interrupt();
 }

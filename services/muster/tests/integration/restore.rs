@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::dev::sleeper;
 use crate::status::service_row;
-use crate::support::test_dir::{so, within};
+use crate::support::test_dir::{ensure, wait_within};
 use crate::support::{Cluster, Service, eventually};
 
 const DECIDERS: [&str; 3] = ["bbs-1", "bbs-2", "auctioneer-1"];
@@ -32,7 +32,7 @@ impl RestoreTest {
             let leader = this.cluster.leader("bbs");
             this.cluster.kill9(&leader);
             this.cluster.muster().ok("domain refresh shop --timeout 60s");
-            this.cluster.add(&leader);
+            this.cluster.start_service(&leader);
             // A BBS that has not read the log before it is lost would not detect that another log replaced
             // it.
             eventually(&format!("{leader} follows the log"), || {
@@ -45,7 +45,7 @@ impl RestoreTest {
     }
 
     fn desire(&self, guid: &str) {
-        let file = self.cluster.place.file(&format!("{guid}.toml"), sleeper(guid, 1));
+        let file = self.cluster.place.write_file(&format!("{guid}.toml"), sleeper(guid, 1));
         self.cluster.muster().ok(&format!("apply {} --detach", file.display()));
     }
 
@@ -59,7 +59,10 @@ impl RestoreTest {
 
     /// Imports the export, as the guide describes.
     fn import(&self) {
-        self.cluster.muster().ok(&format!("import {}", self.export)).tells(&["verified against the file"]);
+        self.cluster
+            .muster()
+            .ok(&format!("import {}", self.export))
+            .expect_output(&["verified against the file"]);
     }
 
     /// Removes the tables, which belong to the lost log, and creates them again.
@@ -77,7 +80,7 @@ impl RestoreTest {
         let muster = self.cluster.muster();
         // A container that the restored log does not contain keeps running, because missing data never stops
         // a container.
-        ["kept", "new"].iter().for_each(|guid| drop(muster.runs(guid, 1)));
+        ["kept", "new"].iter().for_each(|guid| drop(muster.wait_until_running(guid, 1)));
         for _ in 0..6 {
             let rows = muster.json("lrp list");
             let desired = rows.as_array().unwrap().iter().filter(|row| row["desired"] == true);
@@ -86,7 +89,7 @@ impl RestoreTest {
         }
         eventually("the tables equal the log", || {
             let said = muster.run(&["projection", "verify", "--database", &self.tables]);
-            so(said.code == 0, || format!("{said:?}"))
+            ensure(said.code == 0, || format!("{said:?}"))
         });
     }
 }
@@ -99,24 +102,24 @@ fn log_is_restored_while_all_services_run() {
     // Each service detects the new log, logs the reason and exits. Its supervisor starts it again.
     for name in [&DECIDERS[..], &["projector"]].concat() {
         let mut service = restored.cluster.services.remove(name).unwrap();
-        service.says("was created again");
+        service.wait_for_log("was created again");
         assert_eq!(service.wait().code(), Some(1), "{name}");
     }
-    DECIDERS.iter().for_each(|name| restored.cluster.add(name));
+    DECIDERS.iter().for_each(|name| restored.cluster.start_service(name));
     restored.rebuild_tables();
     // The rep has followed a leader of a later term than the restored log contains.
     let muster = restored.cluster.muster();
-    within(CONFLICT_TIMEOUT, "the rep reports the conflict", || {
+    wait_within(CONFLICT_TIMEOUT, "the rep reports the conflict", || {
         let said = restored.cluster.services["rep-c1"].log();
-        so(said.contains("accepts no leader"), || said)
+        ensure(said.contains("accepts no leader"), || said)
     });
     eventually("the status shows the conflict", || {
         let said = muster.run(&["status"]);
-        so(said.out.contains("cell c1 is UNHEALTHY"), || format!("{said:?}"))
+        ensure(said.out.contains("cell c1 is UNHEALTHY"), || format!("{said:?}"))
     });
-    muster.ok("events list --about cell:c1").tells(&["muster cell accept-log c1"]);
-    muster.ok("cell accept-log c1").tells(&["continues with the log"]);
-    restored.cluster.ready(1);
+    muster.ok("events list --about cell:c1").expect_output(&["muster cell accept-log c1"]);
+    muster.ok("cell accept-log c1").expect_output(&["continues with the log"]);
+    restored.cluster.wait_until_ready(1);
     restored.assert_restored();
     let said = restored.cluster.services["rep-c1"].log();
     assert_eq!(said.matches("accepts no leader").count(), 1, "logged once: {said}");
@@ -130,8 +133,8 @@ fn log_is_restored_while_all_services_are_stopped() {
     }
     restored.cluster.lose_log();
     restored.import();
-    [&DECIDERS[..], &["rep-c1"]].concat().iter().for_each(|name| restored.cluster.add(name));
+    [&DECIDERS[..], &["rep-c1"]].concat().iter().for_each(|name| restored.cluster.start_service(name));
     restored.rebuild_tables();
-    restored.cluster.ready(1);
+    restored.cluster.wait_until_ready(1);
     restored.assert_restored();
 }

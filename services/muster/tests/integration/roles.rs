@@ -18,7 +18,7 @@ mod renewal;
 mod table;
 mod work;
 
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::users::Users;
 use crate::support::{Service, TestDir, eventually};
 
@@ -49,7 +49,7 @@ impl Stage {
         eventually("the cluster is ready", || {
             let row = stage.users.muster("operator-o").try_json("cluster show")?;
             let ready = !row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1;
-            so(ready && row["durability"] == "synced", || row.to_string())
+            ensure(ready && row["durability"] == "synced", || row.to_string())
         });
         stage
     }
@@ -73,25 +73,25 @@ fn each_role_can_do_its_work_and_nothing_else() {
     let place = TestDir::new();
     let users = Users::init(&place);
     table::add_all_roles(&users);
-    place.tell("every role has a user");
+    place.print_event("every role has a user");
     table::assert_strangers_are_rejected(&users);
     table::assert_server_enforces_table(&users);
-    place.tell("the permissions of every role are tested");
+    place.print_event("the permissions of every role are tested");
     let mut stage = Stage::start(users, place);
-    stage.place.tell("the cluster is ready");
+    stage.place.print_event("the cluster is ready");
     work::assert_client_is_served(&stage);
     work::assert_readers_are_read_only(&stage);
     read_scope::assert_read_scope(&stage);
-    stage.place.tell("clients and readers are served");
+    stage.place.print_event("clients and readers are served");
     attacks::assert_forged_replies_are_not_logged(&stage);
     attacks::assert_no_impersonation(&stage);
     attacks::assert_consumer_messages_are_ignored(&stage);
     attacks::assert_invalid_ids_are_refused(&stage);
-    stage.place.tell("the attacks are tested");
+    stage.place.print_event("the attacks are tested");
     changes::assert_only_revoked_user_is_disconnected(&mut stage);
-    stage.place.tell("users were added and revoked");
+    stage.place.print_event("users were added and revoked");
     renewal::assert_services_follow_renewed_files(&mut stage);
-    stage.place.tell("certificates and keys are renewed");
+    stage.place.print_event("certificates and keys are renewed");
     work::evacuate_cell(&stage);
     stage.assert_no_service_refused();
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::dev::LocalCluster;
 use crate::support::containers::{running_in, signal};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, TestDir, eventually, http};
 
 /// Common prefix of all secrets in these tests.
@@ -104,9 +104,9 @@ fn assert_no_marker_in_answers(muster: &Muster) {
 fn runs_with(muster: &Muster, sums: [&str; 2]) -> Value {
     eventually("the process prints the sums of its secrets", || {
         let row = muster.instances("web")?.pop().ok_or("no instance")?;
-        so(row["state"] == "RUNNING", || row.to_string())?;
+        ensure(row["state"] == "RUNNING", || row.to_string())?;
         let said = muster.run(&["logs", "web/0"]).out;
-        so(sums.iter().all(|sum| said.contains(sum)), || said).map(|()| row)
+        ensure(sums.iter().all(|sum| said.contains(sum)), || said).map(|()| row)
     })
 }
 
@@ -129,17 +129,17 @@ fn secret_reaches_its_container_only() {
     let (given, place) = (TestDir::new(), TestDir::new());
     let dev = LocalCluster::start(&place, &["--log", "trace"]);
     let muster = &dev.muster;
-    given.file("second", format!("{SECOND}\n"));
-    let file = given.file("web.toml", web(&secret(FIRST), "{ secret_file = \"second\" }"));
+    given.write_file("second", format!("{SECOND}\n"));
+    let file = given.write_file("web.toml", web(&secret(FIRST), "{ secret_file = \"second\" }"));
     let file = file.to_str().unwrap();
 
     muster.ok(&format!("apply {file}"));
     runs_with(muster, [FIRST_SUM, SECOND_SUM]);
     assert_no_marker_in_files(&place);
-    muster.ok(&format!("apply {file}")).tells(&["unchanged"]);
+    muster.ok(&format!("apply {file}")).expect_output(&["unchanged"]);
     muster.ok(&format!("apply --dry-run {file}"));
     muster.ok(&format!("apply --dry-run {file}"));
-    place.tell("the same file again changes nothing");
+    place.print_event("the same file again changes nothing");
     assert_offline_decisions_are_sealed(muster, file);
 
     let before = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
@@ -147,16 +147,16 @@ fn secret_reaches_its_container_only() {
     running["web/0"].values().flatten().for_each(|pid| signal(*pid, Signal::KILL));
     eventually("the instance runs again", || {
         let row = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
-        so(row["instance_guid"] != before["instance_guid"], || row.to_string())
+        ensure(row["instance_guid"] != before["instance_guid"], || row.to_string())
     });
 
     let key = token_key(muster);
-    given.file("web.toml", web(&secret(THIRD), "{ secret_file = \"second\" }"));
+    given.write_file("web.toml", web(&secret(THIRD), "{ secret_file = \"second\" }"));
     let differs = format!("environment_variables[1].value  sealed with key {key} -> another value");
-    muster.exits(13, &format!("apply --dry-run {file}")).tells(&[&differs]);
+    muster.exits(13, &format!("apply --dry-run {file}")).expect_output(&[&differs]);
     muster.ok(&format!("apply {file}"));
     runs_with(muster, [THIRD_SUM, SECOND_SUM]);
-    place.tell("another secret replaces the instance");
+    place.print_event("another secret replaces the instance");
 
     assert_secret_callbacks_are_called(&place, &given, muster);
     assert_no_marker_in_answers(muster);
@@ -170,17 +170,17 @@ fn secret_reaches_its_container_only() {
 /// no output contains a secret.
 fn assert_offline_decisions_are_sealed(muster: &Muster, file: &str) {
     let apply = format!("apply {file}");
-    muster.run(&["decide", &apply]).exits(0).tells(&["\"unchanged\""]);
-    muster.run(&["what-if", &apply]).exits(0).tells(&["nothing would change"]);
+    muster.run(&["decide", &apply]).expect_status(0).expect_output(&["\"unchanged\""]);
+    muster.run(&["what-if", &apply]).expect_status(0).expect_output(&["nothing would change"]);
     let message = json!({"body": {"process_guid": "new", "domain": "shop", "action": {"run": {"path": "true"}},
         "env": {"TOKEN": {"secret": SECOND}}}});
     let file = Path::new(file).with_file_name("message.json");
     fs::write(&file, message.to_string()).unwrap();
     let line = format!("decide --command lrp.desire --file {} --domain shop", file.display());
-    let said = muster.ok(&line).tells(&["\"decided\"", "\"sealed\""]);
+    let said = muster.ok(&line).expect_output(&["\"decided\"", "\"sealed\""]);
     assert!(!said.out.contains(MARKER), "{said:?}");
     let refused = muster.exits(1, &format!("{line} --secrets {}.none", file.display()));
-    refused.tells(&["cannot read the key file"]);
+    refused.expect_output(&["cannot read the key file"]);
 }
 
 /// Runs tasks with a token in the callback URL. The first two owners answer, and the last one does not exist.
@@ -190,27 +190,27 @@ fn assert_secret_callbacks_are_called(place: &TestDir, given: &TestDir, muster: 
     let task = |name: &str, url: &Value| {
         let spec = json!({"task_guid": name, "domain": "shop", "memory_mb": 1, "completion_callback_url": url,
             "action": {"run": {"path": "true"}}});
-        let file = given.file(&format!("{name}.json"), spec.to_string());
+        let file = given.write_file(&format!("{name}.json"), spec.to_string());
         muster.ok(&format!("run --detach {}", file.display()));
     };
     task("called", &format!("http://{owner}/done?token={FIRST}").into());
     let (connection, _) = listener.accept().unwrap();
     let call = http::PostRequest::read(&connection).unwrap();
-    http::answer(&connection, "200 OK", "").unwrap();
+    http::respond(&connection, "200 OK", "").unwrap();
     assert_eq!(call.path, format!("/done?token={FIRST}"));
     task("secret", &json!({"secret": format!("http://{owner}/{SECOND}")}));
     let (connection, _) = listener.accept().unwrap();
     let call = http::PostRequest::read(&connection).unwrap();
-    http::answer(&connection, "200 OK", "").unwrap();
+    http::respond(&connection, "200 OK", "").unwrap();
     assert_eq!(call.path, format!("/{SECOND}"));
     drop(listener);
-    place.tell("two owners were called");
+    place.print_event("two owners were called");
     task("uncalled", &format!("http://user:{FIRST}@{owner}/").into());
     eventually("the call failed", || {
         let row = muster.try_json("task show uncalled")?;
         let why = row["callback"]["last"]["failed"].as_str().map(str::to_owned);
         let why = why.ok_or_else(|| row.to_string())?;
-        so(why.contains("sending request") && !why.contains("http"), || why)
+        ensure(why.contains("sending request") && !why.contains("http"), || why)
     });
 }
 
@@ -221,7 +221,7 @@ fn assert_sealed_value_is_bound_to_its_place(given: &TestDir, muster: &Muster) {
     let refused = |guid: &str, name: &str, value: &Value| {
         let spec = json!({"process_guid": guid, "domain": "shop", "action": {"run": {"path": "true"}},
             "env": [{"name": name, "value": value}]});
-        let file = given.file("thief.json", spec.to_string());
+        let file = given.write_file("thief.json", spec.to_string());
         let said = muster.exits(1, &format!("apply {} -o json", file.display())).refusal();
         assert_eq!(said["code"], "InvalidRequest", "{said}");
         let problem = said["fields"][0]["problem"].as_str().unwrap().to_owned();
@@ -236,13 +236,18 @@ fn assert_sealed_value_is_bound_to_its_place(given: &TestDir, muster: &Muster) {
     changed["sealed"]["data"] = "%".into();
     let spec = json!({"process_guid": "a", "domain": "shop", "action": {"run": {"path": "true"}},
         "env": {"A": changed, "B": {"secret": 1}, "C": {}, "D": {"secrte": FIRST}}});
-    let file = given.file("bad.json", spec.to_string());
+    let file = given.write_file("bad.json", spec.to_string());
     let said = muster.exits(1, &format!("apply {}", file.display()));
-    let said =
-        said.tells(&["env.A.sealed.data", "env.B.secret: must be text", "env.C: must be text, or", "secrte"]);
+    let said = said.expect_output(&[
+        "env.A.sealed.data",
+        "env.B.secret: must be text",
+        "env.C: must be text, or",
+        "secrte",
+    ]);
     assert!(!said.err.contains(MARKER), "{said:?}");
-    let file = given.file("bad.toml", format!("{}\n= 1 {FIRST}", web(&secret(FIRST), &secret(SECOND))));
-    let said = muster.exits(1, &format!("apply {}", file.display())).tells(&["is not valid TOML: line 11"]);
+    let file = given.write_file("bad.toml", format!("{}\n= 1 {FIRST}", web(&secret(FIRST), &secret(SECOND))));
+    let said =
+        muster.exits(1, &format!("apply {}", file.display())).expect_output(&["is not valid TOML: line 11"]);
     assert!(!said.err.contains(MARKER), "{said:?}");
 }
 
@@ -252,15 +257,15 @@ fn keys_are_rotated_and_forgotten() {
     let keys = given.path().join("muster.keys");
     let keys = keys.to_str().unwrap();
     let muster = cluster.muster();
-    muster.ok(&format!("secrets init {keys}")).tells(&["created ", "with key"]);
-    muster.exits(4, &format!("secrets init {keys}")).tells(&["already exists"]);
+    muster.ok(&format!("secrets init {keys}")).expect_output(&["created ", "with key"]);
+    muster.exits(4, &format!("secrets init {keys}")).expect_output(&["already exists"]);
     let old = muster.json(&format!("secrets list {keys}"))[0]["id"].as_str().unwrap().to_owned();
     let loud = ["--log", "trace", "--log-format", "json"];
     let with_keys = [["--secrets", keys].as_slice(), &loud].concat();
     cluster.start_service_with("bbs-1", &with_keys);
     cluster.start_service_with("auctioneer-1", &loud);
     cluster.start_service_with("rep-c1", &with_keys);
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
 
     // A client without Muster code: the secrets of its spec are sealed before they are logged.
     let spec = |first: &str| {
@@ -289,10 +294,10 @@ fn keys_are_rotated_and_forgotten() {
     let refused = plain.request_json("muster.client.other.ci.secret.seal", &seal);
     assert_eq!(refused["refused"]["code"], "Forbidden", "{refused}");
 
-    let file = given.file("web.json", spec(FIRST).to_string());
+    let file = given.write_file("web.json", spec(FIRST).to_string());
     let file = file.to_str().unwrap();
-    muster.ok(&format!("apply {file}")).tells(&["unchanged"]);
-    let loud = muster.run(&["apply", file, "--log", "trace"]).exits(0);
+    muster.ok(&format!("apply {file}")).expect_output(&["unchanged"]);
+    let loud = muster.run(&["apply", file, "--log", "trace"]).expect_status(0);
     assert!(!loud.err.contains(MARKER) && !loud.out.contains(MARKER), "{loud:?}");
     rotate_key(&cluster, (keys, &old), file);
     for name in ["bbs-1", "auctioneer-1", "rep-c1"] {
@@ -330,41 +335,41 @@ fn assert_log_lines_are_json(cluster: &Cluster) {
 fn rotate_key(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
     let muster = cluster.muster();
     let forget = format!("secrets delete {old} {keys}");
-    muster.exits(4, &forget).tells(&["it is the sealing key"]);
+    muster.exits(4, &forget).expect_output(&["it is the sealing key"]);
     let new = muster.json(&format!("secrets rotate {keys}"))["key"].as_str().unwrap().to_owned();
     let seals = |id: &str| {
         let rows = muster.json(&format!("secrets list {keys}"));
         rows.as_array().unwrap().iter().any(|row| row["id"] == id && row["seals"] == true)
     };
     assert!(seals(old) && !seals(&new), "an added key does not seal");
-    muster.ok(&format!("apply {file}")).tells(&["unchanged"]);
-    muster.exits(3, &format!("secrets rotate --seal deadbeef {keys}")).tells(&[old, &new]);
-    muster.ok(&format!("secrets rotate --seal {new} {keys}")).tells(&["now seals"]);
+    muster.ok(&format!("apply {file}")).expect_output(&["unchanged"]);
+    muster.exits(3, &format!("secrets rotate --seal deadbeef {keys}")).expect_output(&[old, &new]);
+    muster.ok(&format!("secrets rotate --seal {new} {keys}")).expect_output(&["now seals"]);
     assert!(seals(&new) && !seals(old));
-    cluster.place.tell("the key is rotated");
-    muster.exits(4, &forget).tells(&["process web", "1 item could not start again", "--yes"]);
+    cluster.place.print_event("the key is rotated");
+    muster.exits(4, &forget).expect_output(&["process web", "1 item could not start again", "--yes"]);
     muster
         .exits(13, &format!("apply --dry-run {file}"))
-        .tells(&[&format!("sealed with key {old} -> sealed with key {new}")]);
+        .expect_output(&[&format!("sealed with key {old} -> sealed with key {new}")]);
     let before = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
     muster.ok(&format!("apply {file}"));
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
     assert_eq!(token_key(&muster), new);
-    muster.exits(4, &forget).tells(&["process web", "1 item could not start again", "--yes"]);
-    muster.ok(&format!("{forget} --yes")).tells(&["deleted key"]);
-    muster.exits(3, &forget).tells(&[&new]);
+    muster.exits(4, &forget).expect_output(&["process web", "1 item could not start again", "--yes"]);
+    muster.ok(&format!("{forget} --yes")).expect_output(&["deleted key"]);
+    muster.exits(3, &forget).expect_output(&[&new]);
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
 
-    let log = cluster.log().len();
+    let log = cluster.entries().len();
     muster.ok(&format!("lrp activate web {before} --detach"));
     let why = format!("the secret TOKEN is sealed with key {old}, which this cell does not have");
     eventually("the new instance reports why it does not start", || {
         let history = muster.try_json("history lrp web")?.to_string();
-        so(history.contains(&why), || history)
+        ensure(history.contains(&why), || history)
     });
     // Values that the old key sealed are still in the log, which is complete.
-    assert!(cluster.log().len() > log);
-    assert!(cluster.log().iter().any(|entry| entry.to_string().contains(old)));
+    assert!(cluster.entries().len() > log);
+    assert!(cluster.entries().iter().any(|entry| entry.to_string().contains(old)));
 }
 
 #[test]
@@ -372,23 +377,26 @@ fn secrets_without_key_are_refused_with_advice() {
     let (given, cluster) = (TestDir::new(), Cluster::start(&["bbs-1", "auctioneer-1"]));
     let muster = cluster.muster();
     let advice = "environment_variables.TOKEN: is a secret, but no key is configured to seal it";
-    let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
+    let file = given.write_file("web.toml", web(&secret(FIRST), &secret(SECOND)));
     for verb in ["apply", "apply --dry-run"] {
         let said = muster.exits(1, &format!("{verb} {}", file.display()));
-        let said = said.tells(&[advice, "muster secrets init FILE", "--secrets FILE"]);
+        let said = said.expect_output(&[advice, "muster secrets init FILE", "--secrets FILE"]);
         assert!(!said.err.contains(MARKER), "{said:?}");
     }
     let url = json!({"task_guid": "t", "domain": "shop", "action": {"run": {"path": "true"}},
         "completion_callback_url": format!("https://owner/?access_token={FIRST}")});
-    let file = given.file("t.json", url.to_string());
+    let file = given.write_file("t.json", url.to_string());
     let said = muster.exits(1, &format!("run --detach {}", file.display()));
-    said.tells(&["completion_callback_url: is a secret, but no key is configured"]);
-    let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
-    let said = muster.run(&["what-if", &format!("apply {}", file.display())]).exits(1).tells(&[advice]);
+    said.expect_output(&["completion_callback_url: is a secret, but no key is configured"]);
+    let file = given.write_file("web.toml", web(&secret(FIRST), &secret(SECOND)));
+    let said = muster
+        .run(&["what-if", &format!("apply {}", file.display())])
+        .expect_status(1)
+        .expect_output(&[advice]);
     assert!(!said.err.contains(MARKER), "{said:?}");
     assert_no_marker_in_files(&cluster.place);
 
-    let open = given.file("open.keys", "");
+    let open = given.write_file("open.keys", "");
     let service = muster.exits(1, &format!("bbs --secrets {}", open.display()));
-    service.tells(&["is accessible to other users", "chmod 600"]);
+    service.expect_output(&["is accessible to other users", "chmod 600"]);
 }

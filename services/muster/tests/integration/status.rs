@@ -5,42 +5,42 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
 /// Returns the services that send heartbeats, according to `cluster show`.
-fn services(cluster: &Cluster) -> Vec<Value> {
+fn service_rows(cluster: &Cluster) -> Vec<Value> {
     cluster.muster().json("cluster show")["services"]["rows"].as_array().unwrap().clone()
 }
 
 /// Returns the row of a service in `cluster show`.
 pub(crate) fn service_row(cluster: &Cluster, name: &str) -> Result<Value, String> {
     let pid = cluster.services[name].pid();
-    let rows = services(cluster);
+    let rows = service_rows(cluster);
     let found = rows.iter().find(|row| row["program"]["pid"] == pid).cloned();
     found.ok_or_else(|| format!("{name} with pid {pid} is not in {rows:#?}"))
 }
 
 /// Waits until `muster status` exits with this code and prints these words.
-fn status(cluster: &Cluster, code: i32, words: &[&str]) {
+fn wait_for_status(cluster: &Cluster, code: i32, words: &[&str]) {
     eventually(&format!("the status is {code} and shows {words:?}"), || {
         let said = cluster.muster().run(&["status"]);
         let tells = words.iter().all(|word| said.out.contains(word));
-        so(said.code == code && tells, || format!("{said:?}"))
+        ensure(said.code == code && tells, || format!("{said:?}"))
     });
 }
 
 #[test]
 fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "rep-c1"]);
-    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    let file = cluster.place.write_file("web.toml", sleeper("web", 1));
     cluster.muster().ok(&format!("apply {}", file.display()));
-    status(&cluster, 0, &["HEALTHY", "1 desired, 1 running", "1 PRESENT", "LEADS", "STANDBY"]);
+    wait_for_status(&cluster, 0, &["HEALTHY", "1 desired, 1 running", "1 PRESENT", "LEADS", "STANDBY"]);
     let names = ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2"];
     let rows = eventually("every service has folded the whole log", || {
         let rows = names.map(|name| service_row(&cluster, name));
         let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
-        so(rows.iter().all(|row| row["lag"] == 0), || format!("{rows:#?}")).map(|()| rows)
+        ensure(rows.iter().all(|row| row["lag"] == 0), || format!("{rows:#?}")).map(|()| rows)
     });
     for role in ["bbs", "auctioneer"] {
         let leads = |row: &&Value| row["role"] == role && row["leads"] == true;
@@ -61,13 +61,13 @@ fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     };
     cluster.kill9(standby);
     cluster.kill9(leading);
-    status(&cluster, 12, &["UNHEALTHY: no auctioneer is alive: nothing is placed until one is"]);
+    wait_for_status(&cluster, 12, &["UNHEALTHY: no auctioneer is alive: nothing is placed until one is"]);
     // Each BBS forgets them at a different time, and either may answer. With this many queries, both have
     // answered.
     let text = eventually("both BBSs report the missing auctioneers", || {
         let said = [0; 20].map(|_| cluster.muster().ok("cluster show").out);
         let missed = said.iter().all(|text| text.starts_with("UNHEALTHY: no auctioneer is alive"));
-        so(missed, || format!("{said:#?}")).map(|()| said[0].clone())
+        ensure(missed, || format!("{said:#?}")).map(|()| said[0].clone())
     });
     assert!(text.contains(", but sends no heartbeats"), "the last leader is still shown: {text}");
     assert!(!text.contains('\u{1b}'), "no colour in a pipe: {text}");
@@ -76,7 +76,7 @@ fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
     let shown = cluster.muster().json("cluster show");
     assert_eq!(shown["problems"][0]["code"], "NO_AUCTIONEER", "{shown:#}");
     assert_eq!(shown["problems"][0]["severity"], "UNHEALTHY", "{shown:#}");
-    let machine = cluster.muster().run(&["status", "-o", "json"]).exits(12).json();
+    let machine = cluster.muster().run(&["status", "-o", "json"]).expect_status(12).json();
     assert_eq!(
         (&machine["health"], &machine["cluster"]["bbs"]["term"].is_u64()),
         (&json!("UNHEALTHY"), &true)
@@ -84,10 +84,10 @@ fn live_services_are_shown_and_missing_auctioneer_is_unhealthy() {
 
     // A command that waits reports the reason.
     let waits = cluster.muster().exits(8, "lrp scale web=2 --timeout 6s");
-    waits.tells(&["waits: no auctioneer is alive: nothing is placed until one is"]);
-    cluster.add("auctioneer-3");
-    cluster.muster().runs("web", 2);
-    status(&cluster, 0, &["HEALTHY", "2 desired, 2 running"]);
+    waits.expect_output(&["waits: no auctioneer is alive: nothing is placed until one is"]);
+    cluster.start_service("auctioneer-3");
+    cluster.muster().wait_until_running("web", 2);
+    wait_for_status(&cluster, 0, &["HEALTHY", "2 desired, 2 running"]);
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn lagging_service_is_shown_and_forged_services_evict_none() {
         plain.publish("muster.alive.bbs", "", alive("slow", "bbs", 1).as_bytes());
         // The subject belongs to another role, so the message is ignored.
         plain.publish("muster.alive.bbs", "", alive("confused", "auctioneer", 1).as_bytes());
-        let rows = services(&cluster);
-        so(!rows.iter().any(|row| row["id"] == "confused"), || format!("{rows:#?}"))?;
+        let rows = service_rows(&cluster);
+        ensure(!rows.iter().any(|row| row["id"] == "confused"), || format!("{rows:#?}"))?;
         rows.iter().find(|row| row["id"] == "slow").cloned().ok_or_else(|| format!("{rows:#?}"))
     });
     assert!(found["lag"].as_u64().unwrap() >= end - 1, "{found} of {end}");
@@ -118,21 +118,21 @@ fn lagging_service_is_shown_and_forged_services_evict_none() {
         plain.publish("muster.alive.bbs", "", alive("slow", "bbs", 1).as_bytes());
         let shown = cluster.muster().run(&["status"]);
         let note = "note: BBSs and auctioneers run different versions: 0.0.9, ";
-        so(shown.code == 0 && shown.out.contains(note), || format!("{shown:?}"))
+        ensure(shown.code == 0 && shown.out.contains(note), || format!("{shown:?}"))
     });
     for number in 0..1_000 {
         let forged = alive(&format!("x{number}"), "auctioneer", 1);
         plain.publish("muster.alive.auctioneer", "", forged.as_bytes());
     }
     let rows = eventually("some forged services are shown", || {
-        let rows = services(&cluster);
-        so(rows.len() > 3, || format!("{rows:#?}")).map(|()| rows)
+        let rows = service_rows(&cluster);
+        ensure(rows.len() > 3, || format!("{rows:#?}")).map(|()| rows)
     });
     assert!(rows.len() <= 2 * 64 + 1, "{}", rows.len());
     service_row(&cluster, "auctioneer-1").unwrap();
     eventually("the forged services are forgotten", || {
-        let rows = services(&cluster);
-        so(rows.len() == 2, || format!("{} services are left", rows.len()))
+        let rows = service_rows(&cluster);
+        ensure(rows.len() == 2, || format!("{} services are left", rows.len()))
     });
 }
 
@@ -140,43 +140,47 @@ fn lagging_service_is_shown_and_forged_services_evict_none() {
 fn problems_set_the_exit_status() {
     let mut cluster = Cluster::empty();
     let began = Instant::now();
-    let nobody = cluster.muster().run(&["status"]).exits(5);
+    let nobody = cluster.muster().run(&["status"]).expect_status(5);
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    nobody.tells(&["error: "]);
-    ["bbs-1", "auctioneer-1"].iter().for_each(|name| cluster.add(name));
-    cluster.ready(0);
-    status(&cluster, 0, &["HEALTHY"]);
+    nobody.expect_output(&["error: "]);
+    ["bbs-1", "auctioneer-1"].iter().for_each(|name| cluster.start_service(name));
+    cluster.wait_until_ready(0);
+    wait_for_status(&cluster, 0, &["HEALTHY"]);
     let spec = |name: &str, script: &str, more: &str| {
         format!(
             "process_guid = \"{name}\"\ndomain = \"shop\"\nmemory_mb = 8\n{more}\
              action.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
         )
     };
-    let bad = cluster.place.file("bad.toml", spec("bad", "exit 3", ""));
+    let bad = cluster.place.write_file("bad.toml", spec("bad", "exit 3", ""));
     cluster.muster().ok(&format!("apply {} --detach", bad.display()));
-    status(&cluster, 12, &["UNHEALTHY: no cell accepts work: start one: muster rep"]);
-    cluster.add("rep-c1");
-    status(&cluster, 11, &["DEGRADED: 1 instance crashed", "bad/0", "1 crashed"]);
+    wait_for_status(&cluster, 12, &["UNHEALTHY: no cell accepts work: start one: muster rep"]);
+    cluster.start_service("rep-c1");
+    wait_for_status(&cluster, 11, &["DEGRADED: 1 instance crashed", "bad/0", "1 crashed"]);
     let why = cluster.muster().exits(1, "lrp scale bad=1");
-    why.tells(&["bad/0 crashed 4 times: ", "; restarts at "]);
+    why.expect_output(&["bad/0 crashed 4 times: ", "; restarts at "]);
 
-    let big = cluster.place.file("big.toml", spec("big", "sleep 1000", "disk_mb = 999999\n"));
+    let big = cluster.place.write_file("big.toml", spec("big", "sleep 1000", "disk_mb = 999999\n"));
     let refused = cluster.muster().exits(6, &format!("apply {}", big.display()));
-    refused.tells(&["big/0 is not placed: insufficient resources: disk"]);
-    status(&cluster, 11, &["DEGRADED: 1 instance not placed", "1 blocked", "insufficient resources: disk"]);
+    refused.expect_output(&["big/0 is not placed: insufficient resources: disk"]);
+    wait_for_status(
+        &cluster,
+        11,
+        &["DEGRADED: 1 instance not placed", "1 blocked", "insufficient resources: disk"],
+    );
     let sick = spec(
         "sick",
         "sleep 1000",
         "monitor.run = { path = \"sh\", args = [\"-c\", \"echo not yet; exit 1\"] }\n",
     );
-    let sick = cluster.place.file("sick.toml", sick);
+    let sick = cluster.place.write_file("sick.toml", sick);
     cluster.muster().ok(&format!("apply {} --detach", sick.display()));
     let says = "Exited with status 1: not yet";
-    status(&cluster, 11, &["DEGRADED: the monitors of 1 starting instance fail", "sick/0", says]);
-    let shown = cluster.muster().run(&["status", "-o", "json"]).exits(11).json();
+    wait_for_status(&cluster, 11, &["DEGRADED: the monitors of 1 starting instance fail", "sick/0", says]);
+    let shown = cluster.muster().run(&["status", "-o", "json"]).expect_status(11).json();
     assert_eq!(shown["monitors"][0], json!({"instance": "sick/0", "message": says}));
     for name in ["bad", "big", "sick"] {
         cluster.muster().ok(&format!("lrp delete {name}"));
     }
-    status(&cluster, 0, &["HEALTHY", "0 desired"]);
+    wait_for_status(&cluster, 0, &["HEALTHY", "0 desired"]);
 }

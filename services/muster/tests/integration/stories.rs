@@ -65,7 +65,7 @@ fn stories_meet_expectations_on_real_processes() {
             let Some((name, story)) = left.lock().unwrap().pop() else { return };
             let began = Instant::now();
             let thread = std::thread::Builder::new().name(name.clone());
-            let told = thread.spawn(move || tell(&story)).unwrap().join();
+            let told = thread.spawn(move || run_story(&story)).unwrap().join();
             let took = began.elapsed().as_secs_f64();
             match told {
                 Ok(()) => println!("{took:6.1} s  {name}"),
@@ -107,7 +107,7 @@ enum Verdict {
 }
 
 /// Runs a story. Panics if an expectation is not met.
-fn tell(story: &Story) {
+fn run_story(story: &Story) {
     run_story_with_slack(SLACK, story);
 }
 
@@ -127,7 +127,7 @@ fn run_story_with_slack(slack: Duration, story: &Story) {
         clock.run_stopped(|| stage.apply_due(now));
         // An act waits for the expectations that must be met before it.
         let due = |line: &mut Line<'_>| match line {
-            Line::Act(at, _) => *at <= clock.now() && open.iter().all(|open| open.end() > *at),
+            Line::Act(at, _) => *at <= clock.now() && open.iter().all(|open| open.deadline() > *at),
             Line::Expect(at, _) => *at <= clock.now(),
         };
         match lines.pop_front_if(due) {
@@ -153,7 +153,7 @@ fn run_story_with_slack(slack: Duration, story: &Story) {
             panic!("{what}");
         }
     }
-    stage.ends();
+    stage.wait_for_match();
 }
 
 /// Checks the expectations. Returns a description of one that is overdue, or `None`.
@@ -181,7 +181,7 @@ fn look(stage: &Stage, clock: &Clock, open: &mut Vec<OpenExpectation<'_>>) -> Op
 
 impl OpenExpectation<'_> {
     /// Returns the story time by which the expectation must be met.
-    fn end(&self) -> Duration {
+    fn deadline(&self) -> Duration {
         match self.expect.when {
             When::Now => self.at,
             When::Within(time) => self.at + time,

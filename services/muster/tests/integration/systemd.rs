@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::support::containers::signal;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 /// Notification socket of a service.
@@ -41,7 +41,7 @@ impl NotifySocket {
     }
 
     /// Waits for a line with this beginning, and returns the index of the first one.
-    fn says(&mut self, begin: &str) -> usize {
+    fn wait_for_line(&mut self, begin: &str) -> usize {
         let name = self.name;
         eventually(&format!("{name} sends {begin}"), || {
             self.read();
@@ -55,7 +55,7 @@ impl NotifySocket {
         let (name, before) = (self.name, self.count("WATCHDOG=1"));
         eventually(&format!("{name} sends watchdog notifications"), || {
             let count = self.count("WATCHDOG=1");
-            so(count >= before + signs, || format!("{before} watchdog notifications before, {count} now"))
+            ensure(count >= before + signs, || format!("{before} watchdog notifications before, {count} now"))
         });
     }
 }
@@ -81,7 +81,7 @@ fn services_notify_systemd_of_readiness_liveness_and_stop() {
     let (data, tables) = (cluster.place.path().join("c1"), cluster.place.path().join("tables.db"));
     let (data, tables) = (data.display().to_string(), format!("sqlite:{}", tables.display()));
     let mut auctioneer = start(&mut cluster, "auctioneer", &["auctioneer"]);
-    auctioneer.says("STATUS=waiting for a NATS server");
+    auctioneer.wait_for_line("STATUS=waiting for a NATS server");
     assert_eq!(auctioneer.count("READY=1"), 0, "not ready without a journal: {:?}", auctioneer.lines);
     cluster.found();
     let mut bbs = start(&mut cluster, "bbs", &["bbs"]);
@@ -95,9 +95,9 @@ fn services_notify_systemd_of_readiness_liveness_and_stop() {
         (&mut rep, "STATUS=attached to cell c1, 0 containers running"),
         (&mut projector, "STATUS=tables at position "),
     ] {
-        let waits = service.says("STATUS=waiting for a NATS server");
-        let ready = service.says("READY=1");
-        service.says(status);
+        let waits = service.wait_for_line("STATUS=waiting for a NATS server");
+        let ready = service.wait_for_line("READY=1");
+        service.wait_for_line(status);
         assert!(waits < ready, "{:?}", service.lines);
         service.wait_for_watchdog(3);
         assert_eq!(service.count("READY=1"), 1, "READY=1 is sent once: {:?}", service.lines);
@@ -146,14 +146,15 @@ fn install_keeps_existing_units_and_variables() {
     let shown = root.display().to_string();
     let install =
         |options: &[&str]| muster.run(&[&["install", "--systemd", "--root", &shown], options].concat());
-    let dry = install(&["--dry-run"]).exits(0).tells(&["PLANNED", "nothing was written"]);
+    let dry = install(&["--dry-run"]).expect_status(0).expect_output(&["PLANNED", "nothing was written"]);
     assert!(!root.exists(), "{dry:?}");
-    muster.exits(2, "install").tells(&["--systemd"]);
-    install(&["--env", "x"]).exits(2).tells(&["select it with --role"]);
-    install(&["--prefix", "opt"]).exits(2).tells(&["expected an absolute path"]);
-    let variables = place.file("rep-c1.env", "MUSTER_CELL=c1\nMUSTER_NATS_CREDS=/etc/muster/rep-c1.nk\n");
+    muster.exits(2, "install").expect_output(&["--systemd"]);
+    install(&["--env", "x"]).expect_status(2).expect_output(&["select it with --role"]);
+    install(&["--prefix", "opt"]).expect_status(2).expect_output(&["expected an absolute path"]);
+    let variables =
+        place.write_file("rep-c1.env", "MUSTER_CELL=c1\nMUSTER_NATS_CREDS=/etc/muster/rep-c1.nk\n");
     let variables = variables.to_str().unwrap();
-    install(&["--role", "rep", "--env", variables, "--prefix", "/opt/muster"]).exits(0);
+    install(&["--role", "rep", "--env", variables, "--prefix", "/opt/muster"]).expect_status(0);
     assert_eq!(files(&root), ["etc/muster/rep.env", "etc/systemd/system/muster-rep.service"]);
     let unit = root.join("etc/systemd/system/muster-rep.service");
     let text = std::fs::read_to_string(&unit).unwrap();
@@ -163,14 +164,15 @@ fn install_keeps_existing_units_and_variables() {
     assert!(std::fs::read_to_string(&env).unwrap().starts_with("MUSTER_CELL=c1\n"));
 
     let again = ["--role", "rep", "--prefix", "/opt/muster", "-o", "json"];
-    let rows = install(&again).exits(0).json();
+    let rows = install(&again).expect_status(0).json();
     let did: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap()).collect();
     assert_eq!(did, ["unchanged", "kept"]);
     std::fs::write(&unit, text.replace("WatchdogSec=60", "WatchdogSec=5")).unwrap();
-    let refused = install(&["--prefix", "/opt/muster"]).exits(4);
-    let refused = refused.tells(&["- WatchdogSec=5", "+ WatchdogSec=60", "nothing was written", "--force"]);
+    let refused = install(&["--prefix", "/opt/muster"]).expect_status(4);
+    let refused =
+        refused.expect_output(&["- WatchdogSec=5", "+ WatchdogSec=60", "nothing was written", "--force"]);
     assert_eq!(files(&root).len(), 2, "{refused:?}");
-    install(&["--prefix", "/opt/muster", "--force"]).exits(0).tells(&["overwritten", "kept"]);
+    install(&["--prefix", "/opt/muster", "--force"]).expect_status(0).expect_output(&["overwritten", "kept"]);
     assert_eq!(std::fs::read_to_string(&unit).unwrap(), text);
     assert_eq!(files(&root).len(), 9);
     assert!(

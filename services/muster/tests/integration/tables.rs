@@ -5,19 +5,19 @@ use support::postgres::Postgres;
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::cluster::Server;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Muster, Service, TestDir, eventually};
 
 /// Returns the result of a query.
-fn ask(muster: &Muster, question: &str) -> Result<Value, String> {
+fn query(muster: &Muster, question: &str) -> Result<Value, String> {
     let said = muster.run(&["sql", question, "-o", "json"]);
-    so(said.code == 0, || format!("{said:?}")).map(|()| said.json())
+    ensure(said.code == 0, || format!("{said:?}")).map(|()| said.json())
 }
 
 /// Waits until a query returns this result.
-fn tells(muster: &Muster, question: &str, expected: &Value) {
+fn wait_for_result(muster: &Muster, question: &str, expected: &Value) {
     eventually(question, || {
-        ask(muster, question).and_then(|said| so(said == *expected, || said.to_string()))
+        query(muster, question).and_then(|said| ensure(said == *expected, || said.to_string()))
     });
 }
 
@@ -26,32 +26,35 @@ const STATES: &str = "SELECT process_guid, state, count(*) AS n FROM actual_lrps
 #[test]
 fn local_cluster_keeps_its_tables_across_restart() {
     let place = TestDir::new();
-    let file = place.file("web.toml", sleeper("web", 3));
+    let file = place.write_file("web.toml", sleeper("web", 3));
     let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
     let muster = &dev.muster;
-    muster.runs("web", 3);
-    tells(muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
-    let csv = muster.run(&["sql", STATES, "-o", "csv"]).exits(0);
+    muster.wait_until_running("web", 3);
+    wait_for_result(muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
+    let csv = muster.run(&["sql", STATES, "-o", "csv"]).expect_status(0);
     assert_eq!(csv.out, "process_guid,state,n\nweb,RUNNING,3\n");
-    let table = muster.run(&["sql", STATES]).exits(0).tells(&["at position "]);
+    let table = muster.run(&["sql", STATES]).expect_status(0).expect_output(&["at position "]);
     assert_eq!(table.out, "process_guid   state     n\nweb            RUNNING   3\n");
-    muster.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["queries are read-only"]);
-    muster.run(&["sql", "SELECT 1; COMMIT; SELECT 2"]).exits(2).tells(&["queries are read-only"]);
-    let lines = muster.run(&["sql", STATES, "-o", "jsonl"]).exits(0);
+    muster.run(&["sql", "DELETE FROM events_g1"]).expect_status(2).expect_output(&["queries are read-only"]);
+    muster
+        .run(&["sql", "SELECT 1; COMMIT; SELECT 2"])
+        .expect_status(2)
+        .expect_output(&["queries are read-only"]);
+    let lines = muster.run(&["sql", STATES, "-o", "jsonl"]).expect_status(0);
     let line: Value = serde_json::from_str(&lines.out).unwrap();
     assert_eq!(line, json!({"process_guid": "web", "state": "RUNNING", "n": 3}));
     let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 150000) SELECT x FROM n";
-    muster.run(&["sql", many]).exits(2).tells(&["more than 100000 rows", "-o csv"]);
-    assert_eq!(muster.run(&["sql", many, "-o", "csv"]).exits(0).out.lines().count(), 150_001);
+    muster.run(&["sql", many]).expect_status(2).expect_output(&["more than 100000 rows", "-o csv"]);
+    assert_eq!(muster.run(&["sql", many, "-o", "csv"]).expect_status(0).out.lines().count(), 150_001);
     let endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
-    muster.run(&["sql", endless, "--timeout", "1s"]).exits(2).tells(&["took longer than 1s"]);
-    muster.run(&["sql", "SELEC"]).exits(2).tells(&["syntax error"]);
-    muster.run(&["sql", STATES, "--as-of", "99999999"]).exits(2).tells(&["is beyond"]);
-    muster.run(&["lrp", "list", "-o", "csv"]).exits(2).tells(&["invalid output format csv"]);
+    muster.run(&["sql", endless, "--timeout", "1s"]).expect_status(2).expect_output(&["took longer than 1s"]);
+    muster.run(&["sql", "SELEC"]).expect_status(2).expect_output(&["syntax error"]);
+    muster.run(&["sql", STATES, "--as-of", "99999999"]).expect_status(2).expect_output(&["is beyond"]);
+    muster.run(&["lrp", "list", "-o", "csv"]).expect_status(2).expect_output(&["invalid output format csv"]);
     let claimed =
-        ask(muster, "SELECT min(position) AS p FROM events WHERE type = 'actual.claimed.v1'").unwrap();
+        query(muster, "SELECT min(position) AS p FROM events WHERE type = 'actual.claimed.v1'").unwrap();
     let before = (claimed[0]["p"].as_i64().unwrap() - 1).to_string();
-    let past = muster.run(&["sql", STATES, "--as-of", &before, "-o", "json"]).exits(0).json();
+    let past = muster.run(&["sql", STATES, "--as-of", &before, "-o", "json"]).expect_status(0).json();
     assert_eq!(past, json!([{"process_guid": "web", "state": "UNCLAIMED", "n": 3}]));
     let data = place.path().join("data");
     let mode = std::os::unix::fs::PermissionsExt::mode(
@@ -60,14 +63,14 @@ fn local_cluster_keeps_its_tables_across_restart() {
     assert_eq!(mode & 0o777, 0o600);
     dev.end(&place);
     let dev = LocalCluster::start(&place, &[file.to_str().unwrap()]);
-    dev.muster.runs("web", 3);
-    tells(&dev.muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
+    dev.muster.wait_until_running("web", 3);
+    wait_for_result(&dev.muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
     let logged = dev.muster.ok("events list -o jsonl").out;
     let logged: usize = logged.lines().map(event_count).sum();
-    let counted = ask(&dev.muster, "SELECT count(*) AS n FROM events").unwrap()[0]["n"].as_u64().unwrap();
+    let counted = query(&dev.muster, "SELECT count(*) AS n FROM events").unwrap()[0]["n"].as_u64().unwrap();
     assert!(usize::try_from(counted).unwrap() >= logged, "{counted} of {logged}");
     let twice = "SELECT position, nth FROM events GROUP BY 1, 2 HAVING count(*) > 1";
-    assert_eq!(ask(&dev.muster, twice), Ok(json!([])));
+    assert_eq!(query(&dev.muster, twice), Ok(json!([])));
     dev.end(&place);
 }
 
@@ -98,10 +101,10 @@ fn killed_projectors_lose_nothing() {
     for round in 0..5 {
         let projectors = running();
         for number in 0..8 {
-            let file = place.file("one.toml", sleeper(&format!("p{round}x{number}"), 2));
+            let file = place.write_file("one.toml", sleeper(&format!("p{round}x{number}"), 2));
             eventually("the process is desired", || {
                 let said = muster.run(&["apply", file.to_str().unwrap(), "--detach"]);
-                so(said.code == 0, || format!("{said:?}"))
+                ensure(said.code == 0, || format!("{said:?}"))
             });
         }
         drop(projectors);
@@ -109,20 +112,20 @@ fn killed_projectors_lose_nothing() {
     let projectors = running();
     for database in &databases {
         let tables = Muster::with("MUSTER_DATABASE", database);
-        tells(&tables, "SELECT count(*) AS n FROM desired_lrps", &json!([{"n": 40}]));
-        tells(
+        wait_for_result(&tables, "SELECT count(*) AS n FROM desired_lrps", &json!([{"n": 40}]));
+        wait_for_result(
             &tables,
             "SELECT state, count(*) AS n FROM actual_lrps GROUP BY 1",
             &json!([{"state": "UNCLAIMED", "n": 80}]),
         );
         let twice = "SELECT position, nth FROM events GROUP BY 1, 2 HAVING count(*) > 1";
-        assert_eq!(ask(&tables, twice), Ok(json!([])));
+        assert_eq!(query(&tables, twice), Ok(json!([])));
         let before =
             tables.run(&["sql", "SELECT count(*) AS n FROM desired_lrps", "--as-of", "1", "-o", "json"]);
-        assert_eq!(before.exits(0).json(), json!([{"n": 0}]));
+        assert_eq!(before.expect_status(0).json(), json!([{"n": 0}]));
     }
     let tables = Muster::with("MUSTER_DATABASE", &databases[1]);
-    tables.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["queries are read-only"]);
+    tables.run(&["sql", "DELETE FROM events_g1"]).expect_status(2).expect_output(&["queries are read-only"]);
     for (database, why) in [
         ("sqlite:/nowhere/tables.db", "can't open the database sqlite:/nowhere/tables.db"),
         (&*postgres.url("postgres", "nowhere"), "database \"nowhere\" does not exist"),
@@ -130,7 +133,7 @@ fn killed_projectors_lose_nothing() {
         let other = projector(&place, &url, database);
         eventually("the projector logs the reason", || {
             let said = other.log();
-            so(said.contains(why), || said)
+            ensure(said.contains(why), || said)
         });
     }
     drop((projectors, bbs));

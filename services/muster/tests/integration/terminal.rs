@@ -32,7 +32,7 @@ fn dev_starts_on_terminal_repeatedly() {
     let place = TestDir::new();
     for turn in 0..5 {
         let mut shown = LiveView::start(&place, &format!("start{turn}"), &[HELLO]);
-        shown.service.says("of 4 instances running");
+        shown.service.wait_for_log("of 4 instances running");
         assert!(!shown.service.has_exited(), "{}", shown.service.log());
         assert_eq!(shown.service.interrupt().code(), Some(0));
         assert!(shown.terminal.is_in_shell_mode());
@@ -44,12 +44,12 @@ fn dev_starts_on_terminal_repeatedly() {
 fn live_view_scrolls_and_q_quits() {
     let place = TestDir::new();
     let mut shown = LiveView::start(&place, "data", &[HELLO]);
-    shown.service.says("of 4 instances running");
-    shown.service.says("q quits");
+    shown.service.wait_for_log("of 4 instances running");
+    shown.service.wait_for_log("q quits");
     shown.terminal.resize(100, 12);
-    shown.service.says("Page keys scroll");
+    shown.service.wait_for_log("Page keys scroll");
     shown.terminal.type_keys("\u{1b}[B");
-    shown.service.says("lines 2 to");
+    shown.service.wait_for_log("lines 2 to");
     shown.terminal.type_keys("q");
     assert_eq!(shown.service.wait().code(), Some(0));
     assert!(shown.terminal.is_in_shell_mode());
@@ -65,7 +65,7 @@ fn terminal_is_restored_after_any_signal() {
     let all = [&[Signal::TERM][..], &[Signal::HUP, Signal::HUP], &twice, &twice, &twice, &twice];
     for (turn, signals) in all.into_iter().enumerate() {
         let mut shown = LiveView::start(&place, &format!("end{turn}"), &[]);
-        shown.service.says("q quits");
+        shown.service.wait_for_log("q quits");
         assert!(!shown.terminal.is_in_shell_mode());
         for one in signals {
             signal(shown.service.pid(), *one);
@@ -79,7 +79,7 @@ fn terminal_is_restored_after_any_signal() {
 fn closed_terminal_stops_dev_and_every_container() {
     let place = TestDir::new();
     let mut shown = LiveView::start(&place, "data", &[HELLO]);
-    shown.service.says("of 4 instances running");
+    shown.service.wait_for_log("of 4 instances running");
     assert!(!processes_in(place.path()).is_empty());
     signal(shown.service.pid(), Signal::HUP);
     assert_eq!(shown.service.wait().code(), Some(0));
@@ -92,9 +92,9 @@ fn live_view_shows_output_of_failing_monitor() {
     let place = TestDir::new();
     let sick = "process_guid = \"sick\"\nmemory_mb = 8\naction.run = { path = \"sleep\", args = [\"100000\"] }\n\
          monitor.run = { path = \"sh\", args = [\"-c\", \"echo no database; exit 7\"] }\n";
-    let file = place.file("sick.toml", sick);
+    let file = place.write_file("sick.toml", sick);
     let mut shown = LiveView::start(&place, "data", &[file.to_str().unwrap()]);
-    shown.service.says("not healthy yet: Exited with status 7: no database");
+    shown.service.wait_for_log("not healthy yet: Exited with status 7: no database");
     shown.terminal.type_keys("q");
     assert_eq!(shown.service.wait().code(), Some(0));
     assert_eq!(processes_in(place.path()), []);
@@ -108,7 +108,7 @@ fn dumb_terminal_gets_plain_lines() {
     let data = place.path().join("data").display().to_string();
     let args = ["dev", HELLO, "--data", &data];
     let mut service = Service::on_terminal("dumb", &terminal, &log, &args, &[("TERM", "dumb")]);
-    service.says("web: desired with 3 instances");
+    service.wait_for_log("web: desired with 3 instances");
     assert!(terminal.is_in_shell_mode());
     assert!(!service.log().contains('\u{1b}'), "{}", service.log());
     assert_eq!(service.interrupt().code(), Some(0));
@@ -118,9 +118,9 @@ fn dumb_terminal_gets_plain_lines() {
 fn top_handles_keys_and_restores_terminal() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[HELLO]);
-    dev.muster.runs("web", 3);
+    dev.muster.wait_until_running("web", 3);
     let refused = dev.muster.exits(2, "top");
-    refused.tells(&["needs a terminal", "muster status", "muster watch"]);
+    refused.expect_output(&["needs a terminal", "muster status", "muster watch"]);
     let socket = place.path().join("data/muster.sock").display().to_string();
     let start = |name: &str| {
         let log = place.path().join(name);
@@ -130,19 +130,19 @@ fn top_handles_keys_and_restores_terminal() {
             Service::on_terminal(name, &terminal, &log, &["top", "--color", "never"], &variables);
         // Blanks are not drawn, so the output contains single words only.
         for word in ["cells:", "processes:", "crasher", "web", "entries/s"] {
-            service.says(word);
+            service.wait_for_log(word);
         }
         (service, terminal)
     };
     let (mut service, terminal) = start("keys");
     terminal.type_keys("/web\r\r");
     // In an event a colon follows the name. In the list of instances the cursor moves on.
-    service.says("web/2\u{1b}");
+    service.wait_for_log("web/2\u{1b}");
     terminal.type_keys("\r");
-    service.says("because");
+    service.wait_for_log("because");
     terminal.resize(60, 20);
     terminal.type_keys("\u{1b}");
-    service.says("instances");
+    service.wait_for_log("instances");
     terminal.type_keys("qqq");
     assert_eq!(service.wait().code(), Some(0));
     assert!(terminal.is_in_shell_mode());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
 use crate::support::http::{self, PostRequest};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, Muster, TestDir, eventually};
 
 /// Trace collector that records its requests. It accepts everything at `/v1/traces`, a part at `/partly`,
@@ -32,7 +32,7 @@ impl Collector {
                 let Ok(call) = PostRequest::read(&connection) else { continue };
                 let (status, body) = match call.path.as_str() {
                     "/later" if !std::mem::replace(&mut asked_before, true) => {
-                        drop(http::answer(&connection, "503 Service Unavailable", "later"));
+                        drop(http::respond(&connection, "503 Service Unavailable", "later"));
                         continue;
                     }
                     "/v1/traces" | "/later" => ("200 OK", r#"{"partialSuccess":{}}"#),
@@ -43,7 +43,7 @@ impl Collector {
                 };
                 known.lock().unwrap().push(call);
                 // A client that has disconnected does not read the answer.
-                drop(http::answer(&connection, status, body));
+                drop(http::respond(&connection, status, body));
             }
         });
         Self { url, calls }
@@ -70,12 +70,12 @@ fn field<'a>(of: &'a Value, name: &str) -> &'a str {
 #[test]
 fn trace_shows_and_exports_consequences_of_command() {
     let place = TestDir::new();
-    let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
+    let file = place.write_file("web.toml", sleeper("web", 1)).display().to_string();
     let dev = LocalCluster::start(&place, &[&file]);
     let muster = &dev.muster;
-    muster.runs("web", 1);
+    muster.wait_until_running("web", 1);
     muster.ok("lrp scale web=3 --request-id grow-1 --reason busier");
-    let rows = muster.runs("web", 3);
+    let rows = muster.wait_until_running("web", 3);
 
     let steps = muster.json("trace grow-1");
     let steps = steps.as_array().unwrap();
@@ -90,7 +90,7 @@ fn trace_shows_and_exports_consequences_of_command() {
     assert!(!told.contains(field(&rows[0], "instance_guid")), "another command created it: {told}");
 
     assert_ids_find_trace(muster, steps, field(&rows[2], "instance_guid"));
-    let said = muster.ok("trace grow-1").tells(&[
+    let said = muster.ok("trace grow-1").expect_output(&[
         &format!("correlation {}", field(&steps[0], "id")),
         "request grow-1, reason \"busier\"",
         "├─ web/",
@@ -131,9 +131,13 @@ fn assert_ids_find_trace(muster: &Muster, steps: &[Value], instance: &str) {
         assert_eq!(found[0]["id"], first, "{id}");
         assert_eq!(found.as_array().unwrap().len(), steps.len(), "{id}");
     }
-    muster.ok(&format!("trace {last}")).tells(&["← requested"]);
+    muster.ok(&format!("trace {last}")).expect_output(&["← requested"]);
     let nothing = "ffffffff-ffff-7fff-8fff-ffffffffffff";
-    muster.exits(3, &format!("trace {nothing}")).tells(&[nothing, "does not exist", "at least 8 characters"]);
+    muster.exits(3, &format!("trace {nothing}")).expect_output(&[
+        nothing,
+        "does not exist",
+        "at least 8 characters",
+    ]);
     muster.exits(3, "trace shrink-1");
 }
 
@@ -145,7 +149,7 @@ fn assert_spans_are_sent(muster: &Muster, steps: &[Value]) {
     assert_eq!(said.err, format!("{} spans sent to {url}/v1/traces\n", steps.len()));
     let calls = collector.calls();
     let [call] = &calls[..] else { panic!("{calls:?}") };
-    assert!(call.head.iter().any(|line| line == "content-type: application/json"), "{call:?}");
+    assert!(call.headers.iter().any(|line| line == "content-type: application/json"), "{call:?}");
     let sent: Value = serde_json::from_slice(&call.body).unwrap();
     assert_eq!(sent["resourceSpans"][0]["resource"]["attributes"][0]["value"]["stringValue"], "muster");
     let spans = sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
@@ -166,12 +170,15 @@ fn assert_spans_are_sent(muster: &Muster, steps: &[Value]) {
     }
 
     let refused = muster.exits(1, &format!("trace grow-1 --otlp {url}/elsewhere"));
-    let refused = refused.tells(&["503 Service Unavailable: not\\ntoday", "/elsewhere", "can't send"]);
+    let refused =
+        refused.expect_output(&["503 Service Unavailable: not\\ntoday", "/elsewhere", "can't send"]);
     assert!(refused.out.contains("├─ "), "the tree is shown as well: {refused:?}");
-    muster.exits(1, &format!("trace grow-1 --otlp {url}/partly")).tells(&["rejected 1 span: too old"]);
+    muster
+        .exits(1, &format!("trace grow-1 --otlp {url}/partly"))
+        .expect_output(&["rejected 1 span: too old"]);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = format!("http://{nobody}");
-    muster.exits(5, &format!("trace grow-1 --otlp {nobody}")).tells(&[&nobody, "no answer"]);
+    muster.exits(5, &format!("trace grow-1 --otlp {nobody}")).expect_output(&[&nobody, "no answer"]);
 }
 
 const OUTER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
@@ -181,9 +188,9 @@ fn leader_exports_one_trace_per_command() {
     let collector = Collector::listen();
     let mut cluster = Cluster::empty();
     cluster.start_service_with("bbs-1", &["--otlp", &format!("{}/later", collector.url)]);
-    cluster.add("auctioneer-1");
-    cluster.add("rep-c1");
-    cluster.ready(1);
+    cluster.start_service("auctioneer-1");
+    cluster.start_service("rep-c1");
+    cluster.wait_until_ready(1);
     let (mut plain, muster) = (cluster.plain("ci"), cluster.muster());
     let desire = |guid: &str, traceparent: Option<String>| {
         json!({"envelope": {"request_id": guid, "traceparent": traceparent}, "body": {
@@ -194,7 +201,7 @@ fn leader_exports_one_trace_per_command() {
     for (guid, traceparent) in [("alone", None), ("traced", Some(outer))] {
         let answer = plain.request_json("muster.client.shop.ci.lrp.desire", &desire(guid, traceparent));
         assert!(answer["ok"]["position"].is_u64(), "{answer}");
-        muster.runs(guid, 1);
+        muster.wait_until_running(guid, 1);
     }
     let mut live = vec![];
     for guid in ["alone", "traced"] {
@@ -209,7 +216,7 @@ fn leader_exports_one_trace_per_command() {
         let found = eventually("the spans of the command arrive", || {
             live.extend(spans(&collector.calls()));
             let found = spans_of(&live);
-            so(found.len() == steps.len(), || format!("{} of {} spans", found.len(), steps.len()))?;
+            ensure(found.len() == steps.len(), || format!("{} of {} spans", found.len(), steps.len()))?;
             Ok(found)
         });
         assert_one_trace(&found, (guid == "traced").then_some(OUTER));
@@ -221,7 +228,7 @@ fn leader_exports_one_trace_per_command() {
                 calls.into_iter().partition(|call| call.path == "/v1/traces");
             live.extend(spans(&led));
             again.extend(spans(&asked));
-            so(!again.is_empty(), || "no spans".to_owned())
+            ensure(!again.is_empty(), || "no spans".to_owned())
         });
         let by_id = |spans: Vec<Value>| -> BTreeMap<String, Value> {
             spans.into_iter().map(|span| (field(&span, "spanId").to_owned(), span)).collect()

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use crate::dev::LocalCluster;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{TestDir, eventually};
 
 /// Starts a server that sends this archive to every client. Returns its port.
@@ -56,12 +56,12 @@ fn instance_runs_downloaded_program_and_lists_its_files() {
          setup.download = {{ artifact = \"app\", from = \"http://127.0.0.1:{port}/app\", to = \"app\", cache_key = \"app-1\" }}\n\
          action.run = {{ path = \"sh\", args = [\"app/run.sh\"] }}\n"
     );
-    let file = place.file("web.toml", spec).display().to_string();
+    let file = place.write_file("web.toml", spec).display().to_string();
     muster.ok(&format!("apply {file}"));
-    muster.runs("web", 3);
+    muster.wait_until_running("web", 3);
     let log_of_all = eventually("each instance has printed its index", || {
         let log = muster.ok("logs web").out;
-        so((0..3).all(|index| log.contains(&format!("I am {index}"))), || log.clone()).map(|()| log)
+        ensure((0..3).all(|index| log.contains(&format!("I am {index}"))), || log.clone()).map(|()| log)
     });
     for index in 0..3 {
         let of = format!("web/{index} | ");
@@ -75,7 +75,7 @@ fn instance_runs_downloaded_program_and_lists_its_files() {
     let times: Vec<&str> = log_of_all.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
     assert!(times.is_sorted(), "{log_of_all}");
 
-    muster.ok("instance files web/1").tells(&["app/", "out -> /etc/passwd", "pipe"]);
+    muster.ok("instance files web/1").expect_output(&["app/", "out -> /etc/passwd", "pipe"]);
     let names: Vec<String> = muster
         .json("instance files web/1 app")
         .as_array()
@@ -85,15 +85,15 @@ fn instance_runs_downloaded_program_and_lists_its_files() {
         .collect();
     assert_eq!(names, ["run.sh"]);
     assert!(muster.ok("instance files web/1 app/run.sh").out.starts_with("echo I am "));
-    muster.exits(1, "instance files web/1 out").tells(&["out leads out of the work directory"]);
-    muster.exits(1, "instance files web/1 pipe").tells(&["pipe is neither a file nor a folder"]);
-    muster.exits(3, "instance files web/1 none").tells(&["there is no none in the work directory"]);
-    muster.exits(3, "instance files web/7").tells(&["instance web/7"]);
+    muster.exits(1, "instance files web/1 out").expect_output(&["out leads out of the work directory"]);
+    muster.exits(1, "instance files web/1 pipe").expect_output(&["pipe is neither a file nor a folder"]);
+    muster.exits(3, "instance files web/1 none").expect_output(&["there is no none in the work directory"]);
+    muster.exits(3, "instance files web/7").expect_output(&["instance web/7"]);
 
     let mut logs = muster.start(&place.path().join("logs"), &["logs", "-f", "web"]);
-    logs.says("web/2 | ");
+    logs.wait_for_log("web/2 | ");
     muster.ok("lrp scale web=4");
-    logs.says("I am 3");
+    logs.wait_for_log("I am 3");
     assert_eq!(logs.interrupt().code(), Some(0));
     dev.end(&place);
 }

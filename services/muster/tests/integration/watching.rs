@@ -10,11 +10,11 @@ use metrics::family::{Family, Service as Teller};
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
-use crate::support::test_dir::{so, within};
+use crate::support::test_dir::{ensure, wait_within};
 use crate::support::{Cluster, Muster, Service, TestDir, eventually};
 
 /// Sends an HTTP request and returns the status and the body.
-pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String), String> {
+pub(crate) fn http_get(address: &str, path: &str) -> Result<(u16, String), String> {
     let failed = |error: std::io::Error| format!("{address}{path}: {error}");
     let mut stream = TcpStream::connect(address).map_err(failed)?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(failed)?;
@@ -31,9 +31,9 @@ pub(crate) fn get(address: &str, path: &str) -> Result<(u16, String), String> {
 type Samples = Vec<(String, String, f64)>;
 
 /// Returns the names and the samples of the metrics on a page.
-fn page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
-    let (status, text) = get(address, "/metrics")?;
-    so(status == 200 && text.ends_with("# EOF\n"), || text.clone())?;
+fn metrics_page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
+    let (status, text) = http_get(address, "/metrics")?;
+    ensure(status == 200 && text.ends_with("# EOF\n"), || text.clone())?;
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let samples = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let (what, value) = line.rsplit_once(' ').unwrap();
@@ -44,7 +44,7 @@ fn page(address: &str) -> Result<(BTreeSet<String>, Samples), String> {
 }
 
 /// Returns the value of the only sample of a metric with these labels.
-fn value(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
+fn sample(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
     let found: Vec<f64> = samples
         .iter()
         .filter(|(known, with, _)| known == name && labels.split(',').all(|label| with.contains(label)))
@@ -57,7 +57,7 @@ fn value(samples: &Samples, name: &str, labels: &str) -> Result<f64, String> {
 }
 
 /// Returns the metrics address from the log of a service.
-pub(crate) fn address(service: &Service) -> String {
+pub(crate) fn metrics_address(service: &Service) -> String {
     eventually("the service logs its metrics address", || {
         let said = service.log();
         let rest = said.split("serving metrics at http://").nth(1).ok_or_else(|| said.clone())?;
@@ -68,8 +68,8 @@ pub(crate) fn address(service: &Service) -> String {
 /// Waits until the readiness probe succeeds.
 fn wait_until_ready(name: &str, address: &str) {
     eventually(&format!("{name} is ready"), || {
-        let (status, body) = get(address, "/readyz")?;
-        so(status == 200 && body == "{\"ready\":true}\n", || body)
+        let (status, body) = http_get(address, "/readyz")?;
+        ensure(status == 200 && body == "{\"ready\":true}\n", || body)
     });
 }
 
@@ -87,22 +87,22 @@ fn running_services_export_every_metric() {
     let args = [["projector", "--database", &tables].as_slice(), &METRICS].concat();
     let projector = Service::start("projector", &log, &args, &[("MUSTER_NATS_URL", &url)]);
     cluster.services.insert("projector-1".to_owned(), projector);
-    cluster.ready(1);
+    cluster.wait_until_ready(1);
     let muster = cluster.muster();
-    let file = cluster.place.file("web.toml", sleeper("web", 2)).display().to_string();
+    let file = cluster.place.write_file("web.toml", sleeper("web", 2)).display().to_string();
     muster.ok(&format!("apply {file}"));
     let desired =
         json!({"body": {"process_guid": "web", "domain": "shop", "action": {"run": {"path": "true"}}}});
     cluster.plain("stranger").request_json("muster.client.shop.stranger.lrp.desire", &desired);
     let large = json!({"process_guid": "large", "domain": "shop", "memory_mb": 4096,
         "action": {"run": {"path": "true"}}});
-    let large = cluster.place.file("large.json", large.to_string()).display().to_string();
+    let large = cluster.place.write_file("large.json", large.to_string()).display().to_string();
     muster.ok(&format!("apply {large} --detach"));
     let addresses: BTreeMap<String, String> =
-        cluster.services.iter().map(|(name, service)| (name.clone(), address(service))).collect();
+        cluster.services.iter().map(|(name, service)| (name.clone(), metrics_address(service))).collect();
     for (name, at) in &addresses {
         wait_until_ready(name, at);
-        assert_eq!(get(at, "/livez").unwrap(), (200, "{\"live\":true}\n".to_owned()), "{name}");
+        assert_eq!(http_get(at, "/livez").unwrap(), (200, "{\"live\":true}\n".to_owned()), "{name}");
     }
     assert_catalogue_is_exported(&addresses);
     assert_values_match_cluster(&cluster, &addresses);
@@ -112,7 +112,7 @@ fn running_services_export_every_metric() {
 /// Checks that each service serves exactly its metrics of the catalogue, with exactly their labels.
 fn assert_catalogue_is_exported(addresses: &BTreeMap<String, String>) {
     for (name, at) in addresses {
-        let (types, samples) = page(at).unwrap();
+        let (types, samples) = metrics_page(at).unwrap();
         let kind = name.split('-').next().unwrap();
         let of_kind = |family: &&&Family| family.exported_by.iter().any(|by| by.as_str() == kind);
         let expected: BTreeSet<String> =
@@ -138,7 +138,7 @@ fn assert_values_match_cluster(cluster: &Cluster, addresses: &BTreeMap<String, S
     let leader = cluster.leader("bbs");
     let follower = if leader == "bbs-1" { "bbs-2" } else { "bbs-1" };
     eventually("the leading BBS exports the state of the cluster", || {
-        let (_, samples) = page(&addresses[&leader])?;
+        let (_, samples) = metrics_page(&addresses[&leader])?;
         let expected = [
             ("muster_leader", "", 1.0),
             ("muster_processes_desired", "", 2.0),
@@ -157,8 +157,8 @@ fn assert_values_match_cluster(cluster: &Cluster, addresses: &BTreeMap<String, S
             ("muster_found_by_convergence_total", "", 0.0),
         ];
         for (name, labels, expected) in expected {
-            let told = value(&samples, name, labels)?;
-            so(told == expected, || format!("{name}{{{labels}}} is {told}, expected {expected}"))?;
+            let told = sample(&samples, name, labels)?;
+            ensure(told == expected, || format!("{name}{{{labels}}} is {told}, expected {expected}"))?;
         }
         let more = [
             "muster_append_seconds_count",
@@ -166,41 +166,41 @@ fn assert_values_match_cluster(cluster: &Cluster, addresses: &BTreeMap<String, S
             "muster_convergence_seconds_count",
         ];
         for name in more {
-            let told = value(&samples, name, "")?;
-            so(told > 0.0, || format!("{name} is {told}"))?;
+            let told = sample(&samples, name, "")?;
+            ensure(told > 0.0, || format!("{name} is {told}"))?;
         }
-        let stored = value(&samples, "muster_appends_total", "outcome=\"stored\"")?;
-        so(stored > 0.0, || format!("{stored} appends"))
+        let stored = sample(&samples, "muster_appends_total", "outcome=\"stored\"")?;
+        ensure(stored > 0.0, || format!("{stored} appends"))
     });
     eventually("the standby exports the same state of the log", || {
-        let (_, samples) = page(&addresses[follower])?;
+        let (_, samples) = metrics_page(&addresses[follower])?;
         let told = [
-            value(&samples, "muster_leader", "")?,
-            value(&samples, "muster_instances", "state=\"running\"")?,
-            value(&samples, "muster_appends_total", "outcome=\"stored\"")?,
+            sample(&samples, "muster_leader", "")?,
+            sample(&samples, "muster_instances", "state=\"running\"")?,
+            sample(&samples, "muster_appends_total", "outcome=\"stored\"")?,
         ];
-        so(told == [0.0, 2.0, 0.0], || format!("{told:?}"))
+        ensure(told == [0.0, 2.0, 0.0], || format!("{told:?}"))
     });
     eventually("auctioneer, rep and projector export their activity", || {
-        let (_, samples) = page(&addresses["auctioneer-1"])?;
+        let (_, samples) = metrics_page(&addresses["auctioneer-1"])?;
         let auctioneer = [
-            value(&samples, "muster_placements_total", "outcome=\"placed\"")?,
-            value(&samples, "muster_work", "state=\"blocked\"")?,
-            value(&samples, "muster_auction_work_sum", "")?,
+            sample(&samples, "muster_placements_total", "outcome=\"placed\"")?,
+            sample(&samples, "muster_work", "state=\"blocked\"")?,
+            sample(&samples, "muster_auction_work_sum", "")?,
         ];
-        so(auctioneer[..2] == [2.0, 1.0] && auctioneer[2] >= 3.0, || format!("{auctioneer:?}"))?;
-        let (_, samples) = page(&addresses["rep-c1"])?;
+        ensure(auctioneer[..2] == [2.0, 1.0] && auctioneer[2] >= 3.0, || format!("{auctioneer:?}"))?;
+        let (_, samples) = metrics_page(&addresses["rep-c1"])?;
         let rep = [
-            value(&samples, "muster_containers", "state=\"running\"")?,
-            value(&samples, "muster_container_start_seconds_count", "cell=\"c1\"")?,
-            value(&samples, "muster_rep_attached", "")?,
-            value(&samples, "muster_rep_memory_capacity_bytes", "")?,
+            sample(&samples, "muster_containers", "state=\"running\"")?,
+            sample(&samples, "muster_container_start_seconds_count", "cell=\"c1\"")?,
+            sample(&samples, "muster_rep_attached", "")?,
+            sample(&samples, "muster_rep_memory_capacity_bytes", "")?,
         ];
-        so(rep == [2.0, 2.0, 1.0, 1_073_741_824.0], || format!("{rep:?}"))?;
-        let (_, samples) = page(&addresses["projector-1"])?;
-        let lag = value(&samples, "muster_projection_lag_entries", "")?;
-        let position = value(&samples, "muster_projection_position", "")?;
-        so(lag == 0.0 && position > 5.0, || format!("{lag} entries behind, at position {position}"))
+        ensure(rep == [2.0, 2.0, 1.0, 1_073_741_824.0], || format!("{rep:?}"))?;
+        let (_, samples) = metrics_page(&addresses["projector-1"])?;
+        let lag = sample(&samples, "muster_projection_lag_entries", "")?;
+        let position = sample(&samples, "muster_projection_position", "")?;
+        ensure(lag == 0.0 && position > 5.0, || format!("{lag} entries behind, at position {position}"))
     });
 }
 
@@ -211,13 +211,13 @@ fn assert_services_without_server_are_live_and_not_ready(
     cluster.server.kill9();
     for (name, at) in addresses {
         eventually(&format!("{name} reports the missing server"), || {
-            let (status, body) = get(at, "/readyz")?;
+            let (status, body) = http_get(at, "/readyz")?;
             let wrong: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
             let told = body.contains("no connection to a NATS server")
                 || body.contains("can't read the end of the journal");
-            so(status == 503 && wrong["ready"] == false && told, || body)
+            ensure(status == 503 && wrong["ready"] == false && told, || body)
         });
-        assert_eq!(get(at, "/livez").unwrap().0, 200, "{name}");
+        assert_eq!(http_get(at, "/livez").unwrap().0, 200, "{name}");
     }
     cluster.server.restart();
     addresses.iter().for_each(|(name, at)| wait_until_ready(name, at));
@@ -231,18 +231,18 @@ fn local_cluster_serves_one_page_and_refuses_bad_address() {
     let data = place.path().join("data").display().to_string();
     let nobody = Muster::local(&place.path().join("none"));
     let refused = nobody.exits(1, &format!("dev --data {data} --metrics {at}"));
-    refused.tells(&[&at, "Address already in use", "use an address of this host with a free port"]);
-    nobody.exits(2, "bbs --metrics localhost:9464").tells(&["IP:PORT, such as 127.0.0.1:9464"]);
+    refused.expect_output(&[&at, "Address already in use", "use an address of this host with a free port"]);
+    nobody.exits(2, "bbs --metrics localhost:9464").expect_output(&["IP:PORT, such as 127.0.0.1:9464"]);
     drop(taken);
     let dev = crate::dev::LocalCluster::start(&place, &["--metrics", &at]);
-    within(Duration::from_secs(60), "the page contains every service", || {
-        let (types, samples) = page(&at)?;
-        so(types.len() == CATALOGUE.len(), || format!("{types:?}"))?;
+    wait_within(Duration::from_secs(60), "the page contains every service", || {
+        let (types, samples) = metrics_page(&at)?;
+        ensure(types.len() == CATALOGUE.len(), || format!("{types:?}"))?;
         let ready = samples.iter().filter(|(name, _, value)| name == "muster_ready" && *value == 1.0).count();
-        so(ready == 6, || format!("{ready} services are ready"))
+        ensure(ready == 6, || format!("{ready} services are ready"))
     });
-    let cells =
-        ["c1", "c2", "c3"].map(|cell| value(&page(&at).unwrap().1, "muster_rep_attached", cell).unwrap());
+    let cells = ["c1", "c2", "c3"]
+        .map(|cell| sample(&metrics_page(&at).unwrap().1, "muster_rep_attached", cell).unwrap());
     assert_eq!(cells, [1.0; 3]);
     dev.end(&place);
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::dev::{LocalCluster, sleeper};
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Muster, TestDir, eventually};
 
 /// Returns the position of the newest event in the log.
-fn end(muster: &Muster) -> u64 {
+fn last_position(muster: &Muster) -> u64 {
     let listed = muster.json("events list");
     listed.as_array().unwrap().iter().filter_map(|one| one["position"].as_u64()).max().unwrap()
 }
@@ -24,21 +24,22 @@ fn moves<'a>(answer: &'a Value, process: &str) -> Vec<&'a Value> {
 fn what_if_reports_effects_and_writes_nothing() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
-    let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 3)).display().to_string());
+    let (muster, web) = (&dev.muster, place.write_file("web.toml", sleeper("web", 3)).display().to_string());
     muster.ok(&format!("apply {web}"));
-    let rows = muster.runs("web", 3);
-    let before = end(muster);
+    let rows = muster.wait_until_running("web", 3);
+    let before = last_position(muster);
 
     let nothing = muster.ok("what-if -o json").json();
     assert_eq!((&nothing["moves"], &nothing["fits"]), (&json!([]), &json!(true)), "{nothing:#}");
     assert_eq!(nothing["position"], json!(before));
-    muster.ok("what-if").tells(&["nothing would change (at rest after "]);
+    muster.ok("what-if").expect_output(&["nothing would change (at rest after "]);
 
     // A lost cell: its instances move, and everything else stays.
     let lost = rows[0]["cell_id"].as_str().unwrap();
-    let answer = muster.exits(0, "what-if --help").exits(0);
-    answer.tells(&["lose cell c2"]);
-    let file = place.file("changes.txt", format!("# tomorrow\nlose cell {lost}\n")).display().to_string();
+    let answer = muster.exits(0, "what-if --help").expect_status(0);
+    answer.expect_output(&["lose cell c2"]);
+    let file =
+        place.write_file("changes.txt", format!("# tomorrow\nlose cell {lost}\n")).display().to_string();
     let answer = muster.ok(&format!("what-if -f {file} -o json")).json();
     let [moved] = moves(&answer, "web")[..] else { panic!("expected one move: {answer:#}") };
     assert_eq!((&moved["before"]["cell_id"], &moved["anyway"]), (&json!(lost), &json!(false)));
@@ -49,21 +50,21 @@ fn what_if_reports_effects_and_writes_nothing() {
 
     // A process that does not fit is reported with the reason. With another cell it fits.
     let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 900000");
-    let large = place.file("large.toml", large).display().to_string();
-    let changes = place.file("large.txt", format!("apply {large}\n")).display().to_string();
+    let large = place.write_file("large.toml", large).display().to_string();
+    let changes = place.write_file("large.txt", format!("apply {large}\n")).display().to_string();
     let full = muster.exits(6, &format!("what-if -f {changes} -o json")).json();
     assert_eq!(full["unplaced"][0]["what"], "large/0", "{full:#}");
     assert_eq!(full["unplaced"][0]["error"], "insufficient resources: memory");
     muster
         .exits(6, &format!("what-if -f {changes}"))
-        .tells(&["large/0 would not be placed: insufficient resources"]);
+        .expect_output(&["large/0 would not be placed: insufficient resources"]);
     let room = format!("add cell big memory=1000000\napply {large}\n");
-    let room = place.file("room.txt", room).display().to_string();
+    let room = place.write_file("room.txt", room).display().to_string();
     let fits = muster.ok(&format!("what-if -f {room} -o json")).json();
     assert_eq!(moves(&fits, "large")[0]["after"]["cell_id"], "big", "{fits:#}");
 
     assert_past_and_invalid_changes(&place, muster);
-    assert_eq!(end(muster), before, "nothing was written");
+    assert_eq!(last_position(muster), before, "nothing was written");
     dev.end(&place);
 
     // The log is sufficient: no service is running.
@@ -79,20 +80,20 @@ fn replay_matches_record_unless_settings_differ() {
     let muster = &dev.muster;
     let crasher = sleeper("crasher", 1).replace("\"sleep\", args = [\"100000\"]", "\"false\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{crasher}", sleeper("web", 2));
-    let both = place.file("both.toml", both).display().to_string();
+    let both = place.write_file("both.toml", both).display().to_string();
     muster.ok(&format!("apply {both} --detach"));
-    muster.runs("web", 2);
+    muster.wait_until_running("web", 2);
     eventually("the crasher waits", || {
         let row = muster.instances("crasher")?.remove(0);
-        so(row["state"] == "CRASHED" && row["crash_count"] == 4, || row.to_string())
+        ensure(row["state"] == "CRASHED" && row["crash_count"] == 4, || row.to_string())
     });
     muster.ok("lrp scale web=3");
-    muster.runs("web", 3);
+    muster.wait_until_running("web", 3);
     // A replay ends where the record ends, and a check omits the last five seconds. The recorded events must
     // be before them.
     std::thread::sleep(Duration::from_secs(7));
     muster.ok("domain refresh later");
-    let before = end(muster);
+    let before = last_position(muster);
 
     let same = muster.ok("replay --check -o json").json();
     assert_eq!((&same["differences"], &same["to"]), (&json!([]), &json!(before)), "{same:#}");
@@ -101,117 +102,126 @@ fn replay_matches_record_unless_settings_differ() {
     assert_eq!(of(&same, "replayed", "crasher")["crashes"], 4, "{same:#}");
     assert_eq!(of(&same, "replayed", "web")["running"], 3, "{same:#}");
 
-    let policy = place.file("never.toml", "[process.crasher.restart]\ncondition = \"none\"\n");
+    let policy = place.write_file("never.toml", "[process.crasher.restart]\ncondition = \"none\"\n");
     let policy = policy.display().to_string();
     let never = muster.exits(9, &format!("replay --check --policy {policy} -o json")).json();
     assert_eq!(of(&never, "replayed", "crasher")["crashes"], 1, "{never:#}");
     assert_eq!(of(&never, "replayed", "web")["running"], 3, "{never:#}");
-    muster.ok(&format!("replay --policy {policy}")).tells(&[
+    muster.ok(&format!("replay --policy {policy}")).expect_output(&[
         "process crasher: 4 crashes recorded, 1 replayed",
         "the result differs from the recording: ",
     ]);
 
     // Both settings apply from the start of the log, where there is neither a cell nor a leader.
     let text = "preemption = true\n[cell.c9]\nlike = \"c1\"\n";
-    let policy = place.file("more.toml", text).display().to_string();
+    let policy = place.write_file("more.toml", text).display().to_string();
     let more = muster.ok(&format!("replay --policy {policy} -o json")).json();
     assert_eq!((&more["refused"], of(&more, "replayed", "web")["running"].as_u64()), (&json!([]), Some(3)));
-    let policy = |text: &str| place.file("unfit.toml", text).display().to_string();
+    let policy = |text: &str| place.write_file("unfit.toml", text).display().to_string();
     let unfit = policy("[process.wbe.restart]\nmax_attempts = 2\n");
     muster
         .exits(1, &format!("replay --policy {unfit}"))
-        .tells(&["process.wbe: this part of the log has no process wbe: did you mean web?"]);
+        .expect_output(&["process.wbe: this part of the log has no process wbe: did you mean web?"]);
     let unfit = policy("[cell.c11]\nmemory_mb = 1\n[cell.c1]\nlike = \"c2\"\n");
-    muster.exits(1, &format!("replay --policy {unfit}")).tells(&[
+    muster.exits(1, &format!("replay --policy {unfit}")).expect_output(&[
         "2 fields are invalid",
         "cell.c11: this part of the log has no cell c11",
         "cell.c1.like: this part of the log has cell c1",
     ]);
 
-    let bad = place.file("bad.toml", "[scoring]\nspread = 2\n").display().to_string();
-    muster.exits(1, &format!("replay --policy {bad}")).tells(&[
+    let bad = place.write_file("bad.toml", "[scoring]\nspread = 2\n").display().to_string();
+    muster.exits(1, &format!("replay --policy {bad}")).expect_output(&[
         "unknown field `scoring`",
         "`restart`",
         "`cell`",
     ]);
-    muster.exits(2, "replay --from 9 --to 3").tells(&["invalid --from at position 9: expected at most 3"]);
-    assert_eq!(end(muster), before, "nothing was written");
+    muster
+        .exits(2, "replay --from 9 --to 3")
+        .expect_output(&["invalid --from at position 9: expected at most 3"]);
+    assert_eq!(last_position(muster), before, "nothing was written");
     dev.end(&place);
 }
 
 fn assert_past_and_invalid_changes(place: &TestDir, muster: &Muster) {
     let first = muster.ok("what-if --as-of 1 -o json").json();
     assert_eq!(first["position"], 1);
-    muster.exits(2, "what-if --as-of 999999").tells(&["position 999999 is beyond "]);
-    muster.exits(2, "what-if --as-of 1999-01-01T00:00:00Z").tells(&["the log starts after 1999-01-01"]);
-    muster.exits(2, "what-if --as-of yesterday").tells(&["a position such as 41"]);
+    muster.exits(2, "what-if --as-of 999999").expect_output(&["position 999999 is beyond "]);
+    muster
+        .exits(2, "what-if --as-of 1999-01-01T00:00:00Z")
+        .expect_output(&["the log starts after 1999-01-01"]);
+    muster.exits(2, "what-if --as-of yesterday").expect_output(&["a position such as 41"]);
     muster
         .exits(2, "what-if loose")
-        .tells(&["change 1 (loose): found `loose`, expected a change: lose cell,"]);
+        .expect_output(&["change 1 (loose): found `loose`, expected a change: lose cell,"]);
     let ask = |change: &str| {
-        let file = place.file("bad.txt", format!("{change}\n")).display().to_string();
+        let file = place.write_file("bad.txt", format!("{change}\n")).display().to_string();
         muster.run(&["what-if", "-f", &file])
     };
-    ask("scale wbe=3")
-        .exits(3)
-        .tells(&["can't apply change 1 (scale wbe=3): process wbe does not exist", "did you mean web?"]);
-    ask("lose cell c9").exits(3).tells(&["cell c9 does not exist"]);
-    ask("apply nowhere.toml").exits(1).tells(&["can't read nowhere.toml"]);
+    ask("scale wbe=3").expect_status(3).expect_output(&[
+        "can't apply change 1 (scale wbe=3): process wbe does not exist",
+        "did you mean web?",
+    ]);
+    ask("lose cell c9").expect_status(3).expect_output(&["cell c9 does not exist"]);
+    ask("apply nowhere.toml").expect_status(1).expect_output(&["can't read nowhere.toml"]);
 }
 
 #[test]
 fn single_decisions_are_printed_as_json() {
     let place = TestDir::new();
     let dev = LocalCluster::start(&place, &[]);
-    let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 1)).display().to_string());
+    let (muster, web) = (&dev.muster, place.write_file("web.toml", sleeper("web", 1)).display().to_string());
     muster.ok(&format!("apply {web}"));
-    muster.runs("web", 1);
-    let before = end(muster);
+    muster.wait_until_running("web", 1);
+    let before = last_position(muster);
 
-    let decided = muster.run(&["decide", "scale web=3"]).exits(0).json();
+    let decided = muster.run(&["decide", "scale web=3"]).expect_status(0).json();
     assert_eq!(decided["outcome"], "decided", "{decided:#}");
     let text = decided["entries"][0]["entry"]["decisions"][0]["events"].to_string();
     assert!(text.contains("created.v1") && decided["position"] == json!(before), "{decided:#}");
-    let same = muster.run(&["decide", "scale web=1"]).exits(0).json();
+    let same = muster.run(&["decide", "scale web=1"]).expect_status(0).json();
     assert_eq!(same["outcome"], "unchanged", "{same:#}");
-    let refused = muster.run(&["decide", "delete nobody"]).exits(3).json();
+    let refused = muster.run(&["decide", "delete nobody"]).expect_status(3).json();
     assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
 
     muster
         .run(&["decide", "lose cell c1"])
-        .exits(2)
-        .tells(&["`lose cell` is no command", "what can be decided is evacuate,"]);
+        .expect_status(2)
+        .expect_output(&["`lose cell` is no command", "what can be decided is evacuate,"]);
     // If one of several items is refused, the result also contains the decisions before it.
     let elsewhere = sleeper("web", 2).replace("\"shop\"", "\"elsewhere\"");
     let both = format!("[[lrp]]\n{}[[lrp]]\n{elsewhere}", sleeper("other", 1));
-    let both = place.file("both.toml", both).display().to_string();
+    let both = place.write_file("both.toml", both).display().to_string();
     let refused = muster.run(&["decide", &format!("apply {both}")]).json();
     assert_eq!(refused["outcome"], "refused", "{refused:#}");
     assert_eq!(refused["entries"].as_array().map(Vec::len), Some(1), "{refused:#}");
 
     let message = json!({"body": {"process_guid": "api", "domain": "shop", "instances": 2,
         "action": {"run": {"path": "true"}}}});
-    let file = place.file("message.json", message.to_string()).display().to_string();
+    let file = place.write_file("message.json", message.to_string()).display().to_string();
     let line = format!("decide --command lrp.desire --file {file} --empty --domain shop");
     let decided = muster.ok(&line).json();
     assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(0)), "{decided:#}");
-    let bad = place.file("bad.json", message.to_string().replace("2", "\"two\"")).display().to_string();
+    let bad = place.write_file("bad.json", message.to_string().replace("2", "\"two\"")).display().to_string();
     let line = format!("decide --command lrp.desire --file {bad} --empty --domain shop");
-    muster.exits(1, &line).tells(&["instances: "]);
-    muster.exits(1, &format!("decide --command lrp.dance --file {file} --domain shop")).tells(&["lrp.dance"]);
+    muster.exits(1, &line).expect_output(&["instances: "]);
+    muster
+        .exits(1, &format!("decide --command lrp.dance --file {file} --domain shop"))
+        .expect_output(&["lrp.dance"]);
 
-    let case =
-        place.file("case.json", r#"{"container": "running", "lrp": "claimed_self"}"#).display().to_string();
+    let case = place
+        .write_file("case.json", r#"{"container": "running", "lrp": "claimed_self"}"#)
+        .display()
+        .to_string();
     let row = muster.ok(&format!("reconcile {case}")).json();
     assert_eq!(
         (&row["row"], &row["steps"][0]["step"]),
         (&json!("RUNNING container, CLAIMED α"), &json!("start"))
     );
     let case =
-        place.file("case.json", r#"[{"container": "runing", "lrp": "crashed"}]"#).display().to_string();
+        place.write_file("case.json", r#"[{"container": "runing", "lrp": "crashed"}]"#).display().to_string();
     muster
         .exits(1, &format!("reconcile {case}"))
-        .tells(&["[0].container: is \"runing\": expected none, reserved"]);
-    assert_eq!(end(muster), before, "nothing was written");
+        .expect_output(&["[0].container: is \"runing\": expected none, reserved"]);
+    assert_eq!(last_position(muster), before, "nothing was written");
     dev.end(&place);
 }

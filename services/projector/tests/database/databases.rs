@@ -54,7 +54,7 @@ pub(crate) async fn append(journal: &Journal, cluster: u128, begin: u64, entries
     }
 }
 
-pub(crate) async fn number(url: &Url, question: &str) -> i64 {
+pub(crate) async fn query_number(url: &Url, question: &str) -> i64 {
     let (mut reading, _) = QuerySession::open(url).await.expect("should succeed");
     reading.ask(question).await.expect("should succeed").rows[0][0].as_i64().expect("should succeed")
 }

@@ -16,7 +16,7 @@ use support::postgres::Postgres;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::databases::{Databases, append, catch_up, catch_up_with_quarantines, journal, number};
+use crate::databases::{Databases, append, catch_up, catch_up_with_quarantines, journal, query_number};
 
 /// Time limit for operations that could otherwise wait forever.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -142,7 +142,7 @@ async fn rebuild_replaces_live_tables_at_end() {
         assert_eq!(states, [(1, true, true), (2, false, false)]);
         let begun = all[1].end.position;
         assert!(begun > Position(0) && begun < Position(ENTRIES), "{begun}");
-        assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 0, "readers see the old tables");
+        assert_eq!(query_number(&url, "SELECT count(*) FROM domains").await, 0, "readers see the old tables");
         // The next rebuild continues, compares and switches.
         let rebuilt = rebuild_all(&journal, &url).await;
         assert_eq!((rebuilt.standing.number, rebuilt.standing.end.position), (2, Position(ENTRIES)));
@@ -152,7 +152,7 @@ async fn rebuild_replaces_live_tables_at_end() {
         assert_eq!(differed, ["domains_history", "events"]);
         let all = list(&url).await.expect("should succeed");
         assert_eq!(all.iter().map(|one| (one.number, one.live)).collect::<Vec<_>>(), [(2, true)]);
-        assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 7);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM domains").await, 7);
         assert!(differing(&journal, &url).await.is_empty(), "{url}");
         // A restarted rebuild drops generation 3 and creates generation 4.
         assert!(rebuild_until(&journal, &url, false, 1).await.is_none(), "the rebuild is stopped");
@@ -206,11 +206,11 @@ async fn rebuild_replaces_tables_of_other_version() {
         let functions = if matches!(url, Url::Postgres(_)) { "DROP FUNCTION domains_at;" } else { "" };
         tamper(&databases, &url, &format!("{functions}{other}")).await;
         assert!(matches!(catch_up(&journal, &url).await, Err(Error::OtherShape)));
-        assert_eq!(number(&url, "SELECT something FROM domains").await, 1);
+        assert_eq!(query_number(&url, "SELECT something FROM domains").await, 1);
         let rebuilt = rebuild_all(&journal, &url).await;
         assert!(rebuilt.comparison.is_none());
         assert!(differing(&journal, &url).await.is_empty(), "{url}");
-        assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 7);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM domains").await, 7);
         catch_up(&journal, &url).await.expect("should succeed");
     }
 }
@@ -306,7 +306,7 @@ async fn rebuild_refuses_tables_of_other_journal() {
             }
         }
         assert_eq!(generations(&url).await, [(1, true, 50)], "{url}");
-        assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM events").await, 49);
     }
 }
 
@@ -344,7 +344,7 @@ async fn concurrent_changes_are_detected_before_switch() {
                 .await;
         assert!(matches!(gone, Err(Error::Replaced)), "{gone:?}");
         assert_eq!(generations(&url).await, [(1, true, 50)], "{url}");
-        assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM events").await, 49);
     }
 }
 
@@ -369,7 +369,7 @@ async fn later_quarantine_requires_rebuild() {
         assert_eq!(differ, ["domains_history", "events", "quarantined_entries"]);
         let (_, compared) = verify(&journal, &later, &url, |_, _| {}).await.expect("should succeed");
         assert!(compared.iter().all(Comparison::is_same));
-        assert_eq!(number(&url, "SELECT count(*) FROM events WHERE position = 150").await, 0);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM events WHERE position = 150").await, 0);
         catch_up_with_quarantines(&journal, &url, later.clone()).await.expect("should continue");
     }
 }

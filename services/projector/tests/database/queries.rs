@@ -11,7 +11,7 @@ use schemas::Position;
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::databases::{Databases, catch_up, journal, number};
+use crate::databases::{Databases, catch_up, journal, query_number};
 
 const ENTRIES: u64 = 50;
 /// An endless sequence of numbers.
@@ -86,7 +86,7 @@ async fn query_must_be_one_statement_returning_rows() {
             let said = refusal(&url, question).await;
             assert!(said.contains("expected one statement that returns rows"), "{said}");
         }
-        assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM events").await, 49);
     }
     assert!(!written.exists());
 }
@@ -146,7 +146,7 @@ async fn collected_result_is_limited_and_streamed_result_is_not() {
             rows += 1;
             Ok::<(), Error>(())
         };
-        reading.each(&question, taken).await.expect("a streamed result has no limit");
+        reading.for_each_row(&question, taken).await.expect("a streamed result has no limit");
         assert_eq!(rows, 2 * MAX_ROWS);
     }
 }

@@ -11,7 +11,7 @@ use schemas::Position;
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::databases::{Databases, append, catch_up, journal, number};
+use crate::databases::{Databases, append, catch_up, journal, query_number};
 
 /// Folds the log from its beginning to a position.
 async fn replayed(journal: &Journal, to: Position) -> Tables {
@@ -34,7 +34,7 @@ async fn replayed(journal: &Journal, to: Position) -> Tables {
 }
 
 /// Returns a value as the database returns it.
-fn answered(value: &Value, dialect: Dialect) -> Json {
+fn database_value(value: &Value, dialect: Dialect) -> Json {
     match (value, dialect) {
         (Value::Null, _) => Json::Null,
         (Value::Json(text), Dialect::Postgres) => serde_json::from_str(text).expect("valid JSON"),
@@ -48,7 +48,7 @@ fn answered(value: &Value, dialect: Dialect) -> Json {
 }
 
 /// Returns every row of the tables as of a position, in order.
-async fn shown(url: &Url, position: Position) -> Vec<(Table, Vec<Json>)> {
+async fn rows_as_of(url: &Url, position: Position) -> Vec<(Table, Vec<Json>)> {
     let (mut reading, _) = QuerySession::open(url).await.expect("should succeed");
     reading.as_of(position).await.expect("should succeed");
     let mut rows = vec![];
@@ -69,9 +69,9 @@ async fn shown(url: &Url, position: Position) -> Vec<(Table, Vec<Json>)> {
     rows
 }
 
-async fn expected(journal: &Journal, position: Position, url: &Url) -> Vec<(Table, Vec<Json>)> {
+async fn expected_rows(journal: &Journal, position: Position, url: &Url) -> Vec<(Table, Vec<Json>)> {
     let rows = replayed(journal, position).await.rows();
-    let values = |row: &Row| row.values.iter().map(|value| answered(value, url.dialect())).collect();
+    let values = |row: &Row| row.values.iter().map(|value| database_value(value, url.dialect())).collect();
     rows.iter().map(|row| (row.table, values(row))).collect()
 }
 
@@ -106,15 +106,22 @@ async fn killed_projector_resumes_without_loss_or_repetition() {
         }
         assert_eq!((standing.end.position, standing.indexed), (end, true));
         let events = i64::try_from(ENTRIES).expect("should succeed") - 1;
-        assert_eq!(number(&url, "SELECT count(*) FROM events").await, events, "one message is not an entry");
-        assert_eq!(number(&url, "SELECT count(*) FROM domains_history").await, events - 1);
-        assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 7);
-        assert_eq!(number(&url, "SELECT count(*) FROM quarantined_entries WHERE position = 6").await, 1);
+        assert_eq!(
+            query_number(&url, "SELECT count(*) FROM events").await,
+            events,
+            "one message is not an entry"
+        );
+        assert_eq!(query_number(&url, "SELECT count(*) FROM domains_history").await, events - 1);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM domains").await, 7);
+        assert_eq!(
+            query_number(&url, "SELECT count(*) FROM quarantined_entries WHERE position = 6").await,
+            1
+        );
         for position in [1, 2, 5, 6, 7, 13, 4_000, 4_001, 8_999, 9_000].map(Position) {
-            let expected = expected(&journal, position, &url).await;
-            assert_eq!(shown(&url, position).await, expected, "{url} at {position}");
+            let expected = expected_rows(&journal, position, &url).await;
+            assert_eq!(rows_as_of(&url, position).await, expected, "{url} at {position}");
         }
-        assert_eq!(shown(&url, Position(0)).await, vec![]);
+        assert_eq!(rows_as_of(&url, Position(0)).await, vec![]);
     }
 }
 
@@ -148,8 +155,8 @@ async fn projector_waits_for_unavailable_server() {
     stop.cancel();
     running.await.expect("should end").expect("should succeed");
     assert!(crashes > 0, "the log was written in one batch");
-    assert_eq!(shown(&url, end).await, expected(&journal, end, &url).await);
-    let held = number(&url, "SELECT count(*) FROM domains_history").await;
+    assert_eq!(rows_as_of(&url, end).await, expected_rows(&journal, end, &url).await);
+    let held = query_number(&url, "SELECT count(*) FROM domains_history").await;
     assert_eq!(held, i64::try_from(ENTRIES).expect("should succeed") - 2);
 }
 
@@ -174,7 +181,7 @@ async fn mismatched_journal_and_tables_are_refused() {
             (Position(50), standing.cluster_id),
             "nothing was written"
         );
-        assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+        assert_eq!(query_number(&url, "SELECT count(*) FROM events").await, 49);
     }
 }
 
@@ -259,7 +266,7 @@ async fn projector_stands_by_while_lost_session_has_lock() {
     while written.recv().await.expect("the projector stands by, and then continues") < Position(25) {}
     stop.cancel();
     running.await.expect("should end").expect("should succeed");
-    assert_eq!(number(&url, "SELECT count(*) FROM events").await, 24);
+    assert_eq!(query_number(&url, "SELECT count(*) FROM events").await, 24);
 }
 
 #[tokio::test]
@@ -318,7 +325,7 @@ async fn server_query_cannot_write() {
         let refused = reading.ask(question).await;
         assert!(matches!(refused, Err(Error::InvalidQuery(_))), "{question}: {refused:?}");
     }
-    assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+    assert_eq!(query_number(&url, "SELECT count(*) FROM events").await, 49);
     let (mut reading, _) = QuerySession::open(&url).await.expect("should succeed");
     let question = "SELECT 1::int2 AS a, 2.5::float8, 12345678901234567890::numeric, true, NULL, 'x'::text, \
                     '{\"b\": [1]}'::jsonb, timestamptz '2027-01-15 09:00:00.5+01', date '2027-01-15', \
@@ -346,6 +353,6 @@ async fn every_table_and_column_is_documented() {
             Vec::<Vec<Json>>::new(),
             "{url}"
         );
-        assert!(number(&url, "SELECT count(*) FROM documentation").await > 300);
+        assert!(query_number(&url, "SELECT count(*) FROM documentation").await > 300);
     }
 }

@@ -41,7 +41,7 @@ fn batch(entries: &[(f64, Vec<Step>)]) -> Batch {
         let values = event.into_iter().chain(vec![Value::Null; 12]).collect();
         let position = Position(position.unsigned_abs());
         let event = projections::tables::EventRow { position, nth: 0, values };
-        batch.take(Steps { position, at: Some(at), steps: steps.clone(), events: vec![event] });
+        batch.add(Steps { position, at: Some(at), steps: steps.clone(), events: vec![event] });
     }
     batch
 }
@@ -97,7 +97,7 @@ fn ended(guid: &str, how: &str, at: f64) -> Step {
 /// Returns a scenario of entries. Two instances are desired 100 seconds before midnight. One starts after 10
 /// seconds and keeps running. The other starts after 50 seconds, crashes 20 seconds after midnight, and waits
 /// for room. One task runs from 10 to 13.5, and one fails without having run.
-fn story() -> Vec<(f64, Vec<Step>)> {
+fn scenario() -> Vec<(f64, Vec<Step>)> {
     let cell = json!({"cell_id": "c1", "state": "PRESENT", "zone": "z1", "memory_mb": 1000, "disk_mb": 500, "containers": 10});
     let definition =
         json!({"process_guid": "web", "definition_id": "v1", "domain": "d", "memory_mb": 64, "disk_mb": 32});
@@ -136,7 +136,7 @@ fn story() -> Vec<(f64, Vec<Step>)> {
 async fn views_show_scenario() {
     let (folder, server) =
         (tempfile::tempdir().expect("a temporary folder"), Postgres::start().expect("a PostgreSQL server"));
-    for url in written(folder.path(), &server, &story()).await {
+    for url in written(folder.path(), &server, &scenario()).await {
         check_scenario(&url).await;
     }
 }
@@ -200,7 +200,7 @@ async fn check_scenario(url: &Url) {
 }
 
 /// Checks the answer of both databases.
-async fn tells(entries: &[(f64, Vec<Step>)], question: &str, expected: &Json) {
+async fn check_query(entries: &[(f64, Vec<Step>)], question: &str, expected: &Json) {
     let (folder, server) =
         (tempfile::tempdir().expect("a temporary folder"), Postgres::start().expect("a PostgreSQL server"));
     for url in written(folder.path(), &server, entries).await {
@@ -247,7 +247,7 @@ async fn start_begins_at_last_unclaimed_time() {
     ];
     let question = "SELECT instance_guid, seconds FROM starts ORDER BY position";
     let expected = json!([["a", 600.0], ["b", null], ["c", null], ["d", null], ["e", null], ["g", 5.5]]);
-    tells(&story, question, &expected).await;
+    check_query(&story, question, &expected).await;
 }
 
 #[tokio::test]
@@ -281,9 +281,9 @@ async fn index_is_available_while_any_instance_runs() {
     let question = "SELECT process_guid, desired_seconds, running_seconds, availability \
                     FROM availability_by_day ORDER BY 1";
     let expected = json!([["agent", 200.0, 100.0, 0.5], ["web", 200.0, 100.0, 0.5]]);
-    tells(&story, question, &expected).await;
+    check_query(&story, question, &expected).await;
     let question = "SELECT position, instances FROM instances_over_time WHERE state = 'RUNNING' ORDER BY 1";
-    tells(&story, question, &json!([[1, 3], [2, 4], [3, 3], [4, 2], [5, 3]])).await;
+    check_query(&story, question, &json!([[1, 3], [2, 4], [3, 3], [4, 2], [5, 3]])).await;
 }
 
 #[tokio::test]
@@ -295,11 +295,11 @@ async fn day_boundary_is_exact() {
         (1.0, vec![Step::Close(instance("RUNNING", 0, Some("a")))]),
     ];
     let question = "SELECT day, desired_seconds, running_seconds FROM availability_by_day ORDER BY 1";
-    tells(&story, question, &json!([["2027-01-14", 0.5, 0.0], ["2027-01-15", 1.0, 0.5]])).await;
+    check_query(&story, question, &json!([["2027-01-14", 0.5, 0.0], ["2027-01-15", 1.0, 0.5]])).await;
     // A row that ends at midnight does not count for the next day.
     let story =
         vec![(-1.0, vec![Step::Open(desired(1))]), (0.0, vec![Step::Close(desired(1))]), (1.0, vec![])];
-    tells(&story, question, &json!([["2027-01-14", 1.0, 0.0]])).await;
+    check_query(&story, question, &json!([["2027-01-14", 1.0, 0.0]])).await;
 }
 
 #[tokio::test]

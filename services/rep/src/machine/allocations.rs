@@ -67,7 +67,7 @@ pub(super) struct Allocation {
     /// `true` if the BBS requested the stop of the work.
     pub(super) stop_requested: bool,
     /// `true` if the executor was instructed to stop the container.
-    pub(super) stopped: bool,
+    pub(super) stop_sent: bool,
     /// `true` if the container is obsolete according to the BBS: the container belongs to another epoch, or
     /// its place belongs to another container.
     pub(super) obsolete: bool,
@@ -122,7 +122,7 @@ impl Allocation {
             attempt: None,
             known: None,
             stop_requested: false,
-            stopped: false,
+            stop_sent: false,
             obsolete: false,
             reported_case: None,
             since,

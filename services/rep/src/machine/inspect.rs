@@ -164,9 +164,9 @@ impl Rep {
     pub(super) fn stop_container(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         hold.stop_requested = true;
-        if hold.is_live() && !hold.is_deleting() && (!hold.stopped || knowledge == Knowledge::Read) {
-            let text = (!hold.stopped).then(|| format!("stops {}", container_text(hold.container())));
-            hold.stopped = true;
+        if hold.is_live() && !hold.is_deleting() && (!hold.stop_sent || knowledge == Knowledge::Read) {
+            let text = (!hold.stop_sent).then(|| format!("stops {}", container_text(hold.container())));
+            hold.stop_sent = true;
             if let Some(text) = text {
                 self.log(Level::Info, text);
             }
@@ -186,7 +186,8 @@ impl Rep {
             self.preparing.settle(guid, Some("the reservation was dropped".into()));
             self.emit(Effect::Discard(guid));
         } else {
-            let text = (live && !hold.stopped).then(|| format!("stops {}", container_text(hold.container())));
+            let text =
+                (live && !hold.stop_sent).then(|| format!("stops {}", container_text(hold.container())));
             if let Some(text) = text {
                 self.log(Level::Info, text);
             }

@@ -97,9 +97,9 @@ impl Rep {
             return Some("the work and its definition are of different kinds".into());
         };
         if let Some(mismatch) = constraint.mismatch(&self.settings.offer()) {
-            return Some(format!("{NO_COMPATIBLE_CELLS}: {}", mismatch.word()));
+            return Some(format!("{NO_COMPATIBLE_CELLS}: {}", mismatch.description()));
         }
-        let lacks: Vec<&str> = free.shortages(work.definition.resources()).map(Shortage::word).collect();
+        let lacks: Vec<&str> = free.shortages(work.definition.resources()).map(Shortage::as_str).collect();
         (!lacks.is_empty()).then(|| format!("{INSUFFICIENT_RESOURCES}: {}", lacks.join(", ")))
     }
 

@@ -127,7 +127,7 @@ fn many_containers_are_read_in_several_requests() {
     bbs.desire("web", 2_600, words::at(0));
     let containers = (0..2_600).map(|index| {
         let guid = words::guid(u64::from(index));
-        let state = ContainerState::Running(words::net(1));
+        let state = ContainerState::Running(words::net_info(1));
         (guid, words::container(guid, words::lrp_key("web", index, words::at(0)), state))
     });
     let mut cell = Cell::unstarted(settings, bbs, containers.collect());
@@ -184,13 +184,13 @@ fn log_messages_are_readable_sentences() {
     // Another cell runs the instance, the container of a task is missing, and the evacuation ends. Each
     // message names the case and the resulting steps.
     let other = words::guid(9);
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     crate::losses::report_from_other_cell(
         &mut cell,
         9,
-        actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
+        actual::Command::Start { net: words::net_info(9), isolation: Isolation::NONE },
     );
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, other);
     cell.advance(Duration::from_secs(30));

@@ -184,7 +184,7 @@ fn apply_event(cell: &mut Cell, deed: &CellEvent, number: u64) {
             let Some(guid) = pick(cell, *which) else { return };
             let state = match state {
                 0 => ContainerState::Created,
-                1 | 2 => ContainerState::Running(words::net(u16::from(*which))),
+                1 | 2 => ContainerState::Running(words::net_info(u16::from(*which))),
                 3 => words::failed("broken"),
                 _ => words::succeeded("done"),
             };

@@ -43,7 +43,7 @@ pub(crate) struct Cell {
     pub(crate) delayed_messages: Vec<Reports>,
     /// Number of answers that are delayed from now on.
     pub(crate) slow_answers: usize,
-    pub(crate) held: Vec<Input>,
+    pub(crate) delayed_answers: Vec<Input>,
     /// Actions of the rep in order, in a few words each.
     pub(crate) story: Vec<String>,
     pub(crate) performed: Vec<Result<PerformReply, Refusal>>,
@@ -82,7 +82,7 @@ impl Cell {
             late_messages: 0,
             delayed_messages: vec![],
             slow_answers: 0,
-            held: vec![],
+            delayed_answers: vec![],
             story: vec![],
             performed: vec![],
             heartbeats: vec![],
@@ -106,7 +106,7 @@ impl Cell {
     pub(crate) fn restart(&mut self, seed: u64) {
         let attached = Position(self.bbs.position);
         self.rep = Rep::new(words::settings(), attached, words::incarnation(), IdGenerator::new(seed));
-        self.held.clear();
+        self.delayed_answers.clear();
         self.input(Input::Tick);
     }
 
@@ -207,7 +207,7 @@ impl Cell {
         if !take_one(&mut self.slow_answers) {
             return Some(answer);
         }
-        self.held.push(answer);
+        self.delayed_answers.push(answer);
         None
     }
 
@@ -216,7 +216,7 @@ impl Cell {
         for reports in std::mem::take(&mut self.delayed_messages) {
             self.bbs.report(&reports, self.now);
         }
-        while let Some(answer) = self.held.pop() {
+        while let Some(answer) = self.delayed_answers.pop() {
             self.input(answer);
         }
     }
@@ -298,7 +298,7 @@ impl Cell {
         self.auction(1);
         let guid = self.bbs.holder(name, 0).unwrap().instance_guid;
         self.set_container_state(guid, ContainerState::Created);
-        self.set_container_state(guid, ContainerState::Running(words::net(1)));
+        self.set_container_state(guid, ContainerState::Running(words::net_info(1)));
         assert_eq!(self.bbs.state(name, 0), "RUNNING");
         self.story.clear();
         guid
@@ -309,7 +309,7 @@ impl Cell {
         self.bbs.desire_task(name, self.now);
         self.auction(1);
         let guid = self.bbs.tasks[name].holder().unwrap().instance_guid;
-        self.set_container_state(guid, ContainerState::Running(words::net(2)));
+        self.set_container_state(guid, ContainerState::Running(words::net_info(2)));
         self.story.clear();
         guid
     }

@@ -20,7 +20,7 @@ use crate::words::{self, STOPPED};
 fn start_replacement(cell: &mut Cell) {
     let steps = vec![
         process::ReportStep::Actual(actual::Command::Start {
-            net: words::net(9),
+            net: words::net_info(9),
             isolation: Isolation::NONE,
         }),
         process::ReportStep::Evacuating(evacuating::Command::Remove),
@@ -98,7 +98,7 @@ fn running_instance_stays_routable_until_other_definition_runs() {
     assert!(cell.containers.contains_key(&guid) && cell.bbs.evacuating_instance("web", 0).is_some());
     decide(
         &mut cell,
-        &[actual::Event::Started { place: new, by, net: words::net(9), isolation: Isolation::NONE }],
+        &[actual::Event::Started { place: new, by, net: words::net_info(9), isolation: Isolation::NONE }],
     );
     cell.advance(Duration::from_secs(20));
     assert_eq!(cell.take_story(), "read, remove /e, delete, read, exit");

@@ -92,11 +92,11 @@ fn accepted_work_is_claimed_run_and_started() {
     let says = |state| Input::Container(words::container(guid, words::lrp_key("web", 0, at(0)), state));
     assert_eq!(step(&mut rep, at(3), says(ContainerState::Initializing)), []);
     assert_eq!(step(&mut rep, at(3), says(ContainerState::Created)), []);
-    assert_eq!(step(&mut rep, at(3), says(ContainerState::Running(words::net(1)))), []);
+    assert_eq!(step(&mut rep, at(3), says(ContainerState::Running(words::net_info(1)))), []);
     let sent = step(&mut rep, at(3), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let mut want =
-        reported(guid, at(2), actual::Command::Start { net: words::net(1), isolation: Isolation::NONE });
+        reported(guid, at(2), actual::Command::Start { net: words::net_info(1), isolation: Isolation::NONE });
     if let Report::Lrp { report, .. } = &mut want.reports[0] {
         report.steps.push(process::ReportStep::Evacuating(schemas::evacuating::Command::Remove));
     }
@@ -134,7 +134,7 @@ fn task_is_started_run_and_completed() {
     assert_eq!(cell.take_story(), "start task, run");
     let guid = cell.only();
     cell.set_container_state(guid, ContainerState::Created);
-    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
     assert_eq!(cell.take_story(), "");
     cell.set_container_state(guid, words::succeeded("42"));
     assert_eq!(cell.take_story(), "succeeded(42), delete");
@@ -224,7 +224,7 @@ fn repeated_messages_are_handled_once() {
 
     let guid = bbs.holder("web", 0).unwrap().instance_guid;
     let running = || {
-        let state = ContainerState::Running(words::net(1));
+        let state = ContainerState::Running(words::net_info(1));
         Input::Container(words::container(guid, words::lrp_key("web", 0, at(0)), state))
     };
     step(&mut rep, at(3), running());

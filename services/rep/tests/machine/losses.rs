@@ -79,7 +79,7 @@ fn report_on_changed_record_is_judged_again() {
     cell.take_story();
     cell.advance(SECOND);
     cell.bbs.process("web", &process::Command::Retire { index: 0, definition_id: None }, cell.now).unwrap();
-    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
     // The first report is refused and returns the current record. The rep stops the container and reports
     // again.
     assert_eq!(cell.take_story(), "start+remove /e, stop, start+remove /e");
@@ -94,13 +94,13 @@ fn task_with_recorded_start_runs_after_repeated_answer() {
     cell.auction(1);
     // The report is refused for now and returns the record: RUNNING in this container, which has not been run
     // yet.
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.advance(SECOND);
     assert_eq!(cell.take_story(), "start task, start task, read");
     assert_eq!(cell.state_of_task("count"), "RUNNING");
     let row = Row::Task(task::Container::Reserved, task::Task::Running(Holder::Alpha));
     assert!(!cell.rep.applied_rows().contains_key(&row));
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     cell.advance(2 * SECOND);
     assert!(cell.rep.applied_rows().contains_key(&row), "a row without steps");
     assert!(cell.take_story().ends_with("start task, run"), "{:?}", cell.story);
@@ -177,16 +177,16 @@ fn running_container_is_deleted_only_after_reading_its_record() {
     cell.auction(1);
     let guid = cell.only();
     // The cell is declared lost, and another cell takes over. The container is RUNNING only after that.
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     report_from_other_cell(
         &mut cell,
         9,
-        actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
+        actual::Command::Start { net: words::net_info(9), isolation: Isolation::NONE },
     );
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     cell.story.clear();
-    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
     // The start is refused, and the returned record requires the deletion of the container. The record is
     // read again before that.
     assert_eq!(cell.take_story(), "start+remove /e, read, delete");
@@ -200,17 +200,17 @@ fn running_container_stays_if_record_cannot_be_read() {
     cell.bbs.desire("web", 1, cell.now);
     cell.auction(1);
     let guid = cell.only();
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     report_from_other_cell(
         &mut cell,
         9,
-        actual::Command::Start { net: words::net(9), isolation: Isolation::NONE },
+        actual::Command::Start { net: words::net_info(9), isolation: Isolation::NONE },
     );
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     cell.story.clear();
     let mut running = cell.containers[&guid].clone();
-    running.state = ContainerState::Running(words::net(1));
+    running.state = ContainerState::Running(words::net_info(1));
     cell.rep.step(cell.now, Input::Container(running));
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
@@ -287,7 +287,7 @@ fn list_requested_before_start_does_not_end_container() {
     assert_eq!(cell.take_story(), "claim, run, read");
     assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
     let guid = cell.only();
-    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
 }
 
@@ -316,12 +316,12 @@ fn cell_declared_lost_sends_heartbeat_and_polls() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     let before = cell.heartbeats.len();
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     cell.advance(Duration::from_secs(30));
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     assert!(cell.heartbeats.len() > before + 6, "the refusal asks for another heartbeat");
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     cell.advance(Duration::from_secs(20));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
@@ -332,10 +332,10 @@ fn work_running_on_returned_cell_is_reported_without_new_container() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
     cell.advance(SECOND);
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     cell.auction(2);
     assert_eq!(*cell.performed.last().unwrap(), Ok(PerformReply { refused: vec![] }));
     cell.advance(SECOND);
@@ -371,14 +371,14 @@ fn container_of_earlier_epoch_is_deleted_without_record() {
     cell.auction(1);
     let guid = cell.only();
     // The record is lost with the cell, and the next epoch has no instance.
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
     cell.bbs.desire("web", 0, cell.now + SECOND);
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     assert_eq!(cell.bbs.state("web", 0), "-");
     cell.story.clear();
-    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
     assert_eq!(cell.take_story(), "start+remove /e, read, delete");
     assert_eq!(cell.bbs.state("web", 0), "-");
     let refused = format!("the report about web/0 as {guid} was refused: StaleEpoch");
@@ -391,9 +391,9 @@ fn container_is_deleted_if_index_belongs_to_another_cell() {
     let guid = cell.running("web");
     // The cell was declared lost and its record was removed. After its return, the index waits for another
     // cell.
-    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.lost_cells.insert(words::cell_id("c1"));
     cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
-    cell.bbs.lost.clear();
+    cell.bbs.lost_cells.clear();
     cell.bbs.foreign_indices.insert(0);
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
     cell.story.clear();
@@ -460,7 +460,7 @@ fn report_unanswered_at_election_is_repeated_after_one_second() {
     cell.advance(SECOND * 20);
     // The next answer is delayed, and the election happens before it arrives.
     cell.slow_answers = usize::MAX;
-    while !cell.held.iter().any(|held| matches!(held, Input::Reported { .. })) {
+    while !cell.delayed_answers.iter().any(|held| matches!(held, Input::Reported { .. })) {
         cell.advance(SECOND);
     }
     cell.input(Input::Elected);

@@ -192,7 +192,7 @@ fn running_containers_do_not_count_as_starting() {
     cell.bbs.desire("web", 3, cell.now);
     cell.auction(1);
     let guid = *cell.containers.keys().next().unwrap();
-    cell.set_container_state(guid, ContainerState::Running(words::net(1)));
+    cell.set_container_state(guid, ContainerState::Running(words::net_info(1)));
     cell.advance(Duration::from_secs(6));
     assert_eq!(cell.heartbeats.last().unwrap().starting, 2);
 }

@@ -31,7 +31,7 @@ pub(crate) struct SmallBbs {
     /// Evacuation state of the cell in the log.
     pub(crate) evacuation: Evacuation,
     /// Cells that are declared lost.
-    pub(crate) lost: BTreeSet<CellId>,
+    pub(crate) lost_cells: BTreeSet<CellId>,
     /// Indices that belong to other cells, as they do for a global process.
     pub(crate) foreign_indices: BTreeSet<u32>,
 }
@@ -73,13 +73,13 @@ impl SmallBbs {
             let why = format!("index {} belongs to another cell", report.place.index);
             return Err(Refusal::new(Code::ActualLrpCannotBeStarted, why));
         }
-        let lost = &self.lost;
+        let lost = &self.lost_cells;
         let present = |cell: &CellId| !lost.contains(cell);
         let context = process::Context {
             now,
             is_fresh: true,
-            present: &present,
-            known: &|_| true,
+            is_present: &present,
+            is_known: &|_| true,
             for_each_cell: &|_| {},
         };
         let events = process::decide(self.processes.get(&guid), command, context)?;
@@ -114,10 +114,10 @@ impl SmallBbs {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let guid = words::task_guid(name);
-        let lost = &self.lost;
+        let lost = &self.lost_cells;
         let present = |cell: &CellId| !lost.contains(cell);
         let old = self.tasks.get(&guid);
-        let events = task::decide(old, command, task::Context { now, present: &present })?;
+        let events = task::decide(old, command, task::Context { now, is_present: &present })?;
         let stamp = self.stamp(&events, now);
         let task = task::evolve(self.tasks.remove(&guid), &events, &stamp);
         self.tasks.extend(task.map(|task| (guid, task)));

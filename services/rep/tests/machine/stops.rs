@@ -128,7 +128,7 @@ fn reused_guid_keeps_epochs_apart() {
     cell.set_container_state(old, words::succeeded("old"));
     assert_eq!(cell.take_story(), "succeeded(old), delete");
     assert_eq!(cell.state_of_task("count"), "RUNNING");
-    cell.set_container_state(new, ContainerState::Running(words::net(1)));
+    cell.set_container_state(new, ContainerState::Running(words::net_info(1)));
     cell.set_container_state(new, words::succeeded("new"));
     assert_eq!(cell.take_story(), "succeeded(new), delete");
     assert_eq!(cell.state_of_task("count"), "COMPLETED");

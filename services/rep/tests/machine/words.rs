@@ -12,7 +12,7 @@ use schemas::resources::Resources;
 
 use rep::{Effect, Input, Rep, Settings};
 
-pub(crate) use fixtures::{cell_id, net, process_guid, task_guid};
+pub(crate) use fixtures::{cell_id, net_info, process_guid, task_guid};
 
 pub(crate) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)

@@ -48,7 +48,7 @@ impl Checkers {
             "watched cells" | "known cells" | "cells not in the log yet" => self.shape.cells,
             "outstanding callbacks" if leads => self.world.callbacks().count(),
             "work items" | "timers of work items" | "work items awaiting room" if leads => {
-                self.world.work().count()
+                self.world.pending_work().count()
             }
             "leased evaluations" if leads => self.open_evaluations(Evaluation::duty),
             "evaluations leased by the auctioneer" if leads => {

@@ -390,7 +390,7 @@ impl Checkers {
         };
         self.log.stands(&stored.subject, position, Some(expected), &mut notes);
         if self.log.is_overtaken(&entry, &stored.subject) {
-            self.world.fold(position, &projections::reader::nothing());
+            self.world.fold(position, &projections::reader::empty_entry());
             self.coverage.saw(Situation::Overtaken);
             return ("set aside: the number of shards was changed".to_owned(), notes.broken);
         }
@@ -549,7 +549,7 @@ impl Checkers {
     /// Bytes that are no valid entry are in the log.
     pub fn malformed(&mut self, subject: &Subject, position: Position) {
         self.log.stands(subject, position, None, &mut Notes::default());
-        self.world.fold(position, &projections::reader::nothing());
+        self.world.fold(position, &projections::reader::empty_entry());
     }
 
     /// What a client sees of the instances: nothing of what it removed or scaled away goes on.

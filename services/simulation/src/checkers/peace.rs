@@ -301,7 +301,7 @@ impl Checkers {
             .collect();
         let mut idle = BTreeSet::new();
         let mut waiting = 0;
-        for work in self.world.work() {
+        for work in self.world.pending_work() {
             let Some((constraint, size, error)) = demands(&self.world, work) else { continue };
             let compatible = |cell: &usize| {
                 let offers = self.shape.cell(*cell);
@@ -555,7 +555,7 @@ fn entries(journal: &SimJournal) -> Result<Vec<(Position, Entry)>, Broken> {
     let entries = stored.map(|(position, stored)| {
         match reader.read(position, &stored.subject.to_string(), &stored.bytes) {
             Ok(ReadMessage::Entry(entry)) => Ok((position, entry)),
-            Ok(ReadMessage::Quarantined(_)) => Ok((position, reader::nothing())),
+            Ok(ReadMessage::Quarantined(_)) => Ok((position, reader::empty_entry())),
             Err(why) => {
                 Err(Broken { promise: P::OnePicture, how: format!("{position} can't be read: {why}") })
             }
@@ -571,7 +571,7 @@ fn same_world(entries: &[(Position, Entry)], checked: &World, worlds: &[&World])
     for (nth, (position, entry)) in entries.iter().enumerate() {
         folded.fold(*position, entry);
         if nth == entries.len() / 2 {
-            match World::from_bytes(&folded.snapshot(), None) {
+            match World::from_bytes(&folded.to_bytes(), None) {
                 Ok(restored) => folded = restored,
                 Err(error) => return vec![broken(format!("a snapshot can't be read: {error}"))],
             }

@@ -124,7 +124,7 @@ fn project(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> 
         let mut batch = fold(&mut projector, Batch::default(), &entries[..done]);
         loop {
             let next = entries.len().min(done + 1 + usize::try_from(rng.below(most)).unwrap_or(0));
-            let begins = Batch::behind(batch.end);
+            let begins = Batch::after(batch.end);
             batch = fold(&mut projector, begins, &entries[done..next]);
             database.write(&batch)?;
             done = next;
@@ -143,7 +143,7 @@ fn project(entries: &Entries, rng: &mut Rng, saw: &mut dyn FnMut(Situation)) -> 
 
 fn fold(projector: &mut Tables, mut batch: Batch, entries: &Entries) -> Batch {
     for (position, entry) in entries {
-        batch.take(projector.fold(*position, entry));
+        batch.add(projector.fold(*position, entry));
     }
     batch
 }

@@ -291,7 +291,7 @@ fn a_decision_is_told_as_it_would_be_stored() {
     let [(subject, bytes)] = &decided.entries[..] else { panic!("{decided:?}") };
     assert_eq!(*subject, Subject::of_process(&web, recording.world().shards()));
     assert_eq!(Entry::decode(bytes).unwrap().decisions.len(), 1);
-    let refused = recording.decide(&decide::Asked::Change(change("remove nobody"))).unwrap();
+    let refused = recording.decide(&decide::Asked::Change(change("delete nobody"))).unwrap();
     assert!(refused.answer.is_err() && refused.entries.is_empty());
 }
 
@@ -460,7 +460,7 @@ fn a_replay_restarts_what_was_restarted_and_it_crashes_as_it_did() {
         assert_eq!(causes.iter().filter(is_so).count(), 1, "{causes:#?}");
         for settings in [Settings::default(), soon(&web)] {
             let stage = recording.replayed(end, &settings).unwrap();
-            let begun = rollouts(&stage).into_iter().filter(|(_, why)| why == purpose.done());
+            let begun = rollouts(&stage).into_iter().filter(|(_, why)| why == purpose.rollout_reason());
             assert_eq!(begun.count(), 1, "{settings:?}");
             let told = recording.replay(end, &settings).unwrap();
             assert_eq!((&told.refused, &told.differences), (&vec![], &vec![]), "{settings:?}");

@@ -48,7 +48,7 @@ impl Facts {
             log: None,
             quarantined_entries: QuarantinedEntries::default(),
             services: schemas::query::Services::default(),
-            heard: std::collections::BTreeMap::new(),
+            heartbeat_ages: std::collections::BTreeMap::new(),
         };
         let none = "nothing is asked that can't be";
         Self {

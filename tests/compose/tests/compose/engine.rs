@@ -47,7 +47,7 @@ impl Engine {
         let mut image = Command::new(repository_root().join("deploy/compose/image"));
         image.arg(program).arg(IMAGE);
         image.envs(runtime.map(|value| ("RUNTIME_IMAGE", value)));
-        run_for(BUILD_TIMEOUT, image, "").done()?;
+        run_for(BUILD_TIMEOUT, image, "").into_stdout()?;
         variables.push(("MUSTER_IMAGE".into(), IMAGE.into()));
         Ok(Self { compose, variables })
     }
@@ -56,7 +56,7 @@ impl Engine {
 /// Returns the words of the available Compose command. `MUSTER_COMPOSE` selects one, such as
 /// `docker-compose`.
 fn compose() -> Result<Vec<String>, String> {
-    let answers = run(docker(&["version"])).done();
+    let answers = run(docker(&["version"])).into_stdout();
     answers.map_err(|why| format!("{NO_ENGINE}\n\n{why}"))?;
     let named = env::var("MUSTER_COMPOSE").ok();
     let known =
@@ -66,7 +66,7 @@ fn compose() -> Result<Vec<String>, String> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let mut version = Command::new(&words[0]);
         version.args(&words[1..]).arg("version");
-        match run(version).done() {
+        match run(version).into_stdout() {
             Ok(said) => {
                 println!("{}", said.lines().next().unwrap_or_default());
                 return Ok(words);
@@ -85,7 +85,7 @@ fn base_images() -> Result<Vec<(String, String)>, String> {
         return Ok(named.into_iter().flatten().collect());
     }
     let made = run_for(BUILD_TIMEOUT, Command::new(repository_root().join("deploy/compose/base-images")), "")
-        .done()?;
+        .into_stdout()?;
     let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     Ok(made.lines().filter_map(pair).collect())
 }

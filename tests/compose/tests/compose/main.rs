@@ -23,14 +23,14 @@ use std::collections::BTreeSet;
 
 use engine::Engine;
 use project::Project;
-use run::{eventually, so};
+use run::{ensure, eventually};
 
 /// The clusters run one after the other, because each uses much of a small machine.
 #[test]
 fn compose_cluster_works_like_a_cluster_of_processes() {
     let engine = Engine::prepare().unwrap_or_else(|why| panic!("{why}"));
     let project = Project::up(&engine, "muster-test", "");
-    project.tell("started");
+    project.print_event("started");
     project.wait_for_cells(3);
     project.wait_until_containers_healthy();
     services_have_only_their_own_keys(&project);
@@ -44,7 +44,7 @@ fn compose_cluster_works_like_a_cluster_of_processes() {
     check_more_reps_can_be_added(&project);
     check_users_are_added_and_revoked(&project);
     check_log_and_tables_verify(&project);
-    project.tell("done");
+    project.print_event("done");
     drop(project);
     check_three_servers_survive_loss_of_one(&engine);
 }
@@ -54,7 +54,7 @@ fn compose_cluster_works_like_a_cluster_of_processes() {
 fn services_have_only_their_own_keys(project: &Project) {
     let keys = |container: &str| {
         let said = project.sh(container, "cd /etc/muster/auth && find . -type f | sort | tr '\\n' ' '");
-        said.done().unwrap_or_else(|why| panic!("{why}"))
+        said.into_stdout().unwrap_or_else(|why| panic!("{why}"))
     };
     let rep = project.containers("rep-c2").into_iter().next().expect("cell c2 has a container");
     assert_eq!(
@@ -66,17 +66,17 @@ fn services_have_only_their_own_keys(project: &Project) {
     let foreign = |file: &&str| file.starts_with("./users/") && !file.starts_with("./users/client-");
     assert_eq!(users.split_whitespace().find(foreign), None, "{users}");
     assert!(!users.contains("secrets") && !users.contains("pgpass"), "{users}");
-    let environment = project.sh(&client, "env").done().unwrap_or_else(|why| panic!("{why}"));
+    let environment = project.sh(&client, "env").into_stdout().unwrap_or_else(|why| panic!("{why}"));
     assert!(!environment.contains("postgres"), "{environment}");
     let tables = project.operator("sql -o csv SELECT\tcount(*)\tFROM\tclusters");
     assert!(tables.trim_end().ends_with('1'), "the operator can read the tables: {tables}");
     let postgres = project.containers("postgres").into_iter().next().expect("the database has a container");
     let roles =
         "psql -U postgres -d fleet -Atc 'SELECT usename, usesuper, usecreatedb FROM pg_user ORDER BY 1'";
-    let roles = project.sh(&postgres, roles).done().unwrap_or_else(|why| panic!("{why}"));
+    let roles = project.sh(&postgres, roles).into_stdout().unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(roles, "postgres|t|t\nprojector|f|f\nreader|f|f\n");
     let owner = "psql -U postgres -d fleet -Atc \"SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'muster'\"";
-    let owner = project.sh(&postgres, owner).done().unwrap_or_else(|why| panic!("{why}"));
+    let owner = project.sh(&postgres, owner).into_stdout().unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(owner, "projector\n");
     for guess in ["muster", "postgres", ""] {
         let login = format!("PGPASSWORD='{guess}' psql -w -h postgres -U postgres -d fleet -c 'SELECT 1'");
@@ -86,7 +86,7 @@ fn services_have_only_their_own_keys(project: &Project) {
             "the database accepts the password {guess:?}"
         );
     }
-    project.tell("each service has its own keys only");
+    project.print_event("each service has its own keys only");
 }
 
 /// Checks that a rep reaches NATS, but neither the database, the monitoring of NATS nor a BBS, by name or by
@@ -106,14 +106,14 @@ fn networks_separate_reps_from_database_and_monitoring(project: &Project) {
             }
         }
     }
-    project.tell("a rep reaches NATS, but neither the database nor a BBS");
+    project.print_event("a rep reaches NATS, but neither the database nor a BBS");
 }
 
 fn check_desired_instances_run_in_both_zones(project: &Project) {
     project.muster("apply /examples/web.json");
-    project.runs("web", 2);
+    project.wait_until_running("web", 2);
     project.muster("lrp scale web=6");
-    let cells = project.runs("web", 6);
+    let cells = project.wait_until_running("web", 6);
     let zones: BTreeSet<String> = project
         .cells()
         .unwrap_or_default()
@@ -129,7 +129,7 @@ fn check_desired_instances_run_in_both_zones(project: &Project) {
     let walls: BTreeSet<&str> =
         rows.as_array().into_iter().flatten().filter_map(|row| row["isolation"].as_str()).collect();
     assert!(!walls.is_empty() && !walls.contains("none"), "the instances are not isolated: {rows:#}");
-    project.tell(&format!("six instances run in two zones, isolation {walls:?}, and a task has run"));
+    project.print_event(&format!("six instances run in two zones, isolation {walls:?}, and a task has run"));
 }
 
 /// Checks that a program in a container has a terminal of its own and sees only the processes of the
@@ -140,7 +140,7 @@ fn check_exec_in_container(project: &Project) {
         // The prompt of the shell may precede the answer.
         assert!(said.lines().any(|line| line.trim_end().ends_with(answer)), "no {answer} in {said}");
     }
-    project.tell("a shell has run in a container");
+    project.print_event("a shell has run in a container");
 }
 
 /// Checks that instances of a lost cell run elsewhere until its container is restarted, which then has the
@@ -155,27 +155,27 @@ fn check_lost_cell_returns(project: &Project) {
     assert_eq!(project.inspect(&container, ".State.ExitCode"), "143");
     eventually("the cell is lost", || {
         let cells = project.cells()?;
-        so(!cells.contains_key(cell), || format!("{cells:?}"))
+        ensure(!cells.contains_key(cell), || format!("{cells:?}"))
     });
-    project.tell("a cell is lost");
-    let cells = project.runs("web", 6);
+    project.print_event("a cell is lost");
+    let cells = project.wait_until_running("web", 6);
     assert!(!cells.contains(cell), "{cells:?}");
-    project.tell("its instances run elsewhere");
+    project.print_event("its instances run elsewhere");
     project.start(&container);
     project.wait_for_cells(3);
     assert_eq!(project.rep_container(cell), container);
-    project.tell("a cell was lost, its instances ran elsewhere, and it is back");
+    project.print_event("a cell was lost, its instances ran elsewhere, and it is back");
 }
 
 fn check_bbs_failover(project: &Project) {
     let leader = project.leader("bbs");
     project.kill(&leader);
     project.muster("lrp scale web=4 --timeout 60s");
-    project.runs("web", 4);
+    project.wait_until_running("web", 4);
     assert_ne!(project.leader("bbs"), leader);
     project.start(&leader);
     project.wait_until_containers_healthy();
-    project.tell("the leading BBS was killed, and another one led");
+    project.print_event("the leading BBS was killed, and another one led");
 }
 
 /// Checks that acknowledged commands are in the log, running instances keep running, and later commands are
@@ -187,14 +187,14 @@ fn check_log_survives_server_kill(project: &Project) {
         project.start(&server);
     }
     project.muster("lrp scale web=5 --timeout 60s");
-    project.runs("web", 5);
+    project.wait_until_running("web", 5);
     let after = project.json("instance list --lrp web").unwrap_or_else(|why| panic!("{why}"));
     let guids = |rows: &serde_json::Value| -> BTreeSet<String> {
         rows.as_array().into_iter().flatten().map(|row| row["instance_guid"].to_string()).collect()
     };
     assert!(guids(&before).is_subset(&guids(&after)), "{before:#}\n{after:#}");
     project.wait_until_containers_healthy();
-    project.tell("the NATS server was killed, and the instances kept running");
+    project.print_event("the NATS server was killed, and the instances kept running");
 }
 
 fn check_evacuated_cell_stays_down(project: &Project) {
@@ -203,14 +203,14 @@ fn check_evacuated_cell_stays_down(project: &Project) {
     project.operator(&format!("cell evacuate {cell} --wait --timeout 60s"));
     eventually("its rep has exited", || {
         let ended = project.inspect(&container, ".State.Status");
-        so(ended == "exited", || ended.clone())
+        ensure(ended == "exited", || ended.clone())
     });
     assert_eq!(project.inspect(&container, ".State.ExitCode"), "0");
-    let cells = project.runs("web", 5);
+    let cells = project.wait_until_running("web", 5);
     assert!(!cells.contains(cell), "{cells:?}");
     project.compose(&["up", "-d"]);
     project.wait_for_cells(3);
-    project.tell("a cell was evacuated, stayed down, and came back with docker compose up");
+    project.print_event("a cell was evacuated, stayed down, and came back with docker compose up");
 }
 
 fn check_more_reps_can_be_added(project: &Project) {
@@ -219,8 +219,8 @@ fn check_more_reps_can_be_added(project: &Project) {
     let expected: Vec<String> = (1..=6).map(|number| format!("c{number}")).collect();
     assert_eq!(cells.keys().cloned().collect::<Vec<_>>(), expected);
     project.muster("lrp scale web=12");
-    assert_eq!(project.runs("web", 12).len(), 6);
-    project.tell("six reps have one cell and two instances each");
+    assert_eq!(project.wait_until_running("web", 12).len(), 6);
+    project.print_event("six reps have one cell and two instances each");
 }
 
 /// Checks that a new user can connect after the server has reloaded its users, and that it acts in its
@@ -237,7 +237,7 @@ fn check_users_are_added_and_revoked(project: &Project) {
     assert!(said.contains("42"), "{said}");
     project.compose(&["run", "--rm", "auth", "revoke", "client-shop-client"]);
     project.compose(&["kill", "-s", "HUP", "nats"]);
-    project.tell("a user was added and revoked");
+    project.print_event("a user was added and revoked");
 }
 
 fn check_log_and_tables_verify(project: &Project) {
@@ -250,7 +250,7 @@ fn check_log_and_tables_verify(project: &Project) {
     let logs = project.compose(&["logs", "--no-color"]);
     let refused: Vec<&str> = logs.lines().filter(|line| line.contains("Permissions Violation")).collect();
     assert!(refused.is_empty(), "{refused:#?}");
-    project.tell("the log is valid, the tables are its fold, and no permission was violated");
+    project.print_event("the log is valid, the tables are its fold, and no permission was violated");
 }
 
 /// Checks the profile `cluster`: every entry is on three servers, one of which may fail.
@@ -260,17 +260,17 @@ fn check_three_servers_survive_loss_of_one(engine: &Engine) {
     let project = Project::up(engine, "muster-three", &lines);
     project.wait_for_cells(3);
     project.muster("apply /examples/web.json");
-    project.runs("web", 2);
-    project.tell("three servers hold the log");
+    project.wait_until_running("web", 2);
+    project.print_event("three servers hold the log");
     for server in project.containers("nats") {
         project.kill(&server);
     }
     project.muster("lrp scale web=3 --timeout 60s");
-    project.runs("web", 3);
+    project.wait_until_running("web", 3);
     for server in project.containers("nats") {
         project.start(&server);
     }
     project.wait_until_containers_healthy();
     project.operator("audit verify");
-    project.tell("one server was lost, commands were carried out, and it is back");
+    project.print_event("one server was lost, commands were carried out, and it is back");
 }

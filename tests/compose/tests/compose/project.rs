@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::engine::{Engine, docker, repository_root};
-use crate::run::{Output, eventually, run, run_for, so};
+use crate::run::{Output, ensure, eventually, run, run_for};
 
 /// Option that limits the logs printed after a failure.
 const LOG_TAIL: &str = "--tail=60";
@@ -47,7 +47,7 @@ impl Project {
     }
 
     /// Prints an event with its time.
-    pub(crate) fn tell(&self, what: &str) {
+    pub(crate) fn print_event(&self, what: &str) {
         println!("{:5.1} s  {what}", self.started.elapsed().as_secs_f64());
     }
 
@@ -60,7 +60,7 @@ impl Project {
 
     /// Runs a Compose command that must succeed, and returns its output.
     pub(crate) fn compose(&self, words: &[&str]) -> String {
-        run(self.command(words)).done().unwrap_or_else(|why| panic!("{why}"))
+        run(self.command(words)).into_stdout().unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Starts a container of a service for commands. It keeps running, because starting a container takes
@@ -99,17 +99,17 @@ impl Project {
 
     /// Runs a command of the client that must succeed, and returns its output.
     pub(crate) fn muster(&self, line: &str) -> String {
-        self.exec("client", line, "").done().unwrap_or_else(|why| panic!("{why}"))
+        self.exec("client", line, "").into_stdout().unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Runs a command of the client that must succeed, with this standard input. Returns its output.
     pub(crate) fn muster_with(&self, line: &str, input: &str) -> String {
-        self.exec("client", line, input).done().unwrap_or_else(|why| panic!("{why}"))
+        self.exec("client", line, input).into_stdout().unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Runs a command of the operator that must succeed, and returns its output.
     pub(crate) fn operator(&self, line: &str) -> String {
-        self.exec("operator", line, "").done().unwrap_or_else(|why| panic!("{why}"))
+        self.exec("operator", line, "").into_stdout().unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Returns the JSON output of a command of the client.
@@ -117,7 +117,7 @@ impl Project {
     /// # Errors
     /// Returns an error if the command fails.
     pub(crate) fn json(&self, line: &str) -> Result<Value, String> {
-        let said = self.exec("client", &format!("{line} -o json"), "").done()?;
+        let said = self.exec("client", &format!("{line} -o json"), "").into_stdout()?;
         serde_json::from_str(&said).map_err(|error| format!("{line}: {error}: {said}"))
     }
 
@@ -137,28 +137,28 @@ impl Project {
             "--filter",
             once,
         ]));
-        listed.done().unwrap_or_else(|why| panic!("{why}")).lines().map(str::to_owned).collect()
+        listed.into_stdout().unwrap_or_else(|why| panic!("{why}")).lines().map(str::to_owned).collect()
     }
 
     /// Returns a field of a container, such as `.State.Status`.
     pub(crate) fn inspect(&self, container: &str, what: &str) -> String {
         let said = run(docker(&["inspect", "--format", &format!("{{{{{what}}}}}"), container]));
-        said.done().unwrap_or_else(|why| panic!("{why}")).trim().to_owned()
+        said.into_stdout().unwrap_or_else(|why| panic!("{why}")).trim().to_owned()
     }
 
     /// Stops a container gracefully.
     pub(crate) fn stop(&self, container: &str) {
-        run(docker(&["stop", container])).done().unwrap_or_else(|why| panic!("{why}"));
+        run(docker(&["stop", container])).into_stdout().unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// Kills a container. The engine treats this as an order and does not restart it.
     pub(crate) fn kill(&self, container: &str) {
-        run(docker(&["kill", container])).done().unwrap_or_else(|why| panic!("{why}"));
+        run(docker(&["kill", container])).into_stdout().unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// Starts a container again.
     pub(crate) fn start(&self, container: &str) {
-        run(docker(&["start", container])).done().unwrap_or_else(|why| panic!("{why}"));
+        run(docker(&["start", container])).into_stdout().unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// Waits until every container of the services is healthy.
@@ -169,7 +169,7 @@ impl Project {
             {
                 for container in self.containers(service) {
                     let health = self.inspect(&container, ".State.Health.Status");
-                    so(health == "healthy", || format!("{service} {container} is {health}"))?;
+                    ensure(health == "healthy", || format!("{service} {container} is {health}"))?;
                 }
             }
             Ok(())
@@ -188,10 +188,10 @@ impl Project {
     pub(crate) fn wait_for_cells(&self, count: usize) -> BTreeMap<String, String> {
         eventually(&format!("{count} cells are present"), || {
             let cells = self.cells()?;
-            so(cells.len() == count, || format!("{cells:?}"))?;
+            ensure(cells.len() == count, || format!("{cells:?}"))?;
             for zone in ["z1", "z2"] {
                 let there = cells.values().filter(|of| *of == zone).count();
-                so(there >= count / 2, || format!("{there} cells in {zone}: {cells:?}"))?;
+                ensure(there >= count / 2, || format!("{there} cells in {zone}: {cells:?}"))?;
             }
             Ok(cells)
         })
@@ -219,31 +219,31 @@ impl Project {
 
     /// Waits until exactly `count` instances of a process run, one for each index, and each answers over the
     /// container network. Returns their cells.
-    pub(crate) fn runs(&self, process: &str, count: usize) -> BTreeSet<String> {
+    pub(crate) fn wait_until_running(&self, process: &str, count: usize) -> BTreeSet<String> {
         eventually(&format!("{count} instances of {process} run and answer"), || {
             let rows = self.json(&format!("instance list --lrp {process}"))?;
             let rows = rows.as_array().cloned().unwrap_or_default();
             let fine = rows.iter().filter(|row| row["state"] == "RUNNING" && row["stopping"] == false);
             let indices: BTreeSet<u64> = fine.clone().filter_map(|row| row["index"].as_u64()).collect();
             let wanted: BTreeSet<u64> = (0..count as u64).collect();
-            so(rows.len() == count && indices == wanted, || format!("{rows:#?}"))?;
+            ensure(rows.len() == count && indices == wanted, || format!("{rows:#?}"))?;
             let cells = fine.clone().filter_map(|row| row["cell_id"].as_str().map(str::to_owned)).collect();
-            rows.iter().try_for_each(|row| self.answers(row))?;
+            rows.iter().try_for_each(|row| self.check_http_answer(row))?;
             Ok(cells)
         })
     }
 
     /// Sends an HTTP request to an instance from another container, and checks that this instance answers.
-    fn answers(&self, row: &Value) -> Result<(), String> {
+    fn check_http_answer(&self, row: &Value) -> Result<(), String> {
         let (address, port) = (row["address"].as_str().unwrap_or_default(), &row["ports"][0]["host_port"]);
         let script =
             format!("exec 3<>/dev/tcp/{address}/{port}; printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3");
         let said =
             run(docker(&["exec", &self.command_container("client"), "timeout", "5", "bash", "-c", &script]))
-                .done()?;
+                .into_stdout()?;
         let wanted =
             format!("instance {} on cell {}", row["index"], row["cell_id"].as_str().unwrap_or_default());
-        so(said.contains(&wanted), || format!("no {wanted:?} in the answer: {said}"))
+        ensure(said.contains(&wanted), || format!("no {wanted:?} in the answer: {said}"))
     }
 
     /// Waits until the cluster reports that it is healthy.
@@ -265,7 +265,7 @@ impl Drop for Project {
             drop(run(docker(&["rm", "-f", &self.command_container(who)])));
         }
         let gone = run(self.command(&["down", "--volumes", "--remove-orphans", "--timeout", "5"]));
-        if let Err(why) = gone.done() {
+        if let Err(why) = gone.into_stdout() {
             eprintln!("can't remove the containers of this test: {why}");
         }
     }

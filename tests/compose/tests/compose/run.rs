@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-pub(crate) use support::wait::so;
-use support::wait::within;
+pub(crate) use support::wait::ensure;
+use support::wait::wait_within;
 
 /// Default timeout of a program.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -30,7 +30,7 @@ impl Output {
     ///
     /// # Errors
     /// Returns an error with the command line and the output if the program failed.
-    pub(crate) fn done(self) -> Result<String, String> {
+    pub(crate) fn into_stdout(self) -> Result<String, String> {
         let Self { line, code, out, err } = self;
         if code == Some(0) { Ok(out) } else { Err(format!("{line}: exit status {code:?}\n{out}{err}")) }
     }
@@ -60,7 +60,7 @@ pub(crate) fn run_for(limit: Duration, mut command: Command, input: &str) -> Out
             }
         }
     };
-    Output { line, code, out: text(out), err: text(err) }
+    Output { line, code, out: read_all(out), err: read_all(err) }
 }
 
 /// Runs a program without input, with the default timeout.
@@ -73,7 +73,7 @@ fn write_and_rewind(mut file: &File, input: &str) {
     written.expect("the input can be written");
 }
 
-fn text(mut file: File) -> String {
+fn read_all(mut file: File) -> String {
     let mut bytes = vec![];
     file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).expect("the output can be read");
     String::from_utf8_lossy(&bytes).into_owned()
@@ -81,5 +81,5 @@ fn text(mut file: File) -> String {
 
 /// Waits until `is_so` succeeds. Panics with its last error after [`LIMIT`].
 pub(crate) fn eventually<T>(what: &str, is_so: impl FnMut() -> Result<T, String>) -> T {
-    within(TIMEOUT, what, is_so)
+    wait_within(TIMEOUT, what, is_so)
 }

@@ -5,7 +5,7 @@ use schemas::query::{CellState, ClusterRow};
 use serde_json::Value;
 
 use super::{Cluster, PER_ROLE, READY_TIMEOUT};
-use crate::error::{Failed, Result, so, until};
+use crate::error::{Failed, Result, ensure, poll_until};
 use crate::fault::Fault;
 use crate::recording_client::RecordingClient;
 
@@ -19,7 +19,7 @@ impl Cluster {
     /// Returns an error if the command fails or there are no live tables.
     pub async fn projected_position(&self) -> Result<u64> {
         let said = self.muster(&["projection", "list", "--database", &self.database(), "-o", "json"]).await?;
-        let rows: Value = serde_json::from_str(&said).map_err(Failed::at("projection list"))?;
+        let rows: Value = serde_json::from_str(&said).map_err(Failed::context("projection list"))?;
         let live = rows.as_array().into_iter().flatten().find(|row| row["state"] == "live");
         live.and_then(|row| row["position"].as_u64()).ok_or_else(|| Failed(format!("no live tables: {said}")))
     }
@@ -29,8 +29,8 @@ impl Cluster {
     /// # Errors
     /// Returns an error if no such service of this cluster is found in time.
     pub async fn find(&self, asker: &RecordingClient, role: Role, leads: bool) -> Result<String> {
-        until(READY_TIMEOUT, &format!("a {role:?} is alive, leading: {leads}"), async || {
-            let row = asker.queries().cluster().await.map_err(Failed::at("cluster show"))?.row;
+        poll_until(READY_TIMEOUT, &format!("a {role:?} is alive, leading: {leads}"), async || {
+            let row = asker.queries().cluster().await.map_err(Failed::context("cluster show"))?.row;
             let services = row.services.rows.iter().filter(|row| row.role == role && row.leads == leads);
             let pids: Vec<_> = services.filter_map(|row| i32::try_from(row.program.pid).ok()).collect();
             let found = self.programs.iter().find(|(_, program)| pids.contains(&program.pid()));
@@ -50,11 +50,11 @@ impl Cluster {
         fault: Fault,
         expected: bool,
     ) -> Result<()> {
-        let Some(code) = fault.row().status else { return Ok(()) };
-        until(READY_TIMEOUT, &format!("the status shows {code:?}: {expected}"), async || {
-            let row = asker.queries().status().await.map_err(Failed::at("status"))?.row;
+        let Some(code) = fault.row().finding else { return Ok(()) };
+        poll_until(READY_TIMEOUT, &format!("the status shows {code:?}: {expected}"), async || {
+            let row = asker.queries().status().await.map_err(Failed::context("status"))?.row;
             let shown = row.findings.iter().any(|finding| finding.code == code);
-            so(shown == expected, || format!("{:?}", row.findings))
+            ensure(shown == expected, || format!("{:?}", row.findings))
         })
         .await
     }
@@ -64,12 +64,12 @@ impl Cluster {
     /// # Errors
     /// Returns an error if that does not happen in time or a service has exited.
     pub async fn wait_until_complete(&mut self, asker: &RecordingClient) -> Result<()> {
-        let looked = until(READY_TIMEOUT, "every service is alive", async || {
+        let looked = poll_until(READY_TIMEOUT, "every service is alive", async || {
             let ended = self.check_all_running();
             if ended.is_err() {
                 return Ok(ended);
             }
-            let row = asker.queries().cluster().await.map_err(Failed::at("cluster show"))?.row;
+            let row = asker.queries().cluster().await.map_err(Failed::context("cluster show"))?.row;
             self.check_complete(&row).map(Ok)
         });
         looked.await?
@@ -80,14 +80,14 @@ impl Cluster {
         for role in [Role::Bbs, Role::Auctioneer] {
             let beating: Vec<_> = row.services.rows.iter().filter(|row| row.role == role).collect();
             let led = beating.iter().filter(|row| row.leads).count() == 1;
-            let ours = beating.iter().filter(|row| self.has(row.program.pid)).count();
-            so(led && ours == PER_ROLE, || format!("{role:?}: {beating:?}"))?;
+            let ours = beating.iter().filter(|row| self.runs_pid(row.program.pid)).count();
+            ensure(led && ours == PER_ROLE, || format!("{role:?}: {beating:?}"))?;
         }
         let present = row.cells.get(&CellState::Present).copied().unwrap_or_default();
-        so(present as usize == self.shape.cells, || format!("cells: {:?}", row.cells))
+        ensure(present as usize == self.shape.cells, || format!("cells: {:?}", row.cells))
     }
 
-    fn has(&self, pid: u32) -> bool {
+    fn runs_pid(&self, pid: u32) -> bool {
         self.programs.values().any(|program| u32::try_from(program.pid()) == Ok(pid))
     }
 
@@ -95,12 +95,12 @@ impl Cluster {
     ///
     /// # Errors
     /// Returns an error if that does not happen in time, or the log can't be read.
-    pub async fn says(&self, name: &str, word: &str) -> Result<()> {
+    pub async fn wait_for_log(&self, name: &str, word: &str) -> Result<()> {
         let log = self.log(name);
-        until(READY_TIMEOUT, &format!("the log of {name} contains {word:?}"), async || {
-            let said = std::fs::read(&log).map_err(Failed::at(log.display()))?;
+        poll_until(READY_TIMEOUT, &format!("the log of {name} contains {word:?}"), async || {
+            let said = std::fs::read(&log).map_err(Failed::context(log.display()))?;
             let said = String::from_utf8_lossy(&said);
-            so(said.contains(word), || said.into_owned())
+            ensure(said.contains(word), || said.into_owned())
         })
         .await
     }
@@ -111,9 +111,9 @@ impl Cluster {
     /// Returns an error with the end of the log if a service has exited.
     pub fn check_all_running(&mut self) -> Result<()> {
         for (name, program) in &mut self.programs {
-            if let Some(status) = program.ended()? {
+            if let Some(status) = program.exit_status()? {
                 let log = self.folder.path().join(format!("{name}.log"));
-                let said = std::fs::read(&log).map_err(Failed::at(log.display()))?;
+                let said = std::fs::read(&log).map_err(Failed::context(log.display()))?;
                 let said = String::from_utf8_lossy(&said);
                 let last: Vec<_> = said.lines().rev().take(LAST_LINES).collect();
                 let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");

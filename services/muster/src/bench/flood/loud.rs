@@ -58,7 +58,7 @@ impl Outcome {
     }
 
     /// Returns the sum of both outcomes.
-    pub(super) fn and(mut self, other: Self) -> Self {
+    pub(super) fn merge(mut self, other: Self) -> Self {
         self.answered += other.answered;
         self.unanswered += other.unanswered;
         for (code, count) in other.refused {
@@ -75,7 +75,7 @@ enum LoudError {
 }
 
 impl LoudError {
-    fn error(self) -> BenchError {
+    fn into_bench_error(self) -> BenchError {
         match self {
             Self::Refused(code) => BenchError::LoudRefused(code),
             Self::Silent(error) => BenchError::LoudUnanswered(error),
@@ -99,8 +99,11 @@ impl Loud {
     /// Sends one request. An answer of 4,096 bytes or more is not decoded, because the loud client's
     /// latencies are not measured.
     async fn ask(&self, subject: String, question: Value) -> Result<Value, LoudError> {
-        let answer =
-            self.bus.ask(&subject, question.to_string().into(), TIMEOUT).await.map_err(LoudError::Silent)?;
+        let answer = self
+            .bus
+            .request(&subject, question.to_string().into(), TIMEOUT)
+            .await
+            .map_err(LoudError::Silent)?;
         let unreadable = || LoudError::Refused("unreadable".to_owned());
         let said: Answer<'_> = serde_json::from_slice(&answer).map_err(|_| unreadable())?;
         match (said.ok, said.refused) {
@@ -148,7 +151,7 @@ impl Loud {
                 Err(LoudError::Refused(code)) if code == "Overloaded" || code == "Unavailable" => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                Err(why) => return Err(why.error()),
+                Err(why) => return Err(why.into_bench_error()),
             }
         }
     }
@@ -251,7 +254,7 @@ impl Loud {
         }
         let mut outcome = Outcome::default();
         while let Some(ended) = asking.join_next().await {
-            outcome = outcome.and(ended.unwrap_or_default());
+            outcome = outcome.merge(ended.unwrap_or_default());
         }
         outcome
     }

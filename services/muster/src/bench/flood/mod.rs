@@ -60,11 +60,11 @@ pub(super) async fn run(
     let mut services = Services::start(&nats).await?;
     let parts = tokio::select! {
         parts = measure(&nats) => parts,
-        ended = services.failed() => Err(BenchError::ServiceEnded(ended).into()),
+        ended = services.wait_for_exit() => Err(BenchError::ServiceEnded(ended).into()),
         () = stop.cancelled() => Err(BenchError::Stopped.into()),
     };
     let files = services.files_of_bbs();
-    services.end().await;
+    services.stop().await;
     let parts = parts?;
     Ok(if json { as_json(&parts, files) } else { as_table(&parts, files) })
 }
@@ -73,7 +73,7 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     let bar = progress_bar();
     bar.set_message("waiting for the services");
     let loud = loud_client(nats).await?;
-    services::ready(&loud).await?;
+    services::wait_until_ready(&loud).await?;
     bar.set_message("desiring instances");
     loud.desire_instances(INSTANCES).await?;
     let quiet = Quiet::start(nats.clone(), &inbox("quiet")?).await?;
@@ -120,7 +120,7 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     quiet.begin();
     let (lists, polls, commands) =
         tokio::join!(loud.lists(LISTS), loud.polls(POLLS, PART_DURATION), loud.commands(COMMANDS));
-    part("all at once", quiet.end().await?, lists.and(polls).and(commands));
+    part("all at once", quiet.end().await?, lists.merge(polls).merge(commands));
     bar.finish_and_clear();
     loud.remove_instances().await;
     Ok(parts)

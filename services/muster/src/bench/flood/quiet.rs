@@ -21,20 +21,20 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latencies {
     /// Latencies of the answered commands, in ascending order.
-    waits: Vec<Duration>,
+    latencies: Vec<Duration>,
     /// Errors of the other commands.
     pub(super) lost: Vec<String>,
 }
 
 impl Latencies {
     pub(super) fn answered(&self) -> usize {
-        self.waits.len()
+        self.latencies.len()
     }
 
     /// Returns a percentile of the latencies, or zero if no command was answered.
     pub(super) fn percentile(&self, of_hundred: usize) -> Duration {
-        let last = self.waits.len().saturating_sub(1);
-        self.waits.get((self.waits.len() * of_hundred / 100).min(last)).copied().unwrap_or_default()
+        let last = self.latencies.len().saturating_sub(1);
+        self.latencies.get((self.latencies.len() * of_hundred / 100).min(last)).copied().unwrap_or_default()
     }
 }
 
@@ -122,12 +122,12 @@ async fn run(annotator: Annotator, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut waits = Latencies::default();
         while let Some(ended) = asks.join_next().await {
             match ended {
-                Ok(Ok(took)) => waits.waits.push(took),
+                Ok(Ok(took)) => waits.latencies.push(took),
                 Ok(Err(error)) => waits.lost.push(chain(&error)),
                 Err(error) => waits.lost.push(error.to_string()),
             }
         }
-        waits.waits.sort_unstable();
+        waits.latencies.sort_unstable();
         drop(asked.send(waits));
     }
 }

@@ -62,7 +62,7 @@ impl Services {
     }
 
     /// Waits until a service exits, which none should. Returns its name, its status and the end of its log.
-    pub(super) async fn failed(&mut self) -> String {
+    pub(super) async fn wait_for_exit(&mut self) -> String {
         loop {
             for (name, child) in &mut self.all {
                 if let Ok(Some(status)) = child.try_wait() {
@@ -84,7 +84,7 @@ impl Services {
     }
 
     /// Stops the services, the reps first.
-    pub(super) async fn end(mut self) {
+    pub(super) async fn stop(mut self) {
         while let Some((name, mut child)) = self.all.pop() {
             let pid =
                 child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
@@ -101,7 +101,7 @@ impl Services {
 }
 
 /// Waits until both leaders are elected and both cells are present.
-pub(super) async fn ready(client: &Loud) -> Result<(), BenchError> {
+pub(super) async fn wait_until_ready(client: &Loud) -> Result<(), BenchError> {
     let ready = async {
         loop {
             if let Some(answer) = client.cluster().await {

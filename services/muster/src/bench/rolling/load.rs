@@ -20,7 +20,7 @@ const MAX_REASONS: usize = 5;
 #[derive(Debug)]
 pub(super) struct Load {
     /// Interval between two requests to the same instance.
-    every: Duration,
+    interval: Duration,
     requests: Mutex<Requests>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Requests {
 impl Load {
     /// Creates a sender of `rate` requests per second to each instance.
     pub(super) fn new(rate: u32) -> Self {
-        Self { every: Duration::from_secs(1) / rate.max(1), requests: Mutex::default() }
+        Self { interval: Duration::from_secs(1) / rate.max(1), requests: Mutex::default() }
     }
 
     /// Returns the outcomes so far.
@@ -47,7 +47,7 @@ impl Load {
     /// Sends requests to an instance until `stop` is cancelled. A slow answer delays no other request.
     /// Requests in flight at the end are awaited and counted.
     pub(super) async fn send_steadily(&self, name: &str, at: SocketAddr, stop: CancellationToken) {
-        let mut ticks = interval_at(Instant::now(), self.every);
+        let mut ticks = interval_at(Instant::now(), self.interval);
         let mut under_way = JoinSet::new();
         loop {
             tokio::select! {
@@ -80,12 +80,12 @@ impl Load {
 
 async fn timed_request(at: SocketAddr) -> io::Result<Duration> {
     let asked = Instant::now();
-    timeout(TIMEOUT, ask(at)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    timeout(TIMEOUT, request(at)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok(asked.elapsed())
 }
 
 /// Sends one request. Returns an error unless the whole answer arrives.
-async fn ask(at: SocketAddr) -> io::Result<()> {
+async fn request(at: SocketAddr) -> io::Result<()> {
     let mut connection = TcpStream::connect(at).await?;
     connection.write_all(b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n").await?;
     let mut answer = vec![];

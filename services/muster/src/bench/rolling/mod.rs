@@ -90,7 +90,7 @@ impl Cluster {
         let local = Local::start(&journal, bbs, auctioneer, Duration::ZERO, LocalConfig::default())?;
         let (domain, name) = (Domain::new("bench")?, ClientName::new("router")?);
         let bus_of_client = bus.bus(&Inbox::Client(domain.clone(), name.clone()))?;
-        let client = Client::over(bus_of_client, domain, name).map_err(BenchError::Asked)?;
+        let client = Client::with_bus(bus_of_client, domain, name).map_err(BenchError::Asked)?;
         Ok(Self { journal, bus, local, client })
     }
 

@@ -39,7 +39,7 @@ impl Router {
         late: Duration,
     ) -> Result<Self, BenchError> {
         let listed = client.instances(&ListFilter::process(guid.clone())).await?;
-        let events = client.events(listed.position).about(format!("lrp:{guid}"));
+        let events = client.events(listed.position).for_target(format!("lrp:{guid}"));
         let (backends, asking) = (BTreeMap::new(), JoinSet::new());
         let mut router =
             Self { load, stop_lag: late, events, backends, senders: asking, timeline: Timeline::default() };
@@ -55,7 +55,7 @@ impl Router {
     pub(super) async fn run_for(&mut self, length: Duration) -> Result<(), BenchError> {
         let end = tokio::time::Instant::now() + length;
         while let Ok(entry) = tokio::time::timeout_at(end, self.events.next()).await {
-            self.take(&entry?)?;
+            self.handle_entry(&entry?)?;
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Router {
     pub(super) async fn run_until_replaced(&mut self) -> Result<(), BenchError> {
         while !self.timeline.is_completed() {
             let entry = self.events.next().await?;
-            self.take(&entry)?;
+            self.handle_entry(&entry)?;
         }
         Ok(())
     }
@@ -77,14 +77,14 @@ impl Router {
         (self.timeline, self.load.map(|load| load.requests()))
     }
 
-    fn take(&mut self, entry: &RecordedEntry) -> Result<(), BenchError> {
+    fn handle_entry(&mut self, entry: &RecordedEntry) -> Result<(), BenchError> {
         let known = match &entry.entry {
             ReadEntry::Known(entry) => entry,
             ReadEntry::Unknown { .. } => return Ok(()),
         };
         self.timeline.entries += 1;
         for decision in &known.decisions {
-            self.timeline.take(decision);
+            self.timeline.record(decision);
             self.route(decision)?;
         }
         Ok(())

@@ -15,7 +15,7 @@ pub(super) struct Timeline {
     /// Times from the decision to stop an instance until the router learned of it.
     pub(super) lags: Vec<Duration>,
     target: Option<DefinitionId>,
-    over: bool,
+    completed: bool,
     turns: BTreeMap<u32, Turn>,
 }
 
@@ -32,11 +32,11 @@ struct Turn {
 impl Timeline {
     /// Returns `true` if every index runs the target definition.
     pub(super) fn is_completed(&self) -> bool {
-        self.over
+        self.completed
     }
 
     /// Records the events of a decision.
-    pub(super) fn take(&mut self, decision: &Decision) {
+    pub(super) fn record(&mut self, decision: &Decision) {
         for event in &decision.events {
             match event {
                 Event::Rollout(event) => self.record_rollout(event, decision.at),
@@ -63,7 +63,7 @@ impl Timeline {
                 }
             }
             rollout::Event::Replaced { index, .. } => self.turn(*index).replaced = Some(at),
-            rollout::Event::Completed {} => self.over = true,
+            rollout::Event::Completed {} => self.completed = true,
             rollout::Event::FellBack { .. }
             | rollout::Event::TookOver { .. }
             | rollout::Event::Failed { .. }

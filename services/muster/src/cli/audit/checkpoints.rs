@@ -45,11 +45,11 @@ pub(super) fn keygen(file: &Path, global: &Global) -> Result<(), Failure> {
         }
         failed(format!("can't create {}: {error}", file.display()))
     })?;
-    made.write_all(key.line().as_bytes())
+    made.write_all(key.secret_line().as_bytes())
         .and_then(|()| made.sync_all())
         .map_err(|error| failed(format!("can't write {}: {error}", file.display())))?;
     let public_key = key.public().to_string();
-    Output::new(global).one(&CreatedKey { public_key }, |made, _| {
+    Output::new(global).write_one(&CreatedKey { public_key }, |made, _| {
         format!("public key {}: share it with verifiers, and keep {} secret", made.public_key, file.display())
     })
 }
@@ -102,7 +102,7 @@ pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Resul
     }
     let (statement, line) = key.sign(cluster, &chain, clock::now(), before.line.as_deref());
     before.append(&line, file)?;
-    Output::new(global).one(&statement, |statement, _| {
+    Output::new(global).write_one(&statement, |statement, _| {
         let Statement { position, hash, key, .. } = statement;
         format!("position {position}, hash {hash}, signed by {key}")
     })
@@ -240,7 +240,7 @@ mod tests {
         let first = CheckpointFile::open(&path).unwrap();
         assert!(first.last.is_none());
         assert!(!path.exists(), "the file is created with its first line");
-        let chain = Chain::behind(Position(4), Hash::compute(b"x"));
+        let chain = Chain::resume(Position(4), Hash::compute(b"x"));
         let (_, line) = key.sign(cluster, &chain, schemas::Timestamp(0), first.line.as_deref());
         first.append(&line, &path).unwrap();
         let next = CheckpointFile::open(&path).unwrap();

@@ -10,7 +10,7 @@ use audit::export::{ExportError, ParsedLine};
 use audit::verify::{Checkpoints, Trust, Verifier};
 use audit::{Chain, Finding, Kind, Law, Message};
 use projections::cluster_log::QuarantinedPositions;
-use projections::reader::{ReadMessage, nothing};
+use projections::reader::{ReadMessage, empty_entry};
 use projections::{ClusterLog, Reader, World};
 use schemas::names::ClusterId;
 use schemas::{Entry, Position};
@@ -33,7 +33,7 @@ pub(super) struct VerificationResult {
     /// First findings, up to the number that is shown.
     pub(super) findings: Vec<Finding>,
     /// Total number of findings.
-    pub(super) found: u64,
+    pub(super) finding_count: u64,
     /// First and last position of the log.
     range: (Position, Position),
     chain: Option<Chain>,
@@ -59,7 +59,7 @@ impl VerificationResult {
         let decisions_judged = from == Position(1);
         Self {
             findings: vec![],
-            found: 0,
+            finding_count: 0,
             range: (from, Position(from.0.saturating_sub(1))),
             chain: decisions_judged.then(Chain::default),
             checkpoints: None,
@@ -75,7 +75,7 @@ impl VerificationResult {
             if self.findings.last() == Some(&finding) {
                 continue;
             }
-            self.found += 1;
+            self.finding_count += 1;
             if self.findings.len() < MAX_SHOWN {
                 self.findings.push(finding);
             }
@@ -95,7 +95,7 @@ impl VerificationResult {
         if self.exports > 0 {
             parts.push("compared message by message".to_owned());
         }
-        parts.push(match (self.decisions_judged, self.found) {
+        parts.push(match (self.decisions_judged, self.finding_count) {
             (true, 0) => "every decision was legal".to_owned(),
             (true, _) => "every decision was judged".to_owned(),
             (false, _) => "decisions were not judged: the log does not start at position 1".to_owned(),
@@ -185,7 +185,7 @@ pub(super) async fn verify_log(
         judged.checkpoints = Some((0, all + read.trusted.len()));
         stretches.push(Verifier::new(read.trusted, from));
         judged.add_findings(read.findings);
-        judged.found += read.more;
+        judged.finding_count += read.omitted_findings;
     }
     if stretches.is_empty() {
         // Missing entries are detected even without checkpoints.
@@ -221,7 +221,7 @@ pub(super) async fn verify_log(
         judged.add_findings(other.take(None)?);
     }
     if let Some((held, _)) = &mut judged.checkpoints {
-        *held = stretches.iter().map(Verifier::held).sum();
+        *held = stretches.iter().map(Verifier::matched_checkpoints).sum();
     }
     for stretch in stretches {
         judged.add_findings(stretch.finish());
@@ -235,9 +235,9 @@ pub(super) async fn verify_log(
 fn checkpoints(path: &Path, trust: Trust) -> Result<Checkpoints, Failure> {
     let unreadable = |error: std::io::Error| file_failure(&error, path);
     let mut lines = BoundedLines::new(std::fs::File::open(path).map_err(unreadable)?);
-    let mut read = Checkpoints::begin(trust);
+    let mut read = Checkpoints::start(trust);
     while let Some(line) = lines.next().map_err(unreadable)? {
-        read.line(&line);
+        read.read_line(&line);
     }
     Ok(read.finish())
 }
@@ -267,7 +267,9 @@ async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened
             if end == Position(0) {
                 return Err(failed("the journal is empty: nothing has happened yet"));
             }
-            let known = quarantine::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
+            let known = quarantine::quarantined_positions(journal, &CancellationToken::new())
+                .await
+                .map_err(unreadable)?;
             Ok(OpenedLog {
                 log: Log::Journal(Pages::until_available_end(journal.clone(), Position(0), end)),
                 cluster: known_cluster(journal).await?,
@@ -328,7 +330,7 @@ impl DecisionJudge {
         let is_aside = self.known.contains_key(&position);
         if is_aside {
             self.aside.all.push(position);
-            let read = self.reader.check(message.position, &message.subject, &message.bytes);
+            let read = self.reader.decode(message.position, &message.subject, &message.bytes);
             self.aside.readable.extend(read.is_ok().then_some(position));
         }
         if self.halted {
@@ -345,7 +347,7 @@ impl DecisionJudge {
                 findings
             }
             Ok(ReadMessage::Quarantined(why)) => {
-                self.world.fold(position, &nothing());
+                self.world.fold(position, &empty_entry());
                 if is_aside {
                     self.law.quarantine(&message.subject, &message.bytes);
                     return vec![];
@@ -395,7 +397,7 @@ impl ReferenceExport {
     /// Compares the next message of the verified log, or its end if `message` is `None`.
     fn take(&mut self, message: Option<&Message>) -> Result<Vec<Finding>, Failure> {
         let mut findings = self.feed()?;
-        findings.extend(self.compare.take(Side::Audited, message));
+        findings.extend(self.compare.add(Side::Audited, message));
         if message.is_none() {
             findings.extend(self.feed()?);
         }
@@ -412,12 +414,12 @@ impl ReferenceExport {
                 .map_err(|failure| failure.while_doing(format!("compare with {}", self.path.display())))?;
             match next {
                 Some(ParsedLine::Message(message)) => {
-                    findings.extend(self.compare.take(Side::Reference, Some(&message)));
+                    findings.extend(self.compare.add(Side::Reference, Some(&message)));
                 }
                 Some(ParsedLine::Header(_) | ParsedLine::Manifest(_)) => {}
                 None => {
                     self.ended = true;
-                    findings.extend(self.compare.take(Side::Reference, None));
+                    findings.extend(self.compare.add(Side::Reference, None));
                 }
             }
         }

@@ -69,10 +69,10 @@ pub(super) struct Certificate {
 /// Stream that holds the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
-    pub(super) seen: Examination,
+    pub(super) examination: Examination,
     /// Time at which this program requested the stream's state, and time at which the reply arrived, by this
     /// machine's clock.
-    pub(super) asked: (Timestamp, Timestamp),
+    pub(super) request_times: (Timestamp, Timestamp),
 }
 
 /// Entries read from one NATS server.
@@ -90,7 +90,7 @@ pub(super) struct Storage {
     pub(super) url: String,
     pub(super) used: u64,
     /// Maximum number of bytes that the server may use. 0 if there is no limit.
-    pub(super) most: u64,
+    pub(super) max_bytes: u64,
     /// Free bytes of its disk; `None` if its folder is not on this host.
     pub(super) free: Option<u64>,
 }
@@ -100,7 +100,7 @@ pub(super) struct Storage {
 pub(super) struct Permissions {
     pub(super) role: Role,
     /// `true` if the credentials name the role.
-    pub(super) known: bool,
+    pub(super) role_is_known: bool,
     /// Number of tried permissions that the role needs.
     pub(super) tried: usize,
     /// Needed permissions that the server denied.
@@ -146,7 +146,7 @@ pub(super) struct Host {
     /// Setting that prevents users other than root from creating namespaces, if there is one.
     pub(super) namespace_restriction: Option<String>,
     /// Description of the control groups that a rep could use here.
-    pub(super) groups: String,
+    pub(super) cgroups: String,
 }
 
 /// Metrics of a service.

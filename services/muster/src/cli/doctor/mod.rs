@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Result<(), Failur
             (judge::unconnected_report(check, &host), Exit::Unreachable)
         }
     };
-    Output::new(global).one(&report, Report::text)?;
+    Output::new(global).write_one(&report, Report::text)?;
     match report.outcome {
         Outcome::Failed => Err(Failure::silent(exit)),
         Outcome::Ok | Outcome::Warning | Outcome::Skipped => Ok(()),

@@ -78,8 +78,8 @@ struct Row {
 }
 
 pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
-    check(args)?;
-    let program = program(args.prefix.as_deref())?;
+    validate(args)?;
+    let program = program_path(args.prefix.as_deref())?;
     let env = args.env.as_deref().map(|path| read(path).map_err(|why| failed(path, &why))).transpose()?;
     let mut roles =
         if args.roles.is_empty() { UnitRole::value_variants().to_vec() } else { args.roles.clone() };
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     let items = plan::items(&roles, &program, env.as_deref());
     let mut rows = vec![];
     for item in items {
-        rows.push(row(item, args)?);
+        rows.push(plan_row(item, args)?);
     }
     let taken: Vec<String> = rows
         .iter()
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
     }
     let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     let output = Output::new(global);
-    output.rows(&rows, |rows, _| table(rows, args.dry_run || !taken.is_empty()))?;
+    output.write_rows(&rows, |rows, _| table(rows, args.dry_run || !taken.is_empty()))?;
     if !taken.is_empty() && !args.dry_run {
         let why = format!("nothing was written, because different files exist: {}", taken.join(", "));
         return Err(Failure::new(Exit::Conflict, "Exists", why).advise(
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &InstallArgs, global: &Global) -> Result<(), Failure> {
 }
 
 /// Validates the arguments. Also requires systemd and root unless `--root` or `--dry-run` is set.
-fn check(args: &InstallArgs) -> Result<(), Failure> {
+fn validate(args: &InstallArgs) -> Result<(), Failure> {
     if args.env.is_some() && args.roles.len() != 1 {
         return Err(Failure::usage("--env FILE sets the variables of one role: select it with --role"));
     }
@@ -136,7 +136,7 @@ fn check(args: &InstallArgs) -> Result<(), Failure> {
 }
 
 /// Returns the path of the program that the units start.
-fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
+fn program_path(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
     let program = match prefix {
         Some(prefix) => prefix.join("bin/muster"),
         None => std::env::current_exe().map_err(|error| {
@@ -157,7 +157,7 @@ fn program(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 /// Determines the action for one file.
-fn row(item: Item, args: &InstallArgs) -> Result<(Row, Item), Failure> {
+fn plan_row(item: Item, args: &InstallArgs) -> Result<(Row, Item), Failure> {
     let path = match &args.root {
         Some(root) => root.join(item.path.trim_start_matches('/')),
         None => PathBuf::from(&item.path),

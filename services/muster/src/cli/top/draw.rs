@@ -79,7 +79,7 @@ fn cut_line(line: Line<'static>, width: usize) -> Line<'static> {
 /// Returns the header: leaders, position of the log, rates and the first problem.
 fn header(model: &Model, look: RenderOptions) -> Vec<Line<'static>> {
     let bad = colour_style(look, Color::Red).add_modifier(Modifier::BOLD);
-    let trouble = model.lost.as_ref().map(|(since, why)| {
+    let trouble = model.outage.as_ref().map(|(since, why)| {
         let text =
             format!("no answer from the cluster for {}: {}; retrying", age(look.now, *since), one_line(why));
         Line::styled(text, bad)

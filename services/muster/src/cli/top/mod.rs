@@ -83,7 +83,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     tasks.spawn(poll(client.clone().patience(QUERY_TIMEOUT), global.domain.clone(), asked, inputs.clone()));
     tasks.spawn(listen(client.clone(), after, output, inputs.clone()));
-    let diverted = DivertedLog::begin();
+    let diverted = DivertedLog::start();
     let mut screen = Screen::open()?;
     let mut terminal =
         Terminal::new(CrosstermBackend::new(io::stdout())).map_err(|error| terminal_failure(&error))?;
@@ -97,7 +97,7 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
         let drawn = Instant::now() + MIN_REDRAW_INTERVAL;
         let ask = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            event = screen.event() => keys::key(&event).and_then(|key| model.take(Input::Key(key))),
+            event = screen.next_event() => keys::key(&event).and_then(|key| model.take(Input::Key(key))),
             Some(input) = coming.recv() => model.take(input),
             () = sleep(POLL_INTERVAL) => None,
         };
@@ -140,7 +140,7 @@ async fn poll(
             }
             // The pause does not have to be longer, because a cluster that does not answer has no load to
             // limit.
-            Err(error) => (Input::Unreachable { at: clock::now(), why: error.to_string() }, POLL_INTERVAL),
+            Err(error) => (Input::Unreachable { at: clock::now(), error: error.to_string() }, POLL_INTERVAL),
         };
         if inputs.send(input).await.is_err() {
             return;

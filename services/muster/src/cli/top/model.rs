@@ -40,7 +40,7 @@ pub(super) enum Input {
     /// The cluster does not answer.
     Unreachable {
         at: Timestamp,
-        why: String,
+        error: String,
     },
     /// A log entry was recorded.
     Recorded(Box<RecordedEntry>, RenderOptions),
@@ -99,7 +99,7 @@ pub(super) struct EventLine {
 pub(super) struct Model {
     pub(super) seen: Option<Box<PollResult>>,
     /// Time since which the cluster does not answer, and the last error.
-    pub(super) lost: Option<(Timestamp, String)>,
+    pub(super) outage: Option<(Timestamp, String)>,
     pub(super) events: VecDeque<EventLine>,
     pub(super) rates: Rates,
     pub(super) pane: Pane,
@@ -126,9 +126,9 @@ impl Model {
         match input {
             Input::Key(key) => return self.apply_key(key),
             Input::Polled(seen) => self.apply_poll(seen),
-            Input::Unreachable { at, why } => {
-                let since = self.lost.take().map_or(at, |(since, _)| since);
-                self.lost = Some((since, why));
+            Input::Unreachable { at, error } => {
+                let since = self.outage.take().map_or(at, |(since, _)| since);
+                self.outage = Some((since, error));
             }
             Input::Recorded(entry, look) => self.apply_entry(&entry, look),
             Input::Explained { title, text } => {
@@ -144,7 +144,7 @@ impl Model {
     }
 
     fn apply_poll(&mut self, mut seen: Box<PollResult>) {
-        self.lost = None;
+        self.outage = None;
         self.rates.record(seen.at, seen.position);
         let bad = |row: &LrpRow| match () {
             () if row.crashed > 0 => 0,
@@ -224,8 +224,8 @@ impl Model {
             (Key::Char('/'), _) if self.text.is_none() => self.typing = true,
             (Key::Char('w'), _) => return self.why(),
             (Key::Enter, _) => return self.open_selected(),
-            (Key::Tab, _) => self.turn([Pane::Cells, Pane::Processes, Pane::Events]),
-            (Key::BackTab, _) => self.turn([Pane::Events, Pane::Processes, Pane::Cells]),
+            (Key::Tab, _) => self.switch_pane([Pane::Cells, Pane::Processes, Pane::Events]),
+            (Key::BackTab, _) => self.switch_pane([Pane::Events, Pane::Processes, Pane::Cells]),
             _ => {}
         }
         None
@@ -246,7 +246,7 @@ impl Model {
     }
 
     /// Activates the next pane in this order.
-    fn turn(&mut self, order: [Pane; 3]) {
+    fn switch_pane(&mut self, order: [Pane; 3]) {
         if self.opened.is_none() && self.text.is_none() {
             let at = order.iter().position(|pane| *pane == self.pane).unwrap_or(0);
             self.pane = order[(at + 1) % order.len()];
@@ -274,29 +274,30 @@ impl Model {
     fn move_by(&mut self, by: Move) {
         let page = self.page.saturating_sub(1).max(1);
         if let Some(text) = &mut self.text {
-            text.scrolled = by.from(text.scrolled, page, text.last).min(text.last);
+            text.scrolled = by.target_row(text.scrolled, page, text.last).min(text.last);
             return;
         }
         if self.opened.is_some() {
             let keys = self.instance_keys();
-            let to = by.from(self.rows.at, page, keys.len());
+            let to = by.target_row(self.rows.at, page, keys.len());
             return self.rows.select(&keys, to);
         }
         match self.pane {
             Pane::Cells => {
                 let keys = self.cell_keys();
-                let to = by.from(self.cells.at, page, keys.len());
+                let to = by.target_row(self.cells.at, page, keys.len());
                 self.cells.select(&keys, to);
             }
             Pane::Processes => {
                 let keys = self.process_keys();
-                let to = by.from(self.processes.at, page, keys.len());
+                let to = by.target_row(self.processes.at, page, keys.len());
                 self.processes.select(&keys, to);
             }
             Pane::Events => {
                 // The newest event is at the bottom.
                 let last = self.shown_events().count().saturating_sub(1);
-                let down = by.from(last.saturating_sub(self.selected_event.at), page, last + 1).min(last);
+                let down =
+                    by.target_row(last.saturating_sub(self.selected_event.at), page, last + 1).min(last);
                 self.selected_event.at = last - down;
             }
         }

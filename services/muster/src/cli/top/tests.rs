@@ -273,7 +273,7 @@ fn unreachable_cluster_is_shown_until_it_answers() {
     let mut model = model();
     let lost = |seconds: u64| Input::Unreachable {
         at: LOOK.now + Duration::from_secs(seconds),
-        why: "no answer within 3s".into(),
+        error: "no answer within 3s".into(),
     };
     model.take(lost(0));
     model.take(lost(30));
@@ -284,5 +284,5 @@ fn unreachable_cluster_is_shown_until_it_answers() {
     assert!(page.contains("no answer from the cluster for 45s: no answer within 3s; retrying"), "{page}");
     assert!(page.contains("processes: 3"), "the last result is still shown: {page}");
     model.take(Input::Polled(seen()));
-    assert_eq!(model.lost, None);
+    assert_eq!(model.outage, None);
 }

@@ -40,14 +40,14 @@ impl IdQuery {
         }
     }
 
-    fn is(&self, id: &str) -> bool {
+    fn is_exactly(&self, id: &str) -> bool {
         self.0.eq_ignore_ascii_case(id)
     }
 
-    fn names(&self, id: &str) -> bool {
+    fn is_match(&self, id: &str) -> bool {
         let is_part =
             self.0.len() >= MIN_FRAGMENT_LEN && find::check_fragment("decision", &self.0, VALID).is_ok();
-        self.is(id) || is_part && find::matches(id, &self.0)
+        self.is_exactly(id) || is_part && find::matches(id, &self.0)
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Target {
     /// Correlations of the chains. A request with several targets starts several chains.
     pub(super) correlations: BTreeSet<DecisionId>,
     /// Decisions that the id named.
-    pub(super) asked: BTreeSet<DecisionId>,
+    pub(super) named_decisions: BTreeSet<DecisionId>,
     /// The chains have no decision at this position or before.
     pub(super) after: Position,
 }
@@ -95,7 +95,7 @@ impl Target {
             self.after = Position(position.0.saturating_sub(1));
         }
         self.correlations.insert(decision.correlation);
-        self.asked.insert(decision.id);
+        self.named_decisions.insert(decision.id);
     }
 }
 
@@ -116,15 +116,15 @@ impl Matches {
     pub(super) fn take(&mut self, decided: &PositionedDecision) -> bool {
         let mut is_it = false;
         for (what, id) in ids(decided) {
-            if !self.query.names(&id) {
+            if !self.query.is_match(&id) {
                 continue;
             }
-            is_it |= what == IdKind::Decision && self.query.is(&id);
+            is_it |= what == IdKind::Decision && self.query.is_exactly(&id);
             let is_request = matches!(what, IdKind::Request(_));
             let target = self.found.entry((id, what)).or_default();
             // Many decisions refer to the same instance or evaluation. Only the first of them counts, because
             // it created the instance or evaluation.
-            if is_request || target.asked.is_empty() {
+            if is_request || target.named_decisions.is_empty() {
                 target.add(decided);
             }
         }
@@ -135,8 +135,8 @@ impl Matches {
     /// or if the matches belong to different commands.
     pub(super) fn target(self) -> Result<Target, Failure> {
         let Self { query: sought, mut found } = self;
-        if found.keys().any(|(id, _)| sought.is(id)) {
-            found.retain(|(id, _), _| sought.is(id));
+        if found.keys().any(|(id, _)| sought.is_exactly(id)) {
+            found.retain(|(id, _), _| sought.is_exactly(id));
         }
         let chains: BTreeSet<&BTreeSet<DecisionId>> =
             found.values().map(|target| &target.correlations).collect();
@@ -154,7 +154,7 @@ impl Matches {
 fn merge(targets: impl Iterator<Item = Target>) -> Target {
     let together = targets.reduce(|mut one, other| {
         one.after = one.after.min(other.after);
-        one.asked.extend(other.asked);
+        one.named_decisions.extend(other.named_decisions);
         one
     });
     together.unwrap_or_default()
@@ -163,12 +163,13 @@ fn merge(targets: impl Iterator<Item = Target>) -> Target {
 fn ambiguous(sought: &IdQuery, chains: usize, found: &BTreeMap<(String, IdKind), Target>) -> Failure {
     // A correlation is the id of a decision, which is listed already.
     let all = || found.iter().filter(|((_, what), _)| *what != IdKind::Correlation);
-    let name = |((id, what), target): (&(String, IdKind), &Target)| match (what, target.asked.first()) {
-        (IdKind::Decision | IdKind::Correlation, _) | (_, None) => format!("{what} {id}"),
-        (IdKind::Evaluation | IdKind::Instance | IdKind::Request(_), Some(decision)) => {
-            format!("{what} {id} (decision {decision})")
-        }
-    };
+    let name =
+        |((id, what), target): (&(String, IdKind), &Target)| match (what, target.named_decisions.first()) {
+            (IdKind::Decision | IdKind::Correlation, _) | (_, None) => format!("{what} {id}"),
+            (IdKind::Evaluation | IdKind::Instance | IdKind::Request(_), Some(decision)) => {
+                format!("{what} {id} (decision {decision})")
+            }
+        };
     let named: Vec<String> = all().take(MAX_NAMED).map(name).collect();
     let more = all().count().saturating_sub(MAX_NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -217,7 +218,7 @@ mod tests {
         PositionedDecision { position: Position(position), decision }
     }
 
-    fn made(number: u8) -> Event {
+    fn evaluation_created(number: u8) -> Event {
         let (trigger, begin) = (Trigger::Crash, InitialStatus::Pending);
         Event::Evaluation(evaluation::Event::Created {
             number,
@@ -238,7 +239,7 @@ mod tests {
         let eve =
             Actor::Client { domain: Domain::new("shop").unwrap(), name: ClientName::new("eve").unwrap() };
         let mut log = vec![
-            at(3, 0x10, 0x10, client(), vec![made(0), made(1)]),
+            at(3, 0x10, 0x10, client(), vec![evaluation_created(0), evaluation_created(1)]),
             at(4, 0x11, 0x11, client(), vec![]),
             at(5, 0x12, 0x10, client(), vec![instance_claimed()]),
             at(6, 0x13, 0x13, eve, vec![]),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     /// Returns the correlations, the named decisions and the start position that an id resolves to.
-    fn named(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Failure> {
+    fn resolve_in_example_log(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Failure> {
         let mut hits = Matches::new(IdQuery::parse(text)?);
         for one in log() {
             if hits.take(&one) {
@@ -259,29 +260,38 @@ mod tests {
             }
         }
         let numbers = |ids: BTreeSet<DecisionId>| ids.iter().map(|id| id.0.as_u128() >> 64).collect();
-        hits.target().map(|target| (numbers(target.correlations), numbers(target.asked), target.after.0))
+        hits.target()
+            .map(|target| (numbers(target.correlations), numbers(target.named_decisions), target.after.0))
     }
 
     #[test]
     fn id_resolves_to_chain_of_its_decision() {
         let whole = |number: u128| id(number << 64 | number).to_string();
-        assert_eq!(named(&whole(0x10)), Ok((vec![0x10], vec![0x10], 2)), "a decision and a correlation");
         assert_eq!(
-            named(&whole(0x12)),
+            resolve_in_example_log(&whole(0x10)),
+            Ok((vec![0x10], vec![0x10], 2)),
+            "a decision and a correlation"
+        );
+        assert_eq!(
+            resolve_in_example_log(&whole(0x12)),
             Ok((vec![0x10], vec![0x12], 0)),
             "a decision in the middle of a chain"
         );
         assert_eq!(
-            named(&whole(0x9)),
+            resolve_in_example_log(&whole(0x9)),
             Ok((vec![0x9], vec![0x14], 0)),
             "a correlation without its first decision"
         );
-        assert_eq!(named("grow"), Ok((vec![0x10, 0x11], vec![0x10, 0x11], 2)), "a request");
-        assert_eq!(named("00000012"), Ok((vec![0x10], vec![0x12], 0)), "the end of an id");
+        assert_eq!(resolve_in_example_log("grow"), Ok((vec![0x10, 0x11], vec![0x10, 0x11], 2)), "a request");
+        assert_eq!(resolve_in_example_log("00000012"), Ok((vec![0x10], vec![0x12], 0)), "the end of an id");
         let second = EvaluationId::from_decision(DecisionId(id(0x10 << 64 | 0x10)), 1).to_string();
-        assert_eq!(named(&second.to_uppercase()), Ok((vec![0x10], vec![0x10], 2)), "an evaluation");
         assert_eq!(
-            named("feedface"),
+            resolve_in_example_log(&second.to_uppercase()),
+            Ok((vec![0x10], vec![0x10], 2)),
+            "an evaluation"
+        );
+        assert_eq!(
+            resolve_in_example_log("feedface"),
             Ok((vec![0x10], vec![0x12], 0)),
             "an instance resolves to its first decision"
         );
@@ -289,7 +299,7 @@ mod tests {
 
     #[test]
     fn unknown_or_ambiguous_id_is_refused() {
-        let failure = |text: &str| named(text).unwrap_err();
+        let failure = |text: &str| resolve_in_example_log(text).unwrap_err();
         assert_eq!(failure("shrink").exit, Exit::NotFound);
         assert_eq!(failure("0000012").exit, Exit::NotFound, "fragment too short");
         assert_eq!(failure("GROW2").exit, Exit::NotFound);

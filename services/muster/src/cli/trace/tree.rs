@@ -131,18 +131,18 @@ pub(super) fn text(steps: &[Step], look: RenderOptions) -> String {
     let mut table = Table::new(&["SINCE START", "SINCE CAUSE", "POSITION", "WHO", "WHAT"]);
     for step in steps {
         table.row(vec![
-            since(Some(step.since_start_ms)),
-            since(step.since_cause_ms),
+            since_cell(Some(step.since_start_ms)),
+            since_cell(step.since_cause_ms),
             Cell::number(step.position),
             Cell::text(actor(&step.decision.actor)),
             Cell::text(what(step, look)),
         ]);
     }
-    lines.extend([String::new(), table.render(look.colour), String::new(), total(steps)]);
+    lines.extend([String::new(), table.render(look.colour), String::new(), totals_line(steps)]);
     lines.join("\n")
 }
 
-fn since(millis: Option<u64>) -> Cell {
+fn since_cell(millis: Option<u64>) -> Cell {
     let since = |millis| format!("+{}", precise_duration(Duration::from_millis(millis)));
     Cell::number(millis.map_or_else(|| "-".to_owned(), since))
 }
@@ -163,7 +163,7 @@ fn what(step: &Step, look: RenderOptions) -> String {
     line
 }
 
-fn total(steps: &[Step]) -> String {
+fn totals_line(steps: &[Step]) -> String {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let aggregates: BTreeSet<_> = steps.iter().map(|step| &step.decision.aggregate).collect();
     let longest = steps.iter().map(|step| step.since_start_ms).max().unwrap_or(0);

@@ -23,16 +23,16 @@ use super::authority::{checked_reply, is_command_inbox, is_expected_inbox};
 use super::relay;
 use crate::wire::bbs::{BusCaller, Driver, ReplyTarget};
 use crate::wire::monitoring::commands::ReceivedCommand;
-use crate::wire::requests::answer;
+use crate::wire::requests::send_reply;
 
 /// Passes a command, a report or an outcome to the machine.
-pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
+pub(super) async fn handle_command(driver: &Arc<Driver>, incoming: &Incoming) {
     match BusSubject::parse(&incoming.subject) {
         Ok(subject) => {
             let Some(reply) = checked_reply(incoming, |reply| is_expected_inbox(&subject, reply)) else {
                 return;
             };
-            let asked = ReceivedCommand::on(&subject);
+            let asked = ReceivedCommand::from_subject(&subject);
             let ticket = match driver.budgets.admit_command(&subject) {
                 Ok(ticket) => ticket,
                 Err(refusal) => return driver.refuse(reply, refusal).await,
@@ -45,7 +45,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                         Err(refusal) => Err(refusal),
                     };
                     driver.watch.commands.answered(asked, &done);
-                    answer(driver.services.bus(), &reply, Form::Json, done).await;
+                    send_reply(driver.services.bus(), &reply, Form::Json, done).await;
                     drop(ticket);
                 });
                 return;
@@ -58,7 +58,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                         Err(refusal) => Err(refusal),
                     };
                     driver.watch.commands.answered(asked, &done);
-                    answer(driver.services.bus(), &reply, Form::Json, done).await;
+                    send_reply(driver.services.bus(), &reply, Form::Json, done).await;
                     drop(ticket);
                 });
                 return;
@@ -70,7 +70,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                         Ok((io, _)) => relay::talk(&driver, ForwardedExecIo { domain, client, io }).await,
                         Err(refusal) => Err(refusal),
                     };
-                    answer(driver.services.bus(), &reply, Form::Json, talked).await;
+                    send_reply(driver.services.bus(), &reply, Form::Json, talked).await;
                     drop(ticket);
                 });
                 return;
@@ -80,10 +80,10 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                     to_seal(&domain, &incoming.payload).and_then(|item| item.sealed(&driver.keys.sealer()));
                 let sealed = sealed.map(|item| item_to_json(&item));
                 driver.watch.commands.answered(asked, &sealed);
-                return answer(driver.services.bus(), &reply, Form::Json, sealed).await;
+                return send_reply(driver.services.bus(), &reply, Form::Json, sealed).await;
             }
-            let (form, ask) = read(&subject, incoming);
-            let ask = ask.and_then(|ask| driver.sealed(ask));
+            let (form, ask) = decode_command(&subject, incoming);
+            let ask = ask.and_then(|ask| driver.seal_secrets(ask));
             let ask = match driver.stopped() {
                 Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
                 None => ask,
@@ -99,7 +99,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
     }
 }
 
-fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<ChangeRequest, Refusal>) {
+fn decode_command(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<ChangeRequest, Refusal>) {
     match subject {
         BusSubject::Client(domain, client, verb) => {
             let (noun, verb) = verb.noun_and_verb();
@@ -132,7 +132,9 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<ChangeReques
             let command = |body: Reshard| cluster::Command::Reshard(body.shards);
             (Form::Json, cluster_command(client, command, incoming))
         }
-        BusSubject::Operator(client, OperatorVerb::DomainLimit) => (Form::Json, limit(client, incoming)),
+        BusSubject::Operator(client, OperatorVerb::DomainLimit) => {
+            (Form::Json, limit_command(client, incoming))
+        }
         BusSubject::Attach(cell) => {
             decode_request(incoming, |attach| ChangeRequest::Attach { cell: cell.clone(), attach })
         }
@@ -175,7 +177,7 @@ fn decode_request<Q: DeserializeOwned>(
 
 impl Driver {
     /// Seals every secret in a request. The machine and the log never see a plain secret.
-    fn sealed(&self, ask: ChangeRequest) -> Result<ChangeRequest, Refusal> {
+    fn seal_secrets(&self, ask: ChangeRequest) -> Result<ChangeRequest, Refusal> {
         match ask {
             ChangeRequest::Client { domain, client, envelope, command } => {
                 let command = command.sealed(&domain, &self.keys.sealer())?;
@@ -247,7 +249,7 @@ fn cluster_command<B: DeserializeOwned>(
     Ok(ChangeRequest::Cluster { client: client.clone(), envelope, command: command(body) })
 }
 
-fn limit(client: &ClientName, incoming: &Incoming) -> Result<ChangeRequest, Refusal> {
+fn limit_command(client: &ClientName, incoming: &Incoming) -> Result<ChangeRequest, Refusal> {
     let (envelope, body) = decode_order::<LimitDomain>(incoming)?;
     Ok(ChangeRequest::Limit { client: client.clone(), envelope, order: body })
 }
@@ -255,7 +257,7 @@ fn limit(client: &ClientName, incoming: &Incoming) -> Result<ChangeRequest, Refu
 static BAD_HEARTBEAT: LogLimit = LogLimit::new();
 
 /// Passes a heartbeat of a rep to the machine.
-pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
+pub(super) async fn handle_heartbeat(driver: &Driver, incoming: &Incoming) {
     let Ok((beat, _)) = codec::decode::<schemas::message::Heartbeat>(&incoming.payload) else {
         return BAD_HEARTBEAT.log(|| {
             tracing::warn!(
@@ -265,7 +267,7 @@ pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
         });
     };
     if BusSubject::parse(&incoming.subject) == Ok(BusSubject::Heartbeat(beat.cell_id.clone())) {
-        driver.watch.heard();
+        driver.watch.count_heartbeat();
         driver.feed(Input::Heartbeat(beat)).await;
     } else {
         BAD_HEARTBEAT.log(|| {

@@ -40,7 +40,7 @@ struct Scan<'a> {
     limit: usize,
     reader: Reader,
     /// Permits for concurrent reads of the journal.
-    room: &'a Semaphore,
+    permits: &'a Semaphore,
     /// Index of the positions of the entries about each aggregate. It may end before the log does.
     past: Option<&'a Past>,
 }
@@ -97,7 +97,7 @@ impl<'a> Scan<'a> {
         why_set_aside: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
         reader: Reader,
         asked: &'a ReadEvents,
-        room: &'a Semaphore,
+        permits: &'a Semaphore,
     ) -> Result<Self, Refusal> {
         let about = asked.target.as_deref();
         // Every subject is read in two cases. Either the number of shards is unknown because the log holds no
@@ -113,7 +113,7 @@ impl<'a> Scan<'a> {
             subject,
             limit,
             reader,
-            room,
+            permits,
             past: None,
         })
     }
@@ -132,7 +132,7 @@ impl<'a> Scan<'a> {
 
     /// Returns the matching entries that follow a position. A page covers one read of the journal.
     async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
-        let _room = self.room.acquire().await.map_err(|_| JournalError::Closed)?;
+        let _room = self.permits.acquire().await.map_err(|_| JournalError::Closed)?;
         let journal = self.journal;
         let ReadResult { recorded, mut next } = match self.read_indexed(after).await {
             Some(found) => found,
@@ -208,7 +208,7 @@ fn show_entry(
     let read = match why_set_aside {
         Some(why) => Err(why),
         None => {
-            let read = reader.check(recorded.position, &recorded.subject, &recorded.bytes);
+            let read = reader.decode(recorded.position, &recorded.subject, &recorded.bytes);
             read.map_err(|error| error.to_string())
         }
     };
@@ -267,7 +267,7 @@ mod tests {
     }
 
     /// Starts a BBS on a journal, and returns a client.
-    async fn start(journal: &Journal, stop: &CancellationToken) -> Client {
+    async fn start_bbs(journal: &Journal, stop: &CancellationToken) -> Client {
         let bus = InProcess::new();
         let of = |inbox| Bus::InProcess(bus.with_inbox(inbox).unwrap());
         let settings = Config {
@@ -281,13 +281,13 @@ mod tests {
             bytes_in_flight: limits::BYTES_IN_FLIGHT,
             may_lead: true,
         };
-        let lines = Connections::within(journal.clone(), of("muster.inbox.bbs.b1"), None);
+        let lines = Connections::in_process(journal.clone(), of("muster.inbox.bbs.b1"), None);
         let watched = (lines.bus.clone(), journal.clone());
-        let watch = BbsMetrics::begin(&MetricsRegistry::default(), watched, Arc::default(), stop.clone());
+        let watch = BbsMetrics::register(&MetricsRegistry::default(), watched, Arc::default(), stop.clone());
         let own = SharedResources::new(secrets::Keys::default(), Allowed::default()).unwrap();
         tokio::spawn(crate::wire::bbs::run(settings, 1, (lines, own), watch, stop.clone()));
         let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("ada").unwrap());
-        let client = Client::over(of("muster.inbox.client.apps.ada"), domain, name).unwrap();
+        let client = Client::with_bus(of("muster.inbox.client.apps.ada"), domain, name).unwrap();
         client.refresh_domain(None).await.unwrap();
         client
     }
@@ -296,7 +296,7 @@ mod tests {
     async fn read_beyond_end_waits_for_next_entry() {
         for (journal, _folder, _server) in journals().await {
             let stop = CancellationToken::new();
-            let client = start(&journal, &stop).await;
+            let client = start_bbs(&journal, &stop).await;
             let end = journal.end().await.unwrap();
             let read = |after: u64, wait_ms| ReadEvents {
                 after: Position(after),
@@ -332,7 +332,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn filtered_read_scans_single_subject_until_deadline() {
         let (journal, stop) = (Journal::Memory(Memory::new()), CancellationToken::new());
-        let client = start(&journal, &stop).await;
+        let client = start_bbs(&journal, &stop).await;
         let mut ids = IdGenerator::new(7);
         for _ in 0..2 * limits::PAGE_ROWS {
             append(&journal, &Subject::Lrp(0), &mut ids).await;
@@ -375,7 +375,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn decision_is_found_by_its_id() {
         let (journal, stop) = (Journal::Memory(Memory::new()), CancellationToken::new());
-        let client = start(&journal, &stop).await;
+        let client = start_bbs(&journal, &stop).await;
         let mut ids = IdGenerator::new(7);
         for number in 0..40 {
             if number % 5 == 0 {

@@ -38,7 +38,7 @@ const QUERY_GROUP: &str = "bbs";
 /// Subscribes to the messages that every BBS processes: queries, heartbeats, presence, and leader heartbeats.
 pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
     let bus = driver.services.bus();
-    on(
+    subscribe_to(
         bus,
         driver,
         ends,
@@ -52,7 +52,7 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
         },
     )
     .await?;
-    on(bus, driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
+    subscribe_to(bus, driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
         if let (Ok(BusSubject::Alive(role)), Ok((alive, _))) =
             (BusSubject::parse(&incoming.subject), codec::decode::<ServiceStatus>(&incoming.payload))
             && role == LeaderRole::from(alive.role)
@@ -61,14 +61,14 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
         }
     })
     .await?;
-    on(bus, driver, ends, &BusPattern::Heartbeats, None, |driver, incoming| async move {
-        commands::heartbeat(&driver, &incoming).await;
+    subscribe_to(bus, driver, ends, &BusPattern::Heartbeats, None, |driver, incoming| async move {
+        commands::handle_heartbeat(&driver, &incoming).await;
     })
     .await?;
     let of_this = BusPattern::ForwardedQueries(driver.id.clone());
     for (pattern, group) in [(BusPattern::Queries, Some(QUERY_GROUP)), (of_this, None)] {
-        on(&driver.lines.queries, driver, ends, &pattern, group, |driver, incoming| async move {
-            queries::query(&driver, incoming).await;
+        subscribe_to(&driver.lines.queries, driver, ends, &pattern, group, |driver, incoming| async move {
+            queries::handle_query(&driver, incoming).await;
         })
         .await?;
     }
@@ -83,8 +83,8 @@ pub(super) async fn listen_to_commands(
     let bus = driver.services.bus();
     for pattern in [BusPattern::Clients, BusPattern::Operators, BusPattern::Reports, BusPattern::Auctioneers]
     {
-        on(bus, driver, ends, &pattern, None, |driver, incoming| async move {
-            commands::command(&driver, &incoming).await;
+        subscribe_to(bus, driver, ends, &pattern, None, |driver, incoming| async move {
+            commands::handle_command(&driver, &incoming).await;
         })
         .await?;
     }
@@ -101,15 +101,22 @@ pub(super) async fn listen_to_operators(
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
     let bus = driver.services.bus();
-    on(bus, driver, ends, &BusPattern::Operators, Some(STOPPED_GROUP), |driver, incoming| async move {
-        commands::command(&driver, &incoming).await;
-    })
+    subscribe_to(
+        bus,
+        driver,
+        ends,
+        &BusPattern::Operators,
+        Some(STOPPED_GROUP),
+        |driver, incoming| async move {
+            commands::handle_command(&driver, &incoming).await;
+        },
+    )
     .await
 }
 
 /// Subscribes to a pattern, and handles one message after the other until the token is cancelled. Handlers
 /// never wait for anything that a client can slow down.
-async fn on<F, Fut>(
+async fn subscribe_to<F, Fut>(
     bus: &Bus,
     driver: &Arc<Driver>,
     ends: &CancellationToken,

@@ -11,14 +11,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::QUERY_GROUP;
 use super::authority::{checked_reply, is_expected_inbox};
-use crate::wire::requests::answer;
+use crate::wire::requests::send_reply;
 
 /// Responder that refuses queries and commands until it is dropped.
 #[derive(Debug)]
 pub(crate) struct NoJournalResponder {
     queries: Bus,
     commands: Bus,
-    why: Arc<Mutex<Option<String>>>,
+    reason: Arc<Mutex<Option<String>>>,
     ends: CancellationToken,
     _guard: DropGuard,
 }
@@ -27,12 +27,12 @@ impl NoJournalResponder {
     /// Creates a responder that refuses nothing yet.
     pub(crate) fn new(queries: Bus, commands: Bus) -> Self {
         let ends = CancellationToken::new();
-        Self { queries, commands, why: Arc::default(), _guard: ends.clone().drop_guard(), ends }
+        Self { queries, commands, reason: Arc::default(), _guard: ends.clone().drop_guard(), ends }
     }
 
     /// Refuses requests for this reason from now on.
     pub(crate) fn refuse(&self, why: &str) {
-        let before = self.why.lock().unwrap_or_else(PoisonError::into_inner).replace(why.to_owned());
+        let before = self.reason.lock().unwrap_or_else(PoisonError::into_inner).replace(why.to_owned());
         if before.is_some() {
             return;
         }
@@ -42,7 +42,7 @@ impl NoJournalResponder {
             (&self.commands, BusPattern::Operators),
         ];
         for (bus, pattern) in all {
-            let refuses = refuse_all(bus.clone(), pattern, Arc::clone(&self.why));
+            let refuses = refuse_all(bus.clone(), pattern, Arc::clone(&self.reason));
             tokio::spawn(self.ends.clone().run_until_cancelled_owned(refuses));
         }
     }
@@ -63,6 +63,6 @@ async fn refuse_all(bus: Bus, pattern: BusPattern, why: Arc<Mutex<Option<String>
 async fn refuse(bus: &Bus, incoming: &Incoming, why: String) {
     let Ok(subject) = BusSubject::parse(&incoming.subject) else { return };
     if let Some(reply) = checked_reply(incoming, |reply| is_expected_inbox(&subject, reply)) {
-        answer::<()>(bus, &reply, Form::Json, Err(Refusal::new(Code::Unavailable, why))).await;
+        send_reply::<()>(bus, &reply, Form::Json, Err(Refusal::new(Code::Unavailable, why))).await;
     }
 }

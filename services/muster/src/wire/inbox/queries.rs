@@ -21,12 +21,12 @@ use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::{files, health};
 use crate::wire::bbs::{BusCaller, Driver, ReplyTarget};
-use crate::wire::requests::{REQUEST_TIMEOUT, answer};
+use crate::wire::requests::{REQUEST_TIMEOUT, send_reply};
 
 /// JSON Schemas of events and commands, loaded once.
 static SCHEMAS: LazyLock<PublishedSchemas> = LazyLock::new(PublishedSchemas::new);
 
-pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
+pub(super) async fn handle_query(driver: &Arc<Driver>, incoming: Incoming) {
     let subject = match BusSubject::parse(&incoming.subject) {
         Ok(subject) => subject,
         Err(refusal) => {
@@ -85,7 +85,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
                 drop(ticket);
             });
         }
-        Ok(QueryTarget::Program(said)) => answer(&driver.lines.queries, &reply, Form::Json, said).await,
+        Ok(QueryTarget::Program(said)) => send_reply(&driver.lines.queries, &reply, Form::Json, said).await,
         Err(refusal) => driver.refuse(reply, refusal).await,
     }
 }
@@ -250,7 +250,7 @@ async fn forward_page(
     (subject, payload): (&str, Bytes),
     cursor: &Cursor,
 ) {
-    let refusal = match driver.lines.queries.ask(subject, payload, REQUEST_TIMEOUT).await {
+    let refusal = match driver.lines.queries.request(subject, payload, REQUEST_TIMEOUT).await {
         Ok(answer) => return driver.forward_reply(waiter, answer).await,
         Err(RequestError::NoResponder(_)) => projections::queries::expired_cursor(cursor),
         Err(
@@ -288,7 +288,7 @@ async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sig
             Ok(asked) => read_events(driver, asked).await.map(|page| seen(sight, page)),
             Err(refusal) => Err(refusal),
         };
-        return answer(bus, reply, Form::Json, page).await;
+        return send_reply(bus, reply, Form::Json, page).await;
     }
     if verb == QueryVerb::InstanceHealth {
         let found = match codec::decode::<Show>(&incoming.payload) {
@@ -298,18 +298,18 @@ async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, (reply, sig
             Ok((asked, _)) => health(driver, asked).await,
             Err(refusal) => Err(refusal),
         };
-        return answer(bus, reply, Form::Json, found).await;
+        return send_reply(bus, reply, Form::Json, found).await;
     }
     if verb == QueryVerb::InstanceFiles {
         let found = match codec::decode::<ReadFiles>(&incoming.payload) {
             Ok((asked, _)) => files(driver, sight, asked).await,
             Err(refusal) => Err(refusal),
         };
-        return answer(bus, reply, Form::Json, found).await;
+        return send_reply(bus, reply, Form::Json, found).await;
     }
     let logs = match codec::decode::<ReadLogs>(&incoming.payload) {
         Ok((asked, _)) => read_logs(driver, verb == QueryVerb::TaskLogs, asked).await,
         Err(refusal) => Err(refusal),
     };
-    answer(bus, reply, Form::Json, logs).await;
+    send_reply(bus, reply, Form::Json, logs).await;
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::lag::Lag;
 use super::machine::MachineMetrics;
-use super::{MetricsRegistry, by, lock, standing_text};
+use super::{MetricsRegistry, lock, samples_by, standing_text};
 use crate::wire::drive::Observer;
 
 /// Metrics of an auctioneer. They outlive its machines.
@@ -45,7 +45,7 @@ struct MachineState {
 
 impl AuctioneerMetrics {
     /// Creates and registers the metrics of an auctioneer.
-    pub(crate) fn begin(
+    pub(crate) fn register(
         watching: &MetricsRegistry,
         (bus, journal): (Bus, Journal),
         refused: Arc<AtomicU64>,
@@ -64,7 +64,7 @@ impl AuctioneerMetrics {
 
     /// Records that the machine is no longer driven. Another one may follow.
     pub(crate) fn mark_idle(&self) {
-        self.driven.pulse.end();
+        self.driven.pulse.record_end();
         let mut seen = lock(&self.seen);
         *seen = MachineState { before: sum(seen.before, seen.deeds), ..MachineState::default() };
     }
@@ -93,11 +93,11 @@ impl Source for AuctioneerMetrics {
     fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         let seen = *lock(&self.seen);
         let deeds = sum(seen.before, seen.deeds);
-        let mut told = self.driven.tell().to_vec();
+        let mut told = self.driven.samples().to_vec();
         told.extend([
-            of::LEADER.says(seen.standing.is_some_and(|standing| standing.leads)),
-            of::AUCTION.says(self.auction.snapshot()),
-            of::AUCTION_WORK.says(self.work.snapshot()),
+            of::LEADER.value_sample(seen.standing.is_some_and(|standing| standing.leads)),
+            of::AUCTION.value_sample(self.auction.snapshot()),
+            of::AUCTION_WORK.value_sample(self.work.snapshot()),
         ]);
         let outcomes = [
             ("placed", deeds.placed),
@@ -105,21 +105,21 @@ impl Source for AuctioneerMetrics {
             ("refused", deeds.refused),
             ("unanswered", deeds.unanswered),
         ];
-        told.extend(by(&of::PLACEMENTS, outcomes));
+        told.extend(samples_by(&of::PLACEMENTS, outcomes));
         let work = [("ready", seen.ready), ("in_flight", seen.handed_out), ("blocked", seen.blocked)];
-        told.extend(by(&of::WORK, work));
+        told.extend(samples_by(&of::WORK, work));
         if let Some(standing) = seen.standing {
             let behind = self.lag.behind(standing.position);
             told.extend([
-                of::POSITION.says(standing.position.0),
-                of::LAG_ENTRIES.says(behind.entries),
-                of::LAG.says(behind.since.as_secs_f64()),
+                of::POSITION.value_sample(standing.position.0),
+                of::LAG_ENTRIES.value_sample(behind.entries),
+                of::LAG.value_sample(behind.duration.as_secs_f64()),
             ]);
         }
         Box::pin(std::future::ready(told))
     }
 
-    fn standing(&self) -> String {
+    fn status_text(&self) -> String {
         lock(&self.seen).standing.map_or_else(|| "reading the journal".to_owned(), standing_text)
     }
 
@@ -131,7 +131,7 @@ impl Source for AuctioneerMetrics {
         let mut wrong = self.driven.problems();
         let seen = *lock(&self.seen);
         match seen.standing.filter(|_| seen.caught_up) {
-            Some(standing) => wrong.extend(self.lag.behind(standing.position).wrong()),
+            Some(standing) => wrong.extend(self.lag.behind(standing.position).problem()),
             None => wrong.push("still reading the journal".to_owned()),
         }
         Box::pin(std::future::ready(wrong))
@@ -149,7 +149,7 @@ impl Observer<Auctioneer> for AuctioneerObserver<'_> {
         let mut seen = lock(&watch.seen);
         if deeds.auctions > seen.deeds.auctions {
             watch.auction.observe_duration(began.elapsed());
-            watch.work.was(u32::try_from(deeds.work - seen.deeds.work).unwrap_or(u32::MAX));
+            watch.work.observe_quantity(u32::try_from(deeds.work - seen.deeds.work).unwrap_or(u32::MAX));
         }
         *seen = MachineState {
             standing: Some(machine.standing()),
@@ -161,6 +161,6 @@ impl Observer<Auctioneer> for AuctioneerObserver<'_> {
             blocked: counts.blocked as u64,
         };
         drop(seen);
-        watch.driven.pulse.turn();
+        watch.driven.pulse.record_turn();
     }
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::commands::CommandMetrics;
 use super::lag::Lag;
 use super::machine::MachineMetrics;
-use super::{MIB, MetricsRegistry, by, lock, standing_text};
+use super::{MIB, MetricsRegistry, lock, samples_by, standing_text};
 use crate::wire::bbs::Driver;
 use crate::wire::drive::Observer;
 
@@ -58,9 +58,9 @@ pub(crate) struct BbsMetrics {
     trouble: Mutex<Option<AppendProblem>>,
     log: Mutex<Option<LogRow>>,
     /// Reason that the machine stopped deciding.
-    stopped: Mutex<Option<String>>,
+    stop_reason: Mutex<Option<String>>,
     /// Reason that the BBS has no journal yet.
-    waits: Mutex<Option<String>>,
+    waiting_reason: Mutex<Option<String>>,
     driver: Mutex<Weak<Driver>>,
     counted: tokio::sync::Mutex<Option<WorldFigures>>,
 }
@@ -80,7 +80,7 @@ const CALLBACKS: [&str; 3] = ["delivered", "retried", "abandoned"];
 
 impl BbsMetrics {
     /// Creates and registers the metrics of a BBS.
-    pub(crate) fn begin(
+    pub(crate) fn register(
         watching: &MetricsRegistry,
         (bus, journal): (Bus, Journal),
         refused: Arc<AtomicU64>,
@@ -112,12 +112,12 @@ impl BbsMetrics {
             gauges: Mutex::default(),
             trouble: Mutex::default(),
             log: Mutex::default(),
-            stopped: Mutex::default(),
+            stop_reason: Mutex::default(),
             driver: Mutex::default(),
             counted: tokio::sync::Mutex::default(),
-            waits: Mutex::default(),
+            waiting_reason: Mutex::default(),
         });
-        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watching.register(Arc::clone(&watch) as Arc<dyn Source>);
         watch
     }
 
@@ -129,30 +129,30 @@ impl BbsMetrics {
         journal: Journal,
         ends: CancellationToken,
     ) {
-        *lock(&self.waits) = None;
+        *lock(&self.waiting_reason) = None;
         watching.observe_lag(self, (&self.lag, journal), Self::position, ends);
     }
 
     /// Records that the BBS waits for a journal, and the reason.
-    pub(crate) fn waits(&self, why: &str) {
-        *lock(&self.waits) = Some(why.to_owned());
+    pub(crate) fn set_waiting_reason(&self, why: &str) {
+        *lock(&self.waiting_reason) = Some(why.to_owned());
     }
 
     /// Records that a driver runs a new machine.
     pub(in crate::wire) fn set_driver(&self, driver: &Arc<Driver>) {
         *lock(&self.driver) = Arc::downgrade(driver);
         *lock(&self.gauges) = None;
-        *lock(&self.stopped) = None;
+        *lock(&self.stop_reason) = None;
     }
 
     /// Records that the machine has stopped, or is no longer driven.
     pub(crate) fn mark_idle(&self) {
-        self.driven.pulse.end();
+        self.driven.pulse.record_end();
     }
 
     /// Records that the machine stopped deciding, and the reason.
     pub(crate) fn set_stop_reason(&self, why: &str) {
-        *lock(&self.stopped) = Some(why.to_owned());
+        *lock(&self.stop_reason) = Some(why.to_owned());
     }
 
     /// Returns the append trouble of the machine, if it has any.
@@ -174,7 +174,7 @@ impl BbsMetrics {
     }
 
     /// Counts a received heartbeat.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn count_heartbeat(&self) {
         self.heartbeats.add();
     }
 
@@ -198,46 +198,49 @@ impl BbsMetrics {
     }
 
     /// Returns the samples that do not need a World snapshot.
-    fn own(&self) -> Vec<Sample> {
-        let mut told = self.commands.tell();
-        told.extend(self.driven.tell());
+    fn own_samples(&self) -> Vec<Sample> {
+        let mut told = self.commands.samples();
+        told.extend(self.driven.samples());
         told.extend([
-            of::APPEND.says(self.append.snapshot()),
-            of::CONVERGENCE.says(self.convergence.snapshot()),
-            of::HEARTBEATS_RECEIVED.says(self.heartbeats.get()),
-            of::FEED_DROPPED.says(self.feed_dropped.get()),
+            of::APPEND.value_sample(self.append.snapshot()),
+            of::CONVERGENCE.value_sample(self.convergence.snapshot()),
+            of::HEARTBEATS_RECEIVED.value_sample(self.heartbeats.get()),
+            of::FEED_DROPPED.value_sample(self.feed_dropped.get()),
         ]);
-        told.extend(by(&of::APPENDS, APPENDS.into_iter().zip(self.appends.iter().map(Counter::get))));
-        told.extend(by(&of::CALLBACKS, CALLBACKS.into_iter().zip(self.callbacks.iter().map(Counter::get))));
+        told.extend(samples_by(&of::APPENDS, APPENDS.into_iter().zip(self.appends.iter().map(Counter::get))));
+        told.extend(samples_by(
+            &of::CALLBACKS,
+            CALLBACKS.into_iter().zip(self.callbacks.iter().map(Counter::get)),
+        ));
         let spans = [("sent", self.spans_sent.get()), ("dropped", self.spans_dropped.get())];
-        told.extend(by(&of::TRACE_SPANS, spans));
+        told.extend(samples_by(&of::TRACE_SPANS, spans));
         let gauges = *lock(&self.gauges);
         let fails = self.append_problem().is_some_and(|trouble| trouble.failing);
-        told.push(of::APPENDS_FAILING.says(fails));
+        told.push(of::APPENDS_FAILING.value_sample(fails));
         if let Some(log) = &*lock(&self.log) {
             told.extend([
-                of::LOG_REPLICAS.says(log.replicas),
-                of::LOG_REPLICAS_IN_SYNC.says(log.replicas_in_sync),
-                of::LOG_ENTRIES.says(log.entries),
-                of::LOG_SIZE.says(log.bytes),
-                of::LOG_LIMIT.says(log.max_bytes.unwrap_or_default()),
+                of::LOG_REPLICAS.value_sample(log.replicas),
+                of::LOG_REPLICAS_IN_SYNC.value_sample(log.replicas_in_sync),
+                of::LOG_ENTRIES.value_sample(log.entries),
+                of::LOG_SIZE.value_sample(log.bytes),
+                of::LOG_LIMIT.value_sample(log.max_bytes.unwrap_or_default()),
             ]);
         }
-        told.push(of::LEADER.says(gauges.is_some_and(|gauges| gauges.standing.leads)));
+        told.push(of::LEADER.value_sample(gauges.is_some_and(|gauges| gauges.standing.leads)));
         if let Some(gauges) = gauges {
             let behind = self.lag.behind(gauges.standing.position);
             told.extend([
-                of::POSITION.says(gauges.standing.position.0),
-                of::LAG_ENTRIES.says(behind.entries),
-                of::LAG.says(behind.since.as_secs_f64()),
-                of::CLOCK_OFFSET.says(
+                of::POSITION.value_sample(gauges.standing.position.0),
+                of::LAG_ENTRIES.value_sample(behind.entries),
+                of::LAG.value_sample(behind.duration.as_secs_f64()),
+                of::CLOCK_OFFSET.value_sample(
                     Duration::from_millis(gauges.clock_ahead_ms.unsigned_abs()).as_secs_f64()
                         * if gauges.clock_ahead_ms < 0 { -1.0 } else { 1.0 },
                 ),
-                of::LOG_AHEAD.says(gauges.log_ahead.as_secs_f64()),
-                of::MASS_LOSS_GUARD.says(gauges.guards_mass_loss),
-                of::COMMANDS_WAITING.says(gauges.commands_waiting),
-                of::ENTRIES_IN_FLIGHT.says(gauges.entries_in_flight),
+                of::LOG_AHEAD.value_sample(gauges.log_ahead.as_secs_f64()),
+                of::MASS_LOSS_GUARD.value_sample(gauges.guards_mass_loss),
+                of::COMMANDS_WAITING.value_sample(gauges.commands_waiting),
+                of::ENTRIES_IN_FLIGHT.value_sample(gauges.entries_in_flight),
             ]);
         }
         told
@@ -278,14 +281,14 @@ impl Source for BbsMetrics {
 
     fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
         Box::pin(async {
-            let mut told = self.own();
+            let mut told = self.own_samples();
             told.extend(self.world_samples().await);
             told
         })
     }
 
-    fn standing(&self) -> String {
-        if let Some(why) = &*lock(&self.waits) {
+    fn status_text(&self) -> String {
+        if let Some(why) = &*lock(&self.waiting_reason) {
             return why.clone();
         }
         lock(&self.gauges)
@@ -299,11 +302,11 @@ impl Source for BbsMetrics {
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut wrong = self.driven.problems();
-            if let Some(why) = &*lock(&self.waits) {
+            if let Some(why) = &*lock(&self.waiting_reason) {
                 wrong.push(why.clone());
                 return wrong;
             }
-            if let Some(why) = &*lock(&self.stopped) {
+            if let Some(why) = &*lock(&self.stop_reason) {
                 wrong.push(format!("stopped deciding: {why}"));
             }
             if let Some(AppendProblem { since, failing: true, reason }) = &*lock(&self.trouble) {
@@ -311,7 +314,7 @@ impl Source for BbsMetrics {
             }
             match *lock(&self.gauges) {
                 Some(gauges) if gauges.caught_up => {
-                    wrong.extend(self.lag.behind(gauges.standing.position).wrong());
+                    wrong.extend(self.lag.behind(gauges.standing.position).problem());
                 }
                 Some(gauges) => {
                     let position = gauges.standing.position;
@@ -362,7 +365,7 @@ impl Observer<Bbs> for BbsObserver<'_> {
             *log = machine.log_row().cloned();
         }
         drop(log);
-        self.watch.driven.pulse.turn();
+        self.watch.driven.pulse.record_turn();
     }
 }
 
@@ -370,28 +373,28 @@ fn figures_samples(counted: &WorldFigures) -> Vec<Sample> {
     let WorldFigures { figures, quarantined_entries, found_by_convergence, .. } = counted;
     let counts = figures.counts;
     let mut told = vec![
-        of::PROCESSES_DESIRED.says(counts.processes),
-        of::PROCESSES_CRASHING.says(figures.processes_crashing),
-        of::INSTANCES_DESIRED.says(figures.instances_desired),
-        of::INSTANCES_MISSING.says(figures.instances_missing),
-        of::INSTANCES_EXTRA.says(figures.instances_extra),
-        of::INSTANCES_UNPLACED.says(figures.instances_unplaced),
-        of::INSTANCES_WAITING.says(figures.instances_waiting),
-        of::INSTANCES_EVACUATING.says(counts.instances.evacuating),
-        of::TASKS_UNPLACED.says(figures.tasks_unplaced),
-        of::DOMAINS_FRESH.says(figures.domains_fresh),
-        of::CONVERGENCE_FINDINGS.says(*found_by_convergence),
-        of::INVALID_ENTRIES.says(*quarantined_entries),
+        of::PROCESSES_DESIRED.value_sample(counts.processes),
+        of::PROCESSES_CRASHING.value_sample(figures.processes_crashing),
+        of::INSTANCES_DESIRED.value_sample(figures.instances_desired),
+        of::INSTANCES_MISSING.value_sample(figures.instances_missing),
+        of::INSTANCES_EXTRA.value_sample(figures.instances_extra),
+        of::INSTANCES_UNPLACED.value_sample(figures.instances_unplaced),
+        of::INSTANCES_WAITING.value_sample(figures.instances_waiting),
+        of::INSTANCES_EVACUATING.value_sample(counts.instances.evacuating),
+        of::TASKS_UNPLACED.value_sample(figures.tasks_unplaced),
+        of::DOMAINS_FRESH.value_sample(figures.domains_fresh),
+        of::CONVERGENCE_FINDINGS.value_sample(*found_by_convergence),
+        of::INVALID_ENTRIES.value_sample(*quarantined_entries),
     ];
     let lower = |name: &str| name.to_lowercase();
     let instances = InstanceState::ALL.map(|state| (lower(state.as_str()), counts.instances.in_state(state)));
-    told.extend(instances.map(|(state, count)| of::INSTANCES.is(vec![("state", state)], count)));
+    told.extend(instances.map(|(state, count)| of::INSTANCES.sample(vec![("state", state)], count)));
     let tasks = TaskState::ALL.map(|state| (lower(state.as_str()), counts.tasks.in_state(state)));
-    told.extend(tasks.map(|(state, count)| of::TASKS.is(vec![("state", state)], count)));
+    told.extend(tasks.map(|(state, count)| of::TASKS.sample(vec![("state", state)], count)));
     let cells = CellState::ALL.map(|state| (state, figures.cells.get(&state).copied().unwrap_or_default()));
-    told.extend(cells.map(|(state, count)| of::CELLS.is(vec![("state", lower(state.as_str()))], count)));
+    told.extend(cells.map(|(state, count)| of::CELLS.sample(vec![("state", lower(state.as_str()))], count)));
     let evaluations = counts.evaluations;
-    told.extend(by(
+    told.extend(samples_by(
         &of::EVALUATIONS,
         [
             ("pending", evaluations.pending),
@@ -402,13 +405,14 @@ fn figures_samples(counted: &WorldFigures) -> Vec<Sample> {
         ],
     ));
     let rollouts = figures.rollouts;
-    told.extend(by(
+    told.extend(samples_by(
         &of::ROLLOUTS,
         [("rolling", rollouts.rolling), ("paused", rollouts.paused), ("stalled", rollouts.stalled)],
     ));
     told.extend(figures.present.iter().flat_map(|(id, cell)| {
-        let missed = cell.heard.map_or(0, |ago| ago.as_secs() / HEARTBEAT_INTERVAL.as_secs());
-        let of_cell = |family: &'static Family, value: u64| family.is(vec![("cell", id.to_string())], value);
+        let missed = cell.heartbeat_age.map_or(0, |ago| ago.as_secs() / HEARTBEAT_INTERVAL.as_secs());
+        let of_cell =
+            |family: &'static Family, value: u64| family.sample(vec![("cell", id.to_string())], value);
         let Resources { memory_mb, disk_mb, containers, .. } = cell.total;
         let used = cell.used;
         [

@@ -40,7 +40,7 @@ pub(crate) struct ReceivedCommand {
 
 impl ReceivedCommand {
     /// Returns the command on this subject. `None` if the subject carries no command.
-    pub(crate) fn on(subject: &BusSubject) -> Option<Self> {
+    pub(crate) fn from_subject(subject: &BusSubject) -> Option<Self> {
         let verb = match subject {
             BusSubject::Client(_, _, verb) => Verb::Client(*verb),
             BusSubject::Operator(_, verb) => Verb::Operator(*verb),
@@ -86,7 +86,7 @@ impl Verb {
     }
 
     /// Returns the index of the verb.
-    const fn place(self) -> usize {
+    const fn index(self) -> usize {
         match self {
             Self::Client(verb) => verb as usize,
             Self::Operator(verb) => CLIENT_VERBS + verb as usize,
@@ -139,13 +139,13 @@ pub(crate) struct CommandMetrics {
     /// Durations by verb and outcome.
     durations: Vec<[Histogram; 3]>,
     /// Number of refusals by code.
-    refused: [Counter; Code::ALL.len()],
+    refusals: [Counter; Code::ALL.len()],
 }
 
 impl Default for CommandMetrics {
     fn default() -> Self {
         let row = |_| Outcome::ALL.map(|_| Histogram::durations());
-        Self { durations: (0..VERB_COUNT).map(row).collect(), refused: Code::ALL.map(|_| Counter::new()) }
+        Self { durations: (0..VERB_COUNT).map(row).collect(), refusals: Code::ALL.map(|_| Counter::new()) }
     }
 }
 
@@ -154,7 +154,7 @@ impl CommandMetrics {
     pub(crate) fn answered<T>(&self, asked: Option<ReceivedCommand>, answer: &Result<T, Refusal>) {
         let code = answer.as_ref().err().map(|refusal| refusal.code);
         if let Some(code) = code {
-            self.refused(code);
+            self.record_refusal(code);
         }
         if let Some(ReceivedCommand { verb, at }) = asked {
             self.record_duration(verb, code, at.elapsed());
@@ -162,29 +162,29 @@ impl CommandMetrics {
     }
 
     /// Counts a refusal of a request that was not decoded.
-    pub(crate) fn refused(&self, code: Code) {
-        self.refused[code as usize].add();
+    pub(crate) fn record_refusal(&self, code: Code) {
+        self.refusals[code as usize].add();
     }
 
     fn record_duration(&self, verb: Verb, code: Option<Code>, took: Duration) {
-        self.durations[verb.place()][Outcome::from_refusal(code) as usize].observe_duration(took);
+        self.durations[verb.index()][Outcome::from_refusal(code) as usize].observe_duration(took);
     }
 
     /// Returns samples for everything that has occurred.
-    pub(crate) fn tell(&self) -> Vec<Sample> {
+    pub(crate) fn samples(&self) -> Vec<Sample> {
         let mut told = vec![];
         for (verb, row) in Verb::all().zip(&self.durations) {
             for (outcome, took) in Outcome::ALL.into_iter().zip(row) {
                 let observed = took.snapshot();
                 if observed.count > 0 {
                     let labels = vec![("verb", verb.label()), ("outcome", outcome.label().to_owned())];
-                    told.push(COMMAND.is(labels, observed));
+                    told.push(COMMAND.sample(labels, observed));
                 }
             }
         }
-        for (code, count) in Code::ALL.into_iter().zip(&self.refused) {
+        for (code, count) in Code::ALL.into_iter().zip(&self.refusals) {
             if count.get() > 0 {
-                told.push(REFUSALS.is(vec![("code", code.to_string())], count.get()));
+                told.push(REFUSALS.sample(vec![("code", code.to_string())], count.get()));
             }
         }
         told
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn verbs_and_codes_have_unique_indices() {
-        assert!(Verb::all().map(Verb::place).eq(0..VERB_COUNT));
+        assert!(Verb::all().map(Verb::index).eq(0..VERB_COUNT));
         assert_eq!(Verb::all().map(Verb::label).collect::<BTreeSet<_>>().len(), VERB_COUNT);
         assert!(Code::ALL.iter().map(|code| *code as usize).eq(0..Code::ALL.len()));
     }
@@ -213,9 +213,9 @@ mod tests {
         commands.record_duration(verb, None, Duration::from_millis(2));
         commands.record_duration(verb, Some(Code::ResourceConflict), Duration::from_millis(2));
         commands.record_duration(Verb::Report, Some(Code::Unavailable), Duration::from_millis(2));
-        commands.refused(Code::Overloaded);
+        commands.record_refusal(Code::Overloaded);
         let told: Vec<String> = commands
-            .tell()
+            .samples()
             .into_iter()
             .map(|sample| {
                 let labels: Vec<String> = sample.labels.into_iter().map(|(_, value)| value).collect();

@@ -28,7 +28,7 @@ struct Observation {
     /// Position to reach, and the time at which it was first observed.
     target: Option<(Position, Instant)>,
     /// Error of the last query of the end.
-    failed: Option<String>,
+    error: Option<String>,
     /// Reason that the entries cannot be read.
     unreadable: Option<String>,
 }
@@ -37,16 +37,16 @@ struct Observation {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LagReport {
     pub(super) entries: u64,
-    pub(super) since: Duration,
+    pub(super) duration: Duration,
     /// Reason that the lag is unknown.
-    pub(super) failed: Option<String>,
+    pub(super) error: Option<String>,
     /// Reason that the entries of the journal cannot be read.
     unreadable: Option<String>,
 }
 
 impl Lag {
     /// Queries the end of the journal periodically until the token is cancelled.
-    pub(super) fn watch(
+    pub(super) fn poll_end(
         self: &Arc<Self>,
         journal: Journal,
         position: impl Fn() -> Position + Send + 'static,
@@ -62,21 +62,21 @@ impl Lag {
                     Err(_) => Err(format!("no answer within {POLL_INTERVAL:?}")),
                 };
                 lock(&lag.seen).unreadable = journal.unreadable_reason();
-                lag.found(end, position(), Instant::now());
+                lag.observe(end, position(), Instant::now());
             }
         };
         tokio::spawn(async move { ends.run_until_cancelled(looks).await });
     }
 
-    fn found(&self, end: Result<Position, String>, position: Position, now: Instant) {
+    fn observe(&self, end: Result<Position, String>, position: Position, now: Instant) {
         let mut seen = lock(&self.seen);
         match end {
             Ok(end) => {
-                seen.failed = None;
+                seen.error = None;
                 // A lagging replica may report an earlier end.
                 seen.end = seen.end.max(end);
             }
-            Err(why) => seen.failed = Some(why),
+            Err(why) => seen.error = Some(why),
         }
         if seen.target.is_none_or(|(target, _)| position >= target) {
             seen.target = (position < seen.end).then_some((seen.end, now));
@@ -89,8 +89,8 @@ impl Lag {
         let since = seen.target.filter(|(target, _)| position < *target).map(|(_, since)| since.elapsed());
         LagReport {
             entries: seen.end.0.saturating_sub(position.0),
-            since: since.unwrap_or_default(),
-            failed: seen.failed.clone(),
+            duration: since.unwrap_or_default(),
+            error: seen.error.clone(),
             unreadable: seen.unreadable.clone(),
         }
     }
@@ -98,8 +98,8 @@ impl Lag {
 
 impl LagReport {
     /// Returns the problem that keeps the service from doing its work, if there is one.
-    pub(super) fn wrong(&self) -> Option<String> {
-        if let Some(why) = &self.failed {
+    pub(super) fn problem(&self) -> Option<String> {
+        if let Some(why) = &self.error {
             return Some(format!("can't read the end of the journal: {why}"));
         }
         if let Some(why) = &self.unreadable {
@@ -117,10 +117,10 @@ mod tests {
     async fn lag_time_starts_when_unreached_end_was_observed() {
         let lag = Lag::default();
         let found =
-            |end: u64, position: u64| lag.found(Ok(Position(end)), Position(position), Instant::now());
+            |end: u64, position: u64| lag.observe(Ok(Position(end)), Position(position), Instant::now());
         let behind = |position: u64| {
-            let LagReport { entries, since, .. } = lag.behind(Position(position));
-            (entries, since.as_secs())
+            let LagReport { entries, duration, .. } = lag.behind(Position(position));
+            (entries, duration.as_secs())
         };
         found(10, 10);
         assert_eq!(behind(10), (0, 0));
@@ -132,9 +132,9 @@ mod tests {
         assert_eq!(behind(29), (21, 10), "the first observation counts");
         found(50, 30);
         assert_eq!(behind(30), (20, 0), "the first target was reached, and the time of the next one starts");
-        lag.found(Err("gone".into()), Position(30), Instant::now());
-        assert!(lag.behind(Position(30)).wrong().unwrap().ends_with("gone"));
+        lag.observe(Err("gone".into()), Position(30), Instant::now());
+        assert!(lag.behind(Position(30)).problem().unwrap().ends_with("gone"));
         found(1_030, 30);
-        assert_eq!(lag.behind(Position(30)).wrong().as_deref(), Some("1000 entries behind the journal"));
+        assert_eq!(lag.behind(Position(30)).problem().as_deref(), Some("1000 entries behind the journal"));
     }
 }

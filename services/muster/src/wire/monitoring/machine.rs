@@ -13,20 +13,20 @@ use metrics::pulse::Pulse;
 pub(super) struct MachineMetrics {
     bus: Bus,
     /// Number of operations that the NATS server refused for lack of permission.
-    refused: Arc<AtomicU64>,
+    permission_violations: Arc<AtomicU64>,
     pub(super) pulse: Pulse,
 }
 
 impl MachineMetrics {
-    pub(super) fn new(bus: Bus, refused: Arc<AtomicU64>) -> Self {
-        Self { bus, refused, pulse: Pulse::default() }
+    pub(super) fn new(bus: Bus, permission_violations: Arc<AtomicU64>) -> Self {
+        Self { bus, permission_violations, pulse: Pulse::default() }
     }
 
     /// Returns the samples about the bus.
-    pub(super) fn tell(&self) -> [Sample; 2] {
+    pub(super) fn samples(&self) -> [Sample; 2] {
         [
-            of::CONNECTED.says(self.bus.is_connected()),
-            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
+            of::CONNECTED.value_sample(self.bus.is_connected()),
+            of::VIOLATIONS.value_sample(self.permission_violations.load(Ordering::Relaxed)),
         ]
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct MetricsRegistry {
 
 impl MetricsRegistry {
     /// Creates a registry for a metrics page.
-    pub(crate) const fn by(page: Page) -> Self {
+    pub(crate) const fn with_page(page: Page) -> Self {
         Self { page: Some(page), supervisor: None }
     }
 
@@ -55,7 +55,7 @@ impl MetricsRegistry {
     }
 
     /// Registers a service.
-    pub(super) fn add(&self, source: Arc<dyn Source>) {
+    pub(super) fn register(&self, source: Arc<dyn Source>) {
         if let Some(supervised) = &self.supervisor {
             supervised.report_on(Arc::clone(&source));
         }
@@ -73,7 +73,7 @@ impl MetricsRegistry {
         ends: CancellationToken,
     ) {
         self.observe_lag(source, following, position, ends);
-        self.add(Arc::clone(source) as Arc<dyn Source>);
+        self.register(Arc::clone(source) as Arc<dyn Source>);
     }
 
     /// Observes the lag of a service until the token is cancelled. Does nothing if there is neither a metrics
@@ -87,18 +87,18 @@ impl MetricsRegistry {
     ) {
         if self.page.is_some() || self.supervisor.is_some() {
             let of = Arc::clone(source);
-            lag.watch(journal, move || position(&of), ends);
+            lag.poll_end(journal, move || position(&of), ends);
         }
     }
 }
 
 /// Returns a sample for each label value of a metric that has a single label.
-fn by(
+fn samples_by(
     family: &'static Family,
     values: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> impl Iterator<Item = Sample> {
     let label = family.labels.first().copied().unwrap_or_default();
-    values.into_iter().map(move |(name, value)| family.is(vec![(label, name.to_owned())], value))
+    values.into_iter().map(move |(name, value)| family.sample(vec![(label, name.to_owned())], value))
 }
 
 /// Describes whether a service leads, and its position.

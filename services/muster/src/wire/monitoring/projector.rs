@@ -23,12 +23,12 @@ pub(crate) struct ProjectorMetrics {
     /// Position of the tables. `None` if there are none yet.
     position: Mutex<Option<Position>>,
     /// Error of the entry that stopped the projector. `None` while it continues.
-    stopped: Mutex<Option<String>>,
+    stop_reason: Mutex<Option<String>>,
 }
 
 impl ProjectorMetrics {
     /// Creates and registers the metrics of a projector.
-    pub(crate) fn begin(
+    pub(crate) fn register(
         watching: &MetricsRegistry,
         journal: Journal,
         refused: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ impl ProjectorMetrics {
             lag: Arc::default(),
             pulse: Pulse::default(),
             position: Mutex::default(),
-            stopped: Mutex::default(),
+            stop_reason: Mutex::default(),
         });
         watching.register_follower(
             &watch,
@@ -53,17 +53,17 @@ impl ProjectorMetrics {
     /// Records the position of the tables. Called repeatedly while the projector follows the journal.
     pub(crate) fn set_position(&self, position: Position) {
         *lock(&self.position) = Some(position);
-        self.pulse.turn();
+        self.pulse.record_turn();
     }
 
     /// Records that the projector waits for the database or for an operator.
     pub(crate) fn mark_idle(&self) {
-        self.pulse.end();
+        self.pulse.record_end();
     }
 
     /// Sets or clears the reason that the projector cannot continue.
     pub(crate) fn set_stop_reason(&self, why: Option<String>) {
-        *lock(&self.stopped) = why;
+        *lock(&self.stop_reason) = why;
     }
 
     fn position(&self) -> Option<Position> {
@@ -80,21 +80,21 @@ impl Source for ProjectorMetrics {
         let position = self.position();
         let behind = self.lag.behind(position.unwrap_or_default());
         let mut told = vec![
-            of::CONNECTED.says(behind.failed.is_none()),
-            of::VIOLATIONS.says(self.refused.load(Ordering::Relaxed)),
-            of::DEAD_LETTERS.says(lock(&self.stopped).is_some()),
+            of::CONNECTED.value_sample(behind.error.is_none()),
+            of::VIOLATIONS.value_sample(self.refused.load(Ordering::Relaxed)),
+            of::DEAD_LETTERS.value_sample(lock(&self.stop_reason).is_some()),
         ];
         if let Some(position) = position {
             told.extend([
-                of::PROJECTION_POSITION.says(position.0),
-                of::PROJECTION_LAG_ENTRIES.says(behind.entries),
-                of::PROJECTION_LAG.says(behind.since.as_secs_f64()),
+                of::PROJECTION_POSITION.value_sample(position.0),
+                of::PROJECTION_LAG_ENTRIES.value_sample(behind.entries),
+                of::PROJECTION_LAG.value_sample(behind.duration.as_secs_f64()),
             ]);
         }
         Box::pin(std::future::ready(told))
     }
 
-    fn standing(&self) -> String {
+    fn status_text(&self) -> String {
         let position = self.position().unwrap_or_default();
         format!("tables at position {position}")
     }
@@ -107,11 +107,11 @@ impl Source for ProjectorMetrics {
 
     fn unready_reasons(&self) -> SourceFuture<'_, Vec<String>> {
         let mut wrong = vec![];
-        if let Some(why) = &*lock(&self.stopped) {
+        if let Some(why) = &*lock(&self.stop_reason) {
             wrong.push(why.clone());
         }
         match self.position() {
-            Some(position) => wrong.extend(self.lag.behind(position).wrong()),
+            Some(position) => wrong.extend(self.lag.behind(position).problem()),
             None => wrong.push(
                 "no tables yet: the database does not answer, or another projector writes them".to_owned(),
             ),

@@ -19,7 +19,7 @@ use schemas::names::{CellId, InstanceGuid};
 use tokio::time::Instant;
 
 use super::machine::MachineMetrics;
-use super::{MIB, MetricsRegistry, by, lock};
+use super::{MIB, MetricsRegistry, lock, samples_by};
 use crate::wire::containers::Containers;
 use crate::wire::drive::Observer;
 
@@ -36,12 +36,12 @@ pub(crate) struct RepMetrics {
     start: Histogram,
     /// Containers that were ordered to run and do not run yet, with the time of the order.
     starting: Mutex<BTreeMap<InstanceGuid, Instant>>,
-    beat: Mutex<Option<Heartbeat>>,
+    last_heartbeat: Mutex<Option<Heartbeat>>,
     containers: Mutex<ContainerCounts>,
     /// Container backend, once it is available.
     backend: OnceLock<Containers>,
     /// Terms and position of the log that the machine knows.
-    known: Mutex<(Terms, Position)>,
+    known_log: Mutex<(Terms, Position)>,
 }
 
 impl RepMetrics {
@@ -59,12 +59,12 @@ impl RepMetrics {
             heartbeats: Counter::new(),
             start: Histogram::durations(),
             starting: Mutex::default(),
-            beat: Mutex::default(),
+            last_heartbeat: Mutex::default(),
             containers: Mutex::default(),
             backend: OnceLock::new(),
-            known: Mutex::default(),
+            known_log: Mutex::default(),
         });
-        watching.add(Arc::clone(&watch) as Arc<dyn Source>);
+        watching.register(Arc::clone(&watch) as Arc<dyn Source>);
         watch
     }
 
@@ -77,18 +77,18 @@ impl RepMetrics {
     pub(crate) fn set_attached(&self, so: bool) {
         self.attached.store(so, Ordering::Relaxed);
         if !so {
-            self.driven.pulse.end();
+            self.driven.pulse.record_end();
             lock(&self.starting).clear();
         }
     }
 
     /// Returns the terms and the position of the log that the machine knows.
-    pub(crate) fn known(&self) -> (Terms, Position) {
-        *lock(&self.known)
+    pub(crate) fn known_log(&self) -> (Terms, Position) {
+        *lock(&self.known_log)
     }
 
     /// Records that a container was ordered to run.
-    pub(crate) fn runs(&self, guid: InstanceGuid) {
+    pub(crate) fn record_start(&self, guid: InstanceGuid) {
         lock(&self.starting).insert(guid, Instant::now());
     }
 
@@ -100,10 +100,10 @@ impl RepMetrics {
     /// Records a sent heartbeat.
     pub(crate) fn record_heartbeat(&self, beat: &Heartbeat) {
         self.heartbeats.add();
-        *lock(&self.beat) = Some(beat.clone());
+        *lock(&self.last_heartbeat) = Some(beat.clone());
     }
 
-    fn changed(&self, container: &Container) {
+    fn record_change(&self, container: &Container) {
         let runs = match &container.state {
             ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => return,
             ContainerState::Running(_) => true,
@@ -125,12 +125,12 @@ impl Source for RepMetrics {
     }
 
     fn tell(&self) -> SourceFuture<'_, Vec<Sample>> {
-        let mut told = self.driven.tell().to_vec();
+        let mut told = self.driven.samples().to_vec();
         told.extend([
-            of::ATTACHED.says(self.attached.load(Ordering::Relaxed)),
-            of::HEARTBEATS_SENT.says(self.heartbeats.get()),
-            of::CONTAINER_START.says(self.start.snapshot()),
-            of::UNREMOVED_FOLDERS.says(self.backend.get().map_or(0, Containers::unremoved)),
+            of::ATTACHED.value_sample(self.attached.load(Ordering::Relaxed)),
+            of::HEARTBEATS_SENT.value_sample(self.heartbeats.get()),
+            of::CONTAINER_START.value_sample(self.start.snapshot()),
+            of::UNREMOVED_FOLDERS.value_sample(self.backend.get().map_or(0, Containers::unremoved)),
         ]);
         let ContainerCounts { reserved, initializing, created, running, completed } = *lock(&self.containers);
         let states = [
@@ -140,27 +140,27 @@ impl Source for RepMetrics {
             ("running", running),
             ("completed", completed),
         ];
-        told.extend(by(&of::CONTAINERS, states.map(|(state, count)| (state, count.into()))));
-        if let Some(beat) = &*lock(&self.beat) {
-            let bytes = |family: &'static Family, mib: u64| family.says(mib.saturating_mul(MIB));
+        told.extend(samples_by(&of::CONTAINERS, states.map(|(state, count)| (state, count.into()))));
+        if let Some(beat) = &*lock(&self.last_heartbeat) {
+            let bytes = |family: &'static Family, mib: u64| family.value_sample(mib.saturating_mul(MIB));
             let (total, free) = (beat.presence.total, beat.free);
             told.extend([
                 bytes(&of::REP_MEMORY_CAPACITY, total.memory_mb),
                 bytes(&of::REP_MEMORY_FREE, free.memory_mb),
                 bytes(&of::REP_DISK_CAPACITY, total.disk_mb),
                 bytes(&of::REP_DISK_FREE, free.disk_mb),
-                of::REP_CONTAINERS_CAPACITY.says(total.containers),
-                of::REP_CONTAINERS_FREE.says(free.containers),
-                of::HEALTHY.says(beat.unhealthy.is_none()),
-                of::EVACUATING.says(beat.evacuating),
+                of::REP_CONTAINERS_CAPACITY.value_sample(total.containers),
+                of::REP_CONTAINERS_FREE.value_sample(free.containers),
+                of::HEALTHY.value_sample(beat.unhealthy.is_none()),
+                of::EVACUATING.value_sample(beat.evacuating),
             ]);
         }
         Box::pin(std::future::ready(told))
     }
 
-    fn standing(&self) -> String {
+    fn status_text(&self) -> String {
         let running = lock(&self.containers).running;
-        let evacuates = lock(&self.beat).as_ref().is_some_and(|beat| beat.evacuating);
+        let evacuates = lock(&self.last_heartbeat).as_ref().is_some_and(|beat| beat.evacuating);
         let does = if evacuates { "evacuating" } else { "attached to" };
         format!("{does} cell {}, {running} containers running", self.cell)
     }
@@ -175,7 +175,7 @@ impl Source for RepMetrics {
             let why = "not attached to its cell: no BBS has answered yet, or another rep is attached";
             wrong.push(why.to_owned());
         }
-        if let Some(why) = lock(&self.beat).as_ref().and_then(|beat| beat.unhealthy.clone()) {
+        if let Some(why) = lock(&self.last_heartbeat).as_ref().and_then(|beat| beat.unhealthy.clone()) {
             wrong.push(format!("the self-test fails: {why}"));
         }
         Box::pin(std::future::ready(wrong))
@@ -186,19 +186,19 @@ impl Source for RepMetrics {
 #[derive(Debug)]
 pub(crate) struct RepObserver<'a> {
     watch: &'a RepMetrics,
-    counted: Option<Instant>,
+    counted_at: Option<Instant>,
 }
 
 impl<'a> RepObserver<'a> {
     pub(crate) const fn new(watch: &'a RepMetrics) -> Self {
-        Self { watch, counted: None }
+        Self { watch, counted_at: None }
     }
 }
 
 impl Observer<Rep> for RepObserver<'_> {
-    fn takes(&mut self, input: &Input) {
+    fn before_input(&mut self, input: &Input) {
         match input {
-            Input::Container(container) => self.watch.changed(container),
+            Input::Container(container) => self.watch.record_change(container),
             Input::Containers(_)
             | Input::Prepared(_)
             | Input::Perform { .. }
@@ -218,11 +218,11 @@ impl Observer<Rep> for RepObserver<'_> {
 
     fn after_step(&mut self, machine: &Rep, _: Instant) {
         let now = Instant::now();
-        if self.counted.is_none_or(|counted| now.duration_since(counted) >= COUNT_INTERVAL) {
+        if self.counted_at.is_none_or(|counted| now.duration_since(counted) >= COUNT_INTERVAL) {
             *lock(&self.watch.containers) = machine.containers();
-            self.counted = Some(now);
+            self.counted_at = Some(now);
         }
-        *lock(&self.watch.known) = machine.known_log();
-        self.watch.driven.pulse.turn();
+        *lock(&self.watch.known_log) = machine.known_log();
+        self.watch.driven.pulse.record_turn();
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Stage;
 use crate::support::eventually;
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 
 /// Waiting time before a message counts as not sent.
 const GRACE: Duration = Duration::from_millis(300);
@@ -97,7 +97,7 @@ fn assert_log_is_intact(stage: &Stage) {
     let auditor = stage.users.muster("auditor-a");
     let row = auditor.json("cluster show");
     assert_eq!(row["quarantined_entries"]["count"], 0, "{row}");
-    auditor.ok("audit verify").tells(&["every decision was legal"]);
+    auditor.ok("audit verify").expect_output(&["every decision was legal"]);
 }
 
 /// Makes the server deliver the whole log to a subject, as an insider with permission to follow the log can.
@@ -141,7 +141,7 @@ pub(super) fn assert_consumer_messages_are_ignored(stage: &Stage) {
             // The consumer expires a minute after its last subscriber is gone, so a revoked key leaves
             // nothing behind.
             assert_eq!(made["config"]["inactive_threshold"], 60_000_000_000_u64, "{made}");
-            so(dropped_count(stage, user) > before, || stage.log(user))
+            ensure(dropped_count(stage, user) > before, || stage.log(user))
         });
     }
     assert_log_is_intact(stage);
@@ -154,7 +154,7 @@ pub(super) fn assert_consumer_messages_are_ignored(stage: &Stage) {
         let row =
             client.request_json("muster.query.client.d.n.task.show", &json!({"id": "after"}))["ok"]["row"]
                 .clone();
-        so(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
+        ensure(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
     });
 }
 
@@ -222,7 +222,7 @@ pub(super) fn assert_invalid_ids_are_refused(stage: &Stage) {
         vec!["king"],
     ] {
         let words = [vec!["auth", "add", &shown], role].concat();
-        users.anonymous().run(&words).exits(2);
+        users.anonymous().run(&words).expect_status(2);
     }
     assert_log_is_intact(stage);
 }

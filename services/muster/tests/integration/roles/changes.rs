@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Stage;
 use crate::support::eventually;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 
 /// Checks that a revoked user is disconnected and can't connect again. Other users are not affected, and a
 /// new user can connect.
@@ -40,13 +40,21 @@ pub(super) fn assert_only_revoked_user_is_disconnected(stage: &mut Stage) {
     let copy = crate::support::Muster::with_all(variables.into_iter().map(with).collect());
     assert_ne!(copy.run(&["cluster", "show"]).code, 0);
 
-    users.anonymous().run(&["auth", "revoke", &shown, "client-other-n"]).exits(3).tells(&["client-d-n"]);
-    users.anonymous().run(&["auth", "add", &shown, "client", "d", "n"]).exits(4).tells(&["--name"]);
-    users.anonymous().run(&["auth", "init", &shown]).exits(4).tells(&["already exists"]);
+    users
+        .anonymous()
+        .run(&["auth", "revoke", &shown, "client-other-n"])
+        .expect_status(3)
+        .expect_output(&["client-d-n"]);
+    users
+        .anonymous()
+        .run(&["auth", "add", &shown, "client", "d", "n"])
+        .expect_status(4)
+        .expect_output(&["--name"]);
+    users.anonymous().run(&["auth", "init", &shown]).expect_status(4).expect_output(&["already exists"]);
     users.add("client other n");
     let anew = users.muster("client-other-n");
     eventually("the added user can connect", || anew.try_json("cluster show").map(drop));
-    copy.run(&["cluster", "show"]).exits(1);
+    copy.run(&["cluster", "show"]).expect_status(1);
 
     assert!(stays.request_json("muster.query.client.d.n.cluster.show", &json!({}))["ok"].is_object());
     for service in &mut stage.services {
@@ -54,9 +62,9 @@ pub(super) fn assert_only_revoked_user_is_disconnected(stage: &mut Stage) {
         assert!(!said.contains("disconnected from NATS"), "{said}");
     }
     let nobody = stage.users.anonymous();
-    let elsewhere = stage.place.file("other.pid", format!("{}\n", std::process::id()));
+    let elsewhere = stage.place.write_file("other.pid", format!("{}\n", std::process::id()));
     let said =
         nobody.run(&["auth", "add", &shown, "rep", "c9", "--pid-file", &elsewhere.display().to_string()]);
-    said.exits(0).tells(&["nats-server --signal reload="]);
-    so(stage.users.folder.join("users/rep-c9.nk").exists(), || "rep-c9 has no seed".into()).unwrap();
+    said.expect_status(0).expect_output(&["nats-server --signal reload="]);
+    ensure(stage.users.folder.join("users/rep-c9.nk").exists(), || "rep-c9 has no seed".into()).unwrap();
 }

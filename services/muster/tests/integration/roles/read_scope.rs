@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Stage;
 use crate::support::eventually;
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 
 /// Marker in every value that is not public.
 const CANARY: &str = "canary-4711";
@@ -116,7 +116,7 @@ fn assert_loopback_callback_is_refused(client: &mut PlainClient) {
                 .clone();
         let refused = "127.0.0.1 (loopback): not allowed by --callback-allow";
         let last = &row["callback"]["last"]["refused"];
-        so(last == refused && row["callback"]["attempts"] == 1, || row.to_string())
+        ensure(last == refused && row["callback"]["attempts"] == 1, || row.to_string())
     });
 }
 

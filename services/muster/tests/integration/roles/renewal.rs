@@ -5,7 +5,7 @@ use std::fs;
 use super::Stage;
 use crate::support::Muster;
 use crate::support::eventually;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 
 /// Checks that services follow renewed files without a restart, because they read them at each connect. A new
 /// authority renews every certificate, and two services get new nkeys. The server restarts when it trusts
@@ -33,19 +33,19 @@ pub(super) fn assert_services_follow_renewed_files(stage: &mut Stage) {
     eventually("services with a new nkey are connected again", || {
         let now = connect_counts(stage);
         let again = |user: &str| now.iter().zip(&before).any(|(new, old)| new.0 == user && new.1 > old.1);
-        so(again("rep-c1") && again("bbs"), || format!("{before:?} {now:?}"))
+        ensure(again("rep-c1") && again("bbs"), || format!("{before:?} {now:?}"))
     });
 
-    nobody.run(&["auth", "renew", &shown, "--forget-authority"]).exits(0);
+    nobody.run(&["auth", "renew", &shown, "--forget-authority"]).expect_status(0);
     let before = connect_counts(stage);
     stage.users.server.restart();
     eventually("every service is connected with its renewed certificate", || {
         let now = connect_counts(stage);
-        so(now.iter().zip(&before).all(|(new, old)| new.1 > old.1), || format!("{before:?} {now:?}"))
+        ensure(now.iter().zip(&before).all(|(new, old)| new.1 > old.1), || format!("{before:?} {now:?}"))
     });
     eventually("the cluster is ready", || {
         let row = stage.users.muster("operator-o").try_json("cluster show")?;
-        so(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
+        ensure(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
     });
     for service in &mut stage.services {
         assert!(!service.has_exited(), "{}", service.log());
@@ -57,11 +57,11 @@ pub(super) fn assert_services_follow_renewed_files(stage: &mut Stage) {
         });
         Muster::with_all(replaced.collect()).run(&["cluster", "show"])
     };
-    with_copy(&[]).exits(0);
-    with_copy(&["MUSTER_NATS_CERT", "MUSTER_NATS_KEY"]).exits(5).tells(&["UnknownCA"]);
-    nobody.run(&["auth", "rotate", &shown, "client-d-n"]).exits(0);
-    with_copy(&[]).exits(0);
-    with_copy(&["MUSTER_NATS_CREDS"]).exits(1);
+    with_copy(&[]).expect_status(0);
+    with_copy(&["MUSTER_NATS_CERT", "MUSTER_NATS_KEY"]).expect_status(5).expect_output(&["UnknownCA"]);
+    nobody.run(&["auth", "rotate", &shown, "client-d-n"]).expect_status(0);
+    with_copy(&[]).expect_status(0);
+    with_copy(&["MUSTER_NATS_CREDS"]).expect_status(1);
 }
 
 /// Returns the number of times that each service connected to the server.

@@ -7,7 +7,7 @@ use access::probes::{Probe, probes, sample_roles};
 
 use crate::support::eventually;
 use crate::support::plain::PlainClient;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::users::Users;
 
 /// Adds every role that the folder does not contain yet, and waits until the server accepts the last one.
@@ -20,7 +20,7 @@ pub(super) fn add_all_roles(users: &Users) {
     missing.for_each(|role| users.add(&role.to_string()));
     let last = roles.last().unwrap().default_name();
     eventually("the server accepts every role", || {
-        so(users.plain(&last, "").errors().is_some(), || format!("{last} is rejected"))
+        ensure(users.plain(&last, "").errors().is_some(), || format!("{last} is rejected"))
     });
 }
 
@@ -45,7 +45,7 @@ pub(super) fn assert_server_enforces_table(users: &Users) {
     for role in sample_roles() {
         let all = probes(&role);
         let mut plain = users.plain(&role.default_name(), "");
-        for (wanted, probes) in [(true, &all.may), (false, &all.denied)] {
+        for (wanted, probes) in [(true, &all.allowed), (false, &all.denied)] {
             let said = attempt(&mut plain, &role, probes);
             for probe in probes {
                 let lets = !said.contains(&refusal(probe));

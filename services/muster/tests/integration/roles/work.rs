@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Muster, eventually};
 
 /// Checks that a process of a client is placed, runs, can be queried and ends, and that a task runs.
@@ -25,7 +25,7 @@ pub(super) fn assert_client_is_served(stage: &Stage) {
     ask("muster.client.d.n.lrp.desire", json!({"body": body}));
     eventually("the instance runs", || {
         let row = ask("muster.query.client.d.n.instance.show", json!({"id": "web/0"}))["row"][0].clone();
-        so(row["state"] == "RUNNING", || row.to_string())
+        ensure(row["state"] == "RUNNING", || row.to_string())
     });
     assert!(
         ask("muster.query.client.d.n.instance.logs", json!({"id": "web/0"})).to_string().contains("here")
@@ -39,12 +39,12 @@ pub(super) fn assert_client_is_served(stage: &Stage) {
     ask("muster.client.d.n.task.desire", json!({"body": task}));
     eventually("the task has run", || {
         let row = ask("muster.query.client.d.n.task.show", json!({"id": "t"}))["row"].clone();
-        so(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
+        ensure(row["state"] == "COMPLETED" && row["failed"] == false, || row.to_string())
     });
     ask("muster.client.d.n.lrp.remove", json!({"body": {"process_guid": "web"}}));
     eventually("the instance is gone", || {
         let page = ask("muster.query.client.d.n.instance.list", json!({}));
-        so(page["rows"] == json!([]), || page.to_string())
+        ensure(page["rows"] == json!([]), || page.to_string())
     });
     assert_identity_comes_from_credentials(stage);
 }
@@ -65,14 +65,14 @@ fn assert_only_owner_talks_to_program(stage: &Stage, ask: &mut impl FnMut(&str, 
     // The cell may learn of the program with a delay.
     let told = eventually("the program has exited", || {
         let told = client.request_json("muster.client.d.n.instance.exec-io", &talk);
-        so(!told["ok"]["end"].is_null(), || told.to_string()).map(|()| told)
+        ensure(!told["ok"]["end"].is_null(), || told.to_string()).map(|()| told)
     });
     let got = BASE64.encode(b"got this\n");
     assert_eq!(told["ok"]["output"], json!([{"stream": "out", "data": got}]), "{told}");
     assert_eq!(told["ok"]["end"], json!({"exited": 3}), "{told}");
     let said =
         stage.users.muster("client-d-other").run(&["instance", "exec", "-n", "web/0", "--", "echo", "mine"]);
-    assert_eq!(said.exits(0).out, "mine\n");
+    assert_eq!(said.expect_status(0).out, "mine\n");
 }
 
 /// Checks that the command line takes its identity from its credentials alone.
@@ -82,7 +82,9 @@ fn assert_identity_comes_from_credentials(stage: &Stage) {
     let history = client.json("events list --about domain:d");
     assert!(history.to_string().contains(r#""actor":{"client":{"domain":"d","name":"other"}}"#), "{history}");
     let refused = client.run(&["domain", "refresh", "other"]);
-    refused.exits(1).tells(&["no permission to publish on muster.client.other.other.domain.upsert"]);
+    refused
+        .expect_status(1)
+        .expect_output(&["no permission to publish on muster.client.other.other.domain.upsert"]);
 }
 
 /// Checks that an auditor and an operator read the log and a projector copies it into tables. None of them
@@ -91,18 +93,18 @@ pub(super) fn assert_readers_are_read_only(stage: &Stage) {
     let file = stage.place.path().join("log.jsonl").display().to_string();
     for user in ["auditor-a", "operator-o"] {
         let reader = stage.users.muster(user);
-        reader.ok("audit verify").tells(&["every decision was legal"]);
+        reader.ok("audit verify").expect_output(&["every decision was legal"]);
         std::fs::remove_file(&file).ok();
-        reader.run(&["export", &file]).exits(0);
+        reader.run(&["export", &file]).expect_status(0);
         reader.ok("cell show c1");
         let why = if user == "operator-o" { "has an entry" } else { "no permission to publish" };
-        reader.run(&["journal", "quarantine", "1", "--reason", "no"]).exits(1).tells(&[why]);
-        reader.run(&["domain", "refresh", "d"]).exits(1).tells(&["no permission to publish"]);
+        reader.run(&["journal", "quarantine", "1", "--reason", "no"]).expect_status(1).expect_output(&[why]);
+        reader.run(&["domain", "refresh", "d"]).expect_status(1).expect_output(&["no permission to publish"]);
     }
     eventually("the tables contain the domain", || {
         let domains = "SELECT domain FROM domains";
         let said = Muster::with("MUSTER_DATABASE", &stage.tables).run(&["sql", domains, "-o", "csv"]);
-        so(said.out == "domain\nd\n", || format!("{said:?}"))
+        ensure(said.out == "domain\nd\n", || format!("{said:?}"))
     });
 }
 
@@ -112,11 +114,11 @@ pub(super) fn evacuate_cell(stage: &Stage) {
     operator.ok("cell evacuate c1 --reason maintenance");
     eventually("the cell is absent", || {
         let row = operator.try_json("cell show c1")?;
-        so(row["state"] == "ABSENT", || row.to_string())
+        ensure(row["state"] == "ABSENT", || row.to_string())
     });
     eventually("the tables contain the absent cell", || {
         let cells = "SELECT state FROM cells";
         let said = Muster::with("MUSTER_DATABASE", &stage.tables).run(&["sql", cells, "-o", "csv"]);
-        so(said.out == "state\nABSENT\n", || format!("{said:?}"))
+        ensure(said.out == "state\nABSENT\n", || format!("{said:?}"))
     });
 }

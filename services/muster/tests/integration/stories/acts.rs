@@ -19,7 +19,7 @@ use super::work::{self, spec};
 use crate::support::containers::{kill_all, remove_groups, signal};
 use crate::support::eventually;
 use crate::support::program::CommandOutput;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 
 /// Time between the exit of an evacuated cell's rep and its restart.
 const REP_RESTART_DELAY: Duration = Duration::from_secs(12);
@@ -29,9 +29,11 @@ const POWER_CUT: Duration = Duration::from_secs(2);
 impl Stage {
     /// Carries out an act of a story.
     pub(super) fn act(&mut self, at: Duration, act: &Act) {
-        self.cluster.place.tell(&format!("[{}] {act}", std::thread::current().name().unwrap_or("a story")));
+        self.cluster
+            .place
+            .print_event(&format!("[{}] {act}", std::thread::current().name().unwrap_or("a story")));
         match act {
-            Act::Ask { domain, ask, answer, .. } => self.ask(domain, ask, *answer, act),
+            Act::Ask { domain, ask, answer, .. } => self.send_request(domain, ask, *answer, act),
             Act::Evacuate(cell) => {
                 self.cluster.muster().ok(&format!("cell evacuate {}", cell_id(*cell)));
                 self.evacuating.insert(*cell);
@@ -77,7 +79,7 @@ impl Stage {
                     plain.try_publish(subject, b"malformed");
                 }
                 // The server has received both messages when it answers this later request.
-                plain.ask("muster.query.client.shop.me.cluster.show", b"{}");
+                plain.request("muster.query.client.shop.me.cluster.show", b"{}");
             }
             Act::PowerCut { unsynced: 0 } => {
                 self.cluster.server.kill9();
@@ -141,7 +143,7 @@ impl Stage {
     fn wipe(&self, cell: usize) {
         let folder = self.cluster.place.path().join(Node::Rep(cell).to_string());
         eventually("every process of the lost machine has ended", || {
-            so(kill_all(&folder), || "processes are left".into())
+            ensure(kill_all(&folder), || "processes are left".into())
         });
         remove_groups(&folder);
         let id = std::fs::read(folder.join("rep-id"));
@@ -155,7 +157,7 @@ impl Stage {
 
     /// Sends a client's request and checks the answer. The command line is used for the workload's domain,
     /// and a plain NATS client for other domains.
-    fn ask(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
+    fn send_request(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
         // `muster apply` would update a process that exists instead of being refused.
         let is_refused_desire =
             answer.is_some() && matches!(ask, Ask::Desire { .. } | Ask::DesireGlobal { .. });
@@ -179,7 +181,7 @@ impl Stage {
     fn command(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
         let file = || {
             let text = work::file(ask, domain, &self.owner.url).to_string();
-            self.cluster.place.file("desired.json", text).display().to_string()
+            self.cluster.place.write_file("desired.json", text).display().to_string()
         };
         let line = match ask {
             Ask::Desire { .. } | Ask::DesireGlobal { .. } => format!("apply {} --detach", file()),
@@ -213,7 +215,7 @@ impl Stage {
                 };
                 let payload = payload
                     .as_ref()
-                    .map(|text| self.cluster.place.file("payload", text.clone()).display().to_string());
+                    .map(|text| self.cluster.place.write_file("payload", text.clone()).display().to_string());
                 format!(
                     "parameterised dispatch {parameterised}{}{}{}{}",
                     option("key", key.as_ref().map(ToString::to_string)),

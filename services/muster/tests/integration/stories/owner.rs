@@ -45,5 +45,5 @@ fn answer(connection: TcpStream, told: &Mutex<BTreeSet<TaskGuid>>) -> std::io::R
     if well && let Some(task) = task["task_guid"].as_str().and_then(|task| task.parse().ok()) {
         told.lock().unwrap().insert(task);
     }
-    http::answer(&connection, if well { "200 OK" } else { "500 Internal Server Error" }, "")
+    http::respond(&connection, if well { "200 OK" } else { "500 Internal Server Error" }, "")
 }

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use super::owner::Owner;
 use crate::support::containers::running_in;
-use crate::support::test_dir::so;
+use crate::support::test_dir::ensure;
 use crate::support::{Cluster, eventually};
 
 /// Timeout of a query.
@@ -61,7 +61,7 @@ impl Stage {
         }) {
             start(&mut cluster, shape, node);
         }
-        cluster.ready(shape.cells);
+        cluster.wait_until_ready(shape.cells);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("observer").unwrap());
         let connect = Client::connect(Target::nats(&cluster.server.url())).domain(domain).name(name);
@@ -100,7 +100,7 @@ impl Stage {
     }
 
     /// Waits until the running processes match the log.
-    pub(super) fn ends(self) {
+    pub(super) fn wait_for_match(self) {
         eventually("the running containers match the log", || {
             let facts = self.facts()?;
             let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -120,7 +120,7 @@ impl Stage {
             for (work, containers) in &running {
                 let known = told.get(work).into_iter().flatten().collect::<BTreeSet<_>>();
                 let unknown = containers.keys().find(|guid| !known.contains(guid));
-                so(unknown.is_none(), || format!("{work} runs as {unknown:?}, which is not in the log"))?;
+                ensure(unknown.is_none(), || format!("{work} runs as {unknown:?}, which is not in the log"))?;
             }
             let is_missing = |row: &&InstanceRow| {
                 let name = format!("{}/{}", row.process_guid, row.index);
@@ -130,7 +130,7 @@ impl Stage {
                 row.state == InstanceState::Running && !row.stopping && !runs
             };
             let missing = facts.instances.iter().find(is_missing);
-            so(missing.is_none(), || format!("{missing:?} does not run"))
+            ensure(missing.is_none(), || format!("{missing:?} does not run"))
         });
     }
 }

@@ -19,9 +19,9 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
             spec["action"] = run(&script(work, false));
             spec["setup"] = setup(work);
         }
-        Ask::Periodic { work, .. } | Ask::Parameterised { work, .. } => spec["action"] = once(work),
+        Ask::Periodic { work, .. } | Ask::Parameterised { work, .. } => spec["action"] = task_action(work),
         Ask::Run { work, owner: called, .. } => {
-            spec["action"] = once(work);
+            spec["action"] = task_action(work);
             if !spec["completion_callback_url"].is_null() {
                 spec["completion_callback_url"] = format!("{owner}/{}", called.name()).into();
             }
@@ -65,7 +65,7 @@ pub(super) fn file(ask: &Ask, domain: &Domain, owner: &str) -> Value {
 }
 
 /// Returns the action of a task: its setup, if there is one, and then its work.
-fn once(work: &Work) -> Value {
+fn task_action(work: &Work) -> Value {
     let (setup, run) = (setup(work), run(&script(work, true)));
     if setup.is_null() { run } else { json!({"serial": {"actions": [setup, run]}}) }
 }

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use super::containers::{expect_exactly, indices};
 use super::plain::PlainClient;
 use super::program::{Muster, Service};
-use super::test_dir::{TIMEOUT, TestDir, eventually, so, within};
+use super::test_dir::{TIMEOUT, TestDir, ensure, eventually, wait_within};
 
 /// Runtime that starts and stops servers.
 pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -109,14 +109,14 @@ impl Cluster {
     }
 
     pub(crate) fn found(&self) {
-        self.muster().ok("cluster found").tells(&["is founded"]);
+        self.muster().ok("cluster found").expect_output(&["is founded"]);
     }
 
     /// Starts a server and these services, in this order. Returns when the cluster accepts commands.
     pub(crate) fn start(names: &[&str]) -> Self {
         let mut cluster = Self::empty();
-        names.iter().for_each(|name| cluster.add(name));
-        cluster.ready(names.iter().filter(|name| name.starts_with("rep")).count());
+        names.iter().for_each(|name| cluster.start_service(name));
+        cluster.wait_until_ready(names.iter().filter(|name| name.starts_with("rep")).count());
         cluster
     }
 
@@ -125,11 +125,11 @@ impl Cluster {
         self.server.kill9();
         std::fs::remove_dir_all(self.place.path().join("nats/store")).unwrap();
         self.server.restart();
-        self.place.tell("the log is lost");
+        self.place.print_event("the log is lost");
     }
 
     /// Starts or restarts a service.
-    pub(crate) fn add(&mut self, name: &str) {
+    pub(crate) fn start_service(&mut self, name: &str) {
         self.start_service_with(name, &[]);
     }
 
@@ -164,7 +164,7 @@ impl Cluster {
         let url = self.server.url();
         let variables = [&[("MUSTER_NATS_URL", url.as_str())], variables].concat();
         let service = Service::start(name, &log, args, &variables);
-        self.place.tell(&format!("start {name}"));
+        self.place.print_event(&format!("start {name}"));
         self.services.insert(name.to_owned(), service);
     }
 
@@ -184,12 +184,12 @@ impl Cluster {
     }
 
     /// Waits until leaders are elected and exactly this number of cells is present.
-    pub(crate) fn ready(&self, cells: usize) {
+    pub(crate) fn wait_until_ready(&self, cells: usize) {
         eventually("the cluster is ready", || {
             let row = self.muster().try_json("cluster show")?;
             let led = !row["bbs"].is_null() && !row["auctioneer"].is_null();
             let present = row["cells"]["PRESENT"].as_u64().unwrap_or(0);
-            so(led && present == cells as u64, || row.to_string())
+            ensure(led && present == cells as u64, || row.to_string())
         });
     }
 
@@ -197,7 +197,7 @@ impl Cluster {
     pub(crate) fn kill9(&mut self, name: &str) {
         self.kills.entry(name.to_owned()).or_default().push(clock::now());
         let service = self.services.remove(name).unwrap();
-        self.place.tell(&format!("kill -9 {name} (pid {})", service.pid()));
+        self.place.print_event(&format!("kill -9 {name} (pid {})", service.pid()));
         service.kill9();
     }
 
@@ -225,18 +225,18 @@ impl Cluster {
         let works: Vec<String> =
             processes.iter().flat_map(|(process, count)| indices(process, *count)).collect();
         let works: Vec<&str> = works.iter().map(String::as_str).collect();
-        within(limit, "exactly the desired instances run", || {
+        wait_within(limit, "exactly the desired instances run", || {
             for (process, count) in processes {
                 let rows = self.muster().instances(process)?;
                 let fine = rows.iter().filter(|row| row["state"] == "RUNNING" && row["stopping"] == false);
-                so(rows.len() == *count && fine.count() == *count, || format!("{rows:#?}"))?;
+                ensure(rows.len() == *count && fine.count() == *count, || format!("{rows:#?}"))?;
             }
             expect_exactly(self.place.path(), &works)
         });
     }
 
     /// Returns every entry of the log.
-    pub(crate) fn log(&self) -> Vec<Value> {
+    pub(crate) fn entries(&self) -> Vec<Value> {
         self.muster().json("events list").as_array().unwrap().clone()
     }
 }

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 pub(crate) struct PostRequest {
     pub(crate) path: String,
     /// Header lines, in lower case.
-    pub(crate) head: Vec<String>,
+    pub(crate) headers: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -20,7 +20,7 @@ impl PostRequest {
         reader.read_line(&mut first)?;
         let path = first.strip_prefix("POST ").and_then(|rest| rest.split(' ').next());
         let path = path.ok_or_else(|| Error::new(ErrorKind::InvalidData, first.clone()))?.to_owned();
-        let (mut head, mut length) = (vec![], 0);
+        let (mut headers, mut length) = (vec![], 0);
         loop {
             let mut line = String::new();
             reader.read_line(&mut line)?;
@@ -31,16 +31,16 @@ impl PostRequest {
             if let Some(bytes) = line.strip_prefix("content-length:") {
                 length = bytes.trim().parse().unwrap_or(0);
             }
-            head.push(line);
+            headers.push(line);
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
-        Ok(Self { path, head, body })
+        Ok(Self { path, headers, body })
     }
 }
 
 /// Sends a response with a status such as `200 OK` and `Connection: close`.
-pub(crate) fn answer(mut connection: &TcpStream, status: &str, body: &str) -> Result<()> {
+pub(crate) fn respond(mut connection: &TcpStream, status: &str, body: &str) -> Result<()> {
     let length = body.len();
     let text = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     connection.write_all(text.as_bytes())

@@ -37,7 +37,7 @@ pub(crate) struct PlainClient {
     /// Answers of the server to pings.
     pongs: Receiver<()>,
     inbox: String,
-    asked: u64,
+    request_count: u64,
 }
 
 impl PlainClient {
@@ -69,10 +69,10 @@ impl PlainClient {
         let (sender, messages) = channel();
         let (complains, complaints) = channel();
         let (answers, pongs) = channel();
-        let (reader, writer) = (BufReader::new(stream.again()), stream.again());
+        let (reader, writer) = (BufReader::new(stream.try_clone()), stream.try_clone());
         std::thread::spawn(move || read(reader, writer, &sender, &complains, &answers));
         let mut plain =
-            Self { stream, messages, errors: complaints, pongs, inbox: inbox.to_owned(), asked: 0 };
+            Self { stream, messages, errors: complaints, pongs, inbox: inbox.to_owned(), request_count: 0 };
         for (name, value) in [("verbose", false), ("headers", true), ("no_responders", true)] {
             options[name] = value.into();
         }
@@ -99,8 +99,8 @@ impl PlainClient {
     }
 
     pub(crate) fn subscribe(&mut self, pattern: &str) {
-        self.asked += 1;
-        let line = format!("SUB {pattern} {}\r\n", self.asked);
+        self.request_count += 1;
+        let line = format!("SUB {pattern} {}\r\n", self.request_count);
         self.write(line.as_bytes());
     }
 
@@ -140,7 +140,7 @@ impl PlainClient {
 
     /// Sends a request and waits for the answer. Other messages that arrive before it are discarded.
     #[track_caller]
-    pub(crate) fn ask(&mut self, subject: &str, payload: &[u8]) -> Message {
+    pub(crate) fn request(&mut self, subject: &str, payload: &[u8]) -> Message {
         let answer = self.request_within(TIMEOUT, subject, payload);
         answer.unwrap_or_else(|| panic!("no answer on {subject}"))
     }
@@ -153,8 +153,8 @@ impl PlainClient {
         subject: &str,
         payload: &[u8],
     ) -> Option<Message> {
-        self.asked += 1;
-        let reply = format!("{}.{}", self.inbox, self.asked);
+        self.request_count += 1;
+        let reply = format!("{}.{}", self.inbox, self.request_count);
         self.publish(subject, &reply, payload);
         let until = Instant::now() + limit;
         loop {
@@ -168,7 +168,7 @@ impl PlainClient {
     /// Sends a JSON request and returns the JSON answer.
     #[track_caller]
     pub(crate) fn request_json(&mut self, subject: &str, body: &Value) -> Value {
-        self.ask(subject, body.to_string().as_bytes()).json()
+        self.request(subject, body.to_string().as_bytes()).json()
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    fn again(&self) -> Self {
+    fn try_clone(&self) -> Self {
         match self {
             Self::Tcp(stream) => Self::Tcp(stream.try_clone().unwrap()),
             Self::Bridged(stream) => Self::Bridged(stream.try_clone().unwrap()),
@@ -251,11 +251,11 @@ fn read(
             ["PONG"] => drop(pongs.send(())),
             ["-ERR", ..] => drop(complains.send(line.trim().to_owned())),
             ["MSG", subject, .., bytes] => {
-                let Some(payload) = take(&mut reader, bytes) else { return };
+                let Some(payload) = read_payload(&mut reader, bytes) else { return };
                 drop(to.send(Message { subject: subject.to_owned(), payload, status: None }));
             }
             ["HMSG", subject, .., head, bytes] => {
-                let Some(mut head_and_payload) = take(&mut reader, bytes) else { return };
+                let Some(mut head_and_payload) = read_payload(&mut reader, bytes) else { return };
                 let payload = head_and_payload.split_off(head.parse().unwrap());
                 let head = String::from_utf8_lossy(&head_and_payload).into_owned();
                 let status = head.lines().next().and_then(|first| first.split(' ').nth(1)).map(str::to_owned);
@@ -268,7 +268,7 @@ fn read(
 }
 
 /// Reads this number of bytes and the line end after them.
-fn take(reader: &mut impl Read, bytes: &str) -> Option<Vec<u8>> {
+fn read_payload(reader: &mut impl Read, bytes: &str) -> Option<Vec<u8>> {
     let mut payload = vec![0; bytes.parse::<usize>().unwrap() + 2];
     reader.read_exact(&mut payload).ok()?;
     payload.truncate(payload.len() - 2);

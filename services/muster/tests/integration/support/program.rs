@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::containers::signal;
 use super::terminal::Terminal;
-use super::test_dir::{TIMEOUT, eventually, so};
+use super::test_dir::{TIMEOUT, ensure, eventually};
 
 /// Number of log lines that a service prints when its test fails.
 const LAST_LINES: usize = 40;
@@ -99,20 +99,20 @@ impl Muster {
     /// Runs a command that must exit with this status.
     pub(crate) fn exits(&self, code: i32, line: &str) -> CommandOutput {
         let args: Vec<&str> = line.split_whitespace().collect();
-        self.run(&args).exits(code)
+        self.run(&args).expect_status(code)
     }
 
     /// Runs a command that must succeed, and returns its JSON output.
     pub(crate) fn json(&self, line: &str) -> Value {
         let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
-        self.run(&args).exits(0).json()
+        self.run(&args).expect_status(0).json()
     }
 
     /// Returns the JSON output of a command, or an error if it fails.
     pub(crate) fn try_json(&self, line: &str) -> Result<Value, String> {
         let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
         let said = self.run(&args);
-        so(said.code == 0, || format!("{said:?}")).map(|()| said.json())
+        ensure(said.code == 0, || format!("{said:?}")).map(|()| said.json())
     }
 
     /// Returns the rows of the instances of a process, by index.
@@ -122,12 +122,12 @@ impl Muster {
     }
 
     /// Waits until a process has exactly this number of instances and all are RUNNING. Returns their rows.
-    pub(crate) fn runs(&self, process: &str, count: usize) -> Vec<Value> {
+    pub(crate) fn wait_until_running(&self, process: &str, count: usize) -> Vec<Value> {
         eventually(&format!("{count} instances of {process} run"), || {
             let rows = self.instances(process)?;
             let fine = |row: &Value| row["state"] == "RUNNING" && row["stopping"] == false;
             let settled = rows.len() == count && rows.iter().all(fine);
-            so(settled, || format!("{rows:#?}")).map(|()| rows)
+            ensure(settled, || format!("{rows:#?}")).map(|()| rows)
         })
     }
 
@@ -172,7 +172,7 @@ fn read_in_thread(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
 
 impl CommandOutput {
     /// Asserts the exit status.
-    pub(crate) fn exits(self, code: i32) -> Self {
+    pub(crate) fn expect_status(self, code: i32) -> Self {
         assert_eq!(self.code, code, "muster {}\n{}\n{}", self.line, self.out, self.err);
         self
     }
@@ -189,7 +189,7 @@ impl CommandOutput {
     }
 
     /// Asserts that standard output or standard error contains each of these words.
-    pub(crate) fn tells(self, words: &[&str]) -> Self {
+    pub(crate) fn expect_output(self, words: &[&str]) -> Self {
         for word in words {
             assert!(self.err.contains(word) || self.out.contains(word), "no {word:?} in {self:?}");
         }
@@ -202,7 +202,7 @@ pub(crate) struct Service {
     name: String,
     child: Child,
     log: PathBuf,
-    ended: bool,
+    exited: bool,
 }
 
 impl Service {
@@ -228,14 +228,14 @@ impl Service {
             .stdout(terminal.program_side())
             .stderr(terminal.program_side());
         let child = command.spawn().unwrap();
-        Self { name: name.to_owned(), child, log: log.to_owned(), ended: false }
+        Self { name: name.to_owned(), child, log: log.to_owned(), exited: false }
     }
 
     fn spawn(mut command: Command, name: &str, log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).unwrap();
         let both = file.try_clone().unwrap();
         let child = command.stdout(file).stderr(both).spawn().unwrap();
-        Self { name: name.to_owned(), child, log: log.to_owned(), ended: false }
+        Self { name: name.to_owned(), child, log: log.to_owned(), exited: false }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -253,22 +253,22 @@ impl Service {
     }
 
     /// Waits until its log contains a word.
-    pub(crate) fn says(&mut self, word: &str) {
+    pub(crate) fn wait_for_log(&mut self, word: &str) {
         eventually(&format!("the log of {} contains {word:?}", self.name), || {
-            so(self.log().contains(word), || self.log())
+            ensure(self.log().contains(word), || self.log())
         });
     }
 
     /// Returns `true` if the program has exited.
     pub(crate) fn has_exited(&mut self) -> bool {
-        self.ended |= self.child.try_wait().unwrap().is_some();
-        self.ended
+        self.exited |= self.child.try_wait().unwrap().is_some();
+        self.exited
     }
 
     /// Kills the program with SIGKILL.
     pub(crate) fn kill9(mut self) {
         self.child.kill().unwrap();
-        self.ends(TIMEOUT);
+        self.wait_for_exit(TIMEOUT);
     }
 
     /// Interrupts the program like Ctrl-C, and waits until it has exited.
@@ -284,14 +284,14 @@ impl Service {
 
     /// Waits until the program exits, at most for this time.
     pub(crate) fn wait_for(mut self, limit: Duration) -> ExitStatus {
-        self.ends(limit)
+        self.wait_for_exit(limit)
     }
 
-    fn ends(&mut self, limit: Duration) -> ExitStatus {
+    fn wait_for_exit(&mut self, limit: Duration) -> ExitStatus {
         let end = Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                self.ended = true;
+                self.exited = true;
                 return status;
             }
             assert!(Instant::now() < end, "{} did not exit: {}", self.name, self.log());
@@ -308,7 +308,7 @@ impl Drop for Service {
             println!("--- end of the log of {}", self.name);
             lines[lines.len().saturating_sub(LAST_LINES)..].iter().for_each(|line| println!("{line}"));
         }
-        if !self.ended {
+        if !self.exited {
             self.child.kill().ok();
             self.child.wait().ok();
         }

@@ -13,7 +13,7 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 pub(crate) struct Terminal {
     user_side: File,
     /// Kept open, so that its modes can be read after the program has exited.
-    program: File,
+    program_side: File,
 }
 
 impl Terminal {
@@ -37,12 +37,12 @@ impl Terminal {
                 log.write_all(&bytes[..count]).unwrap();
             }
         });
-        Self { user_side, program: File::from(program) }
+        Self { user_side, program_side: File::from(program) }
     }
 
     /// Returns the program's side, for its standard input, output or error.
     pub(crate) fn program_side(&self) -> File {
-        self.program.try_clone().unwrap()
+        self.program_side.try_clone().unwrap()
     }
 
     /// Types keys into the program.
@@ -52,12 +52,12 @@ impl Terminal {
 
     pub(crate) fn resize(&self, columns: u16, lines: u16) {
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&self.program, size).unwrap();
+        tcsetwinsize(&self.program_side, size).unwrap();
     }
 
     /// Returns `true` if the terminal has the modes that a shell expects: echo, line by line, with signals.
     pub(crate) fn is_in_shell_mode(&self) -> bool {
-        let modes: Termios = tcgetattr(&self.program).unwrap();
+        let modes: Termios = tcgetattr(&self.program_side).unwrap();
         modes.local_modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }
 }

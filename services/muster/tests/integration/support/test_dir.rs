@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub(crate) use support::wait::{so, within};
+pub(crate) use support::wait::{ensure, wait_within};
 use tempfile::TempDir;
 
 use super::containers;
@@ -27,14 +27,14 @@ impl TestDir {
     }
 
     /// Writes a file and returns its path.
-    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write_file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
     /// Prints an event with its time since the start of the test.
-    pub(crate) fn tell(&self, what: &str) {
+    pub(crate) fn print_event(&self, what: &str) {
         println!("{:7.2} s  {what}", self.started.elapsed().as_secs_f64());
     }
 }
@@ -48,5 +48,5 @@ impl Drop for TestDir {
 
 /// Waits until `look` succeeds. Panics with its last error after [`LIMIT`].
 pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    within(TIMEOUT, what, look)
+    wait_within(TIMEOUT, what, look)
 }

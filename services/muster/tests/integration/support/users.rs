@@ -39,8 +39,8 @@ impl Users {
             let (shown, nobody) = (folder.display().to_string(), Muster::with("USER", "tester"));
             nobody
                 .run(&["auth", "init", &shown, "--listen", &address, "--monitoring", &monitoring])
-                .exits(0)
-                .tells(&["nats-server -c", "operator-ops.env"]);
+                .expect_status(0)
+                .expect_output(&["nats-server -c", "operator-ops.env"]);
             let (url, monitoring) = (format!("tls://{address}"), format!("http://{monitoring}"));
             match Server::start_configured(&folder.join("nats.conf"), &url, &monitoring) {
                 Ok(server) => return Self { server, folder, address },
@@ -55,7 +55,7 @@ impl Users {
         let shown = self.folder.display().to_string();
         let words = ["auth", "add", &shown].into_iter().chain(role.split(' '));
         let words: Vec<&str> = words.collect();
-        self.anonymous().run(&words).exits(0);
+        self.anonymous().run(&words).expect_status(0);
     }
 
     /// Returns a command line without credentials.

@@ -106,7 +106,7 @@ pub(super) fn kept(world: &World, awaited: &[Awaited]) -> Vec<(WorkRef, CellId, 
             kept.extend(size.map(|size| (work.clone(), cell.clone(), size)));
         }
     };
-    for work in world.work().filter(|work| waits_since(world, work).is_some()) {
+    for work in world.pending_work().filter(|work| waits_since(world, work).is_some()) {
         awaited.iter().filter(|one| may_mean(&one.work, work)).for_each(|one| keep(work, &one.cell));
         let error = peace::demands(world, work).and_then(|(_, _, error)| error);
         error.and_then(awaited_cell).iter().for_each(|cell| keep(work, cell));
@@ -247,7 +247,7 @@ impl Auction<'_> {
 /// What others than this work may have been promised on a cell: the work that waits there, whatever was said of it.
 fn promised(auction: &Auction<'_>, cell: &CellId, but: &WorkRef) -> Resources {
     let world = auction.siblings.world;
-    let others = world.work().filter(|work| *work != but && waits_since(world, work).is_some());
+    let others = world.pending_work().filter(|work| *work != but && waits_since(world, work).is_some());
     let may = others.filter_map(|work| {
         let (constraint, size, _) = peace::demands(world, work)?;
         let seen = auction.cells.iter().find(|seen| seen.id == cell)?;

@@ -387,7 +387,7 @@ impl<'a> Auction<'a> {
             && self.are_all_told(why, (&name, constraint), size)
             && self.is_counted(why, constraint, size, &tried);
         let open = open && place(winner).1;
-        let lacks = mismatch(constraint, winner).map(Mismatch::word);
+        let lacks = mismatch(constraint, winner).map(Mismatch::description);
         self.must(Promise::BestPlace, lacks.is_none(), || {
             format!("{key} is given to {cell}, which doesn't fit: {lacks:?}")
         });

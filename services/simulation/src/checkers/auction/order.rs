@@ -44,7 +44,7 @@ pub(super) fn waiting<'a>(world: &'a World, known: &Known) -> Vec<Waiting<'a>> {
         let only = peace::only_cell(world, work);
         in_auction.then(|| Waiting { turn: turn(world, work.clone(), size, since), constraint, size, only })
     };
-    let mut all: Vec<Waiting<'_>> = world.work().filter_map(of_work).collect();
+    let mut all: Vec<Waiting<'_>> = world.pending_work().filter_map(of_work).collect();
     all.sort_by(|a, b| a.turn.cmp(&b.turn));
     all
 }

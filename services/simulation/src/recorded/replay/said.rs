@@ -109,7 +109,8 @@ impl<'a> Said<'a> {
     /// added and activated as for an update: only why its rollout began tells them apart.
     pub(crate) fn restarted(&self) -> Option<(Purpose, &'a DefinitionId)> {
         let (kind, target, why) = self.started?;
-        let purpose = [Purpose::Restart, Purpose::Rebalance].into_iter().find(|one| one.done() == why);
+        let purpose =
+            [Purpose::Restart, Purpose::Rebalance].into_iter().find(|one| one.rollout_reason() == why);
         match kind {
             Kind::Update => purpose.map(|purpose| (purpose, target)),
             Kind::Rollback => None,

@@ -35,7 +35,7 @@ pub(super) async fn collect() -> Fact<Host> {
         isolation,
         is_root,
         namespace_restriction: namespace_restriction(is_root),
-        groups: describe_cgroups(),
+        cgroups: describe_cgroups(),
     })
 }
 

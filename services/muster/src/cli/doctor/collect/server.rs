@@ -6,7 +6,7 @@ use access::Role;
 use access::pattern::{covers, example};
 use access::probes::{Probe, probes};
 use bus::nats::{ConnectError, Connection};
-use bus::permissions::{Operations, attempt};
+use bus::permissions::{Operations, probe_permissions};
 use bus::{Bus, RequestError};
 use bytes::Bytes;
 use client::{Client, Error, Inbox};
@@ -35,13 +35,13 @@ pub(super) struct Connected {
     /// Role named in the credentials. If they name none, the role of a client is assumed.
     role: Role,
     /// `true` if the credentials name the role.
-    known: bool,
+    role_is_known: bool,
     /// Second connection of the same user, for trying permissions.
     trial: Connection,
     /// Caller in the subjects of this program's queries. `None` if the role sends no queries.
     caller: Option<Caller>,
     /// Connection name, and subject prefix of its replies.
-    named: (String, String),
+    name_and_inbox: (String, String),
 }
 
 pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, NoConnection> {
@@ -61,8 +61,8 @@ pub(super) async fn connect(nats: &Nats, global: &Global) -> Result<Connected, N
     let reach = async |name: String| nats.connect_for_diagnosis(&name, &inbox).await.map_err(no_connection);
     let connection = reach(id.to_string()).await?;
     let trial = reach(format!("{id} rights")).await?;
-    let named = (id.to_string(), inbox);
-    Ok(Connected { connection, role, known: said.is_some(), trial, caller, named })
+    let name_and_inbox = (id.to_string(), inbox);
+    Ok(Connected { connection, role, role_is_known: said.is_some(), trial, caller, name_and_inbox })
 }
 
 /// Returns the inbox of a role, or `None` for a role that takes no part in the bus.
@@ -93,7 +93,7 @@ fn no_connection(error: ConnectError) -> NoConnection {
 /// Returns a client of the cluster that uses the same connection.
 pub(super) fn client(connected: &Connected, global: &Global) -> Result<Client, Error> {
     let (domain, name) = identity_of(global);
-    let client = Client::over(Bus::from(connected.connection.clone()), domain, name)?;
+    let client = Client::with_bus(Bus::from(connected.connection.clone()), domain, name)?;
     Ok(client.with_caller(connected.caller.clone()))
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn server_facts(connected: &Connected, global: &Global) -> Serv
         cluster: info.cluster.filter(|name| !name.is_empty()),
         jetstream: info.jetstream,
         encrypted: info.tls_required || urls.iter().any(|url| url.starts_with("tls://")),
-        role: connected.known.then(|| connected.role.clone()),
+        role: connected.role_is_known.then(|| connected.role.clone()),
         credentials: global.creds.clone(),
         round_trip: round_trip(connected).await,
         problems: examine::server_problems(&connected.connection),
@@ -149,7 +149,7 @@ async fn round_trip(connected: &Connected) -> Fact<Duration> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUND_TRIP_SAMPLES {
         let asked = Instant::now();
-        match bus.ask(&question, Bytes::new(), REQUEST_TIMEOUT).await {
+        match bus.request(&question, Bytes::new(), REQUEST_TIMEOUT).await {
             Ok(_) | Err(RequestError::NoResponder(_)) => {
                 let took = asked.elapsed();
                 shortest = Some(shortest.map_or(took, |least| least.min(took)));
@@ -170,7 +170,7 @@ pub(super) async fn stream_facts(connected: &Connected, wanted: usize) -> Fact<S
     // The latency covers only the request for the stream's state. The examination reads the last entry after
     // that.
     match examine::examine_stream(&connected.connection, wanted).await {
-        Ok(seen) => Ok(Stream { asked: (asked, asked + seen.latency), seen }),
+        Ok(seen) => Ok(Stream { request_times: (asked, asked + seen.latency), examination: seen }),
         Err(error @ ExamineError::Forbidden(_)) => {
             Err(Unknown::Skipped(format!("{error}: {} may not inspect the stream", connected.role)))
         }
@@ -190,14 +190,14 @@ pub(super) async fn read_entries(
     let Ok(stream) = stream else {
         return Err(Unknown::Skipped("the stream is unknown".to_owned()));
     };
-    let (name, inbox) = &connected.named;
+    let (name, inbox) = &connected.name_and_inbox;
     let mut all = vec![];
     for url in &nats.urls {
         let alone = Nats { urls: vec![url.clone()], ..nats.clone() };
         let reading = match alone.connect_for_diagnosis(&format!("{name} entries"), inbox).await {
             Ok(connection) => Reading {
                 server: connection.client().server_info().server_name,
-                read: examine::read_samples(&connection, stream.seen.positions)
+                read: examine::read_samples(&connection, stream.examination.positions)
                     .await
                     .map_err(|error| Unknown::Failed(chain(&error))),
             },
@@ -220,9 +220,9 @@ pub(super) async fn storage_facts(monitoring: &[String]) -> Fact<Vec<Storage>> {
     for url in monitoring {
         let said = monitor::get(url, "/jsz").await.map_err(|error| Unknown::Failed(error.to_string()))?;
         let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
-        let (used, most) = (number(&said["storage"]), number(&said["config"]["max_storage"]));
+        let (used, max_bytes) = (number(&said["storage"]), number(&said["config"]["max_storage"]));
         let free = said["config"]["store_dir"].as_str().and_then(free_bytes);
-        all.push(Storage { url: url.clone(), used, most, free });
+        all.push(Storage { url: url.clone(), used, max_bytes, free });
     }
     Ok(all)
 }
@@ -250,13 +250,13 @@ pub(super) async fn query_health(monitoring: &[String]) -> Fact<Vec<(String, Res
 
 /// Tries the permissions that the role needs, and one that it must not have.
 pub(super) async fn try_permissions(connected: &Connected) -> Fact<Permissions> {
-    let Connected { role, known, trial, connection: _, caller: _, named: _ } = connected;
+    let Connected { role, role_is_known, trial, connection: _, caller: _, name_and_inbox: _ } = connected;
     let question = harmless_subject(connected).ok_or_else(|| {
         Unknown::Skipped(format!("{role} may send no requests, so its permissions can't be tried"))
     })?;
     let all = probes(role);
     let (mut publishes, mut subscribes) = (vec![], vec![]);
-    for probe in all.may {
+    for probe in all.allowed {
         match probe {
             Probe::Publish(subject) => publishes.push(subject),
             Probe::Subscribe(pattern) => subscribes.push(pattern),
@@ -272,12 +272,18 @@ pub(super) async fn try_permissions(connected: &Connected) -> Fact<Permissions> 
         Probe::Publish(_) => None,
     });
     subscribes.extend(others.clone());
-    let refused = attempt(trial, &Operations { publishes, subscribes }, &question).await;
+    let refused = probe_permissions(trial, &Operations { publishes, subscribes }, &question).await;
     let Operations { publishes, mut subscribes } =
         refused.map_err(|error| Unknown::Failed(format!("can't try the permissions: {error}")))?;
     let beyond = others.clone().filter(|subject| !subscribes.contains(subject));
     subscribes.retain(|subject| others.as_ref() != Some(subject));
     let refused = publishes.iter().map(|subject| format!("publish to {subject}"));
     let refused = refused.chain(subscribes.iter().map(|pattern| format!("subscribe to {pattern}")));
-    Ok(Permissions { role: role.clone(), known: *known, tried, refused: refused.collect(), excess: beyond })
+    Ok(Permissions {
+        role: role.clone(),
+        role_is_known: *role_is_known,
+        tried,
+        refused: refused.collect(),
+        excess: beyond,
+    })
 }

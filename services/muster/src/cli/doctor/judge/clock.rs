@@ -9,7 +9,7 @@ use schemas::query::{ClockSkew, ClocksRow};
 use super::super::super::words::precise_duration;
 use super::super::check::Check;
 use super::super::facts::{NatsFacts, Stream};
-use crate::wire::bbs::moment;
+use crate::wire::bbs::parse_server_time;
 
 /// Minimum clock difference at which a check warns, and minimum difference at which it fails.
 const THRESHOLDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -62,10 +62,10 @@ impl Offset {
 
 /// Compares the server's clock with the clock of this machine.
 fn server_clock(stream: &Stream) -> Check {
-    let Some(time) = stream.seen.server_time.as_deref().and_then(moment) else {
+    let Some(time) = stream.examination.server_time.as_deref().and_then(parse_server_time) else {
         return Check::skipped("clock.server", "the server's replies contain no time");
     };
-    let (asked, answered) = stream.asked;
+    let (asked, answered) = stream.request_times;
     let half = answered.since(asked) / 2;
     let apart = Offset::between(time, asked + half);
     let precise = half + Duration::from_millis(1);
@@ -85,7 +85,7 @@ fn check_offset(check: &'static str, found: String, surely: Duration) -> Check {
 /// Compares the clock of the BBS that wrote the last entry with the server's clock. The entry has the times
 /// of both.
 fn last_entry_clock(stream: &Stream) -> Check {
-    let Some(last) = &stream.seen.last else {
+    let Some(last) = &stream.examination.last else {
         return Check::skipped("clock.bbs", "no BBS answers, and the log has no readable entry");
     };
     let Some(decided) = last.decided else {
@@ -155,7 +155,7 @@ mod tests {
     fn stream(server: &str, stored: u64, decided: u64) -> Stream {
         let at = Timestamp::from_millis;
         let last = LastMessage { position: Position(7), stored: at(stored), decided: Some(at(decided)) };
-        let seen = Examination {
+        let examination = Examination {
             problems: vec![],
             losses: vec![],
             hazards: vec![],
@@ -171,7 +171,7 @@ mod tests {
             last: Some(last),
             latency: Duration::ZERO,
         };
-        Stream { seen, asked: (at(100_000), at(100_040)) }
+        Stream { examination, request_times: (at(100_000), at(100_040)) }
     }
 
     #[test]

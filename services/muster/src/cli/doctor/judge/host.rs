@@ -59,7 +59,7 @@ fn requirement(wall: IsolationLayer, host: &Host) -> String {
                 "that the rep may use: run it as root, or by its systemd unit, which has Delegate=yes and \
                  DelegateSubgroup=rep, under systemd 254 or newer"
             };
-            format!("control groups {groups} (here: {})", host.groups)
+            format!("control groups {groups} (here: {})", host.cgroups)
         }
         IsolationLayer::Disk => "no requirement: muster always limits it".to_owned(),
     }
@@ -72,7 +72,7 @@ mod tests {
     use schemas::isolation::Isolation;
 
     fn host(isolation: Isolation, is_root: bool) -> Fact<Host> {
-        Ok(Host { isolation, is_root, namespace_restriction: None, groups: "none mounted".into() })
+        Ok(Host { isolation, is_root, namespace_restriction: None, cgroups: "none mounted".into() })
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod host;
 mod server;
 mod stream;
 
-use super::super::words::bytes;
+use super::super::words::bytes_text;
 use super::check::{Check, Report};
 use super::facts::{Fact, Facts, Host, NoConnection, Place, Unknown};
 

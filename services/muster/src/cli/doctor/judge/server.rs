@@ -121,12 +121,15 @@ pub(super) fn local_checks(folder: &Folder) -> Vec<Check> {
 
 /// Checks the permissions of the credentials.
 pub(super) fn rights(rights: &Fact<Permissions>) -> Check {
-    let Permissions { role, known, tried, refused, excess: beyond } = match rights {
+    let Permissions { role, role_is_known, tried, refused, excess: beyond } = match rights {
         Ok(rights) => rights,
         Err(why) => return unknown_fact("rights", why),
     };
-    let as_role =
-        if *known { role.to_string() } else { format!("{role} (assumed: the credentials name no role)") };
+    let as_role = if *role_is_known {
+        role.to_string()
+    } else {
+        format!("{role} (assumed: the credentials name no role)")
+    };
     if !refused.is_empty() {
         let shown = refused.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
         let more = refused.len().saturating_sub(5);
@@ -178,7 +181,7 @@ mod tests {
     fn sample_rights(refused: &[&str], beyond: Option<&str>) -> Permissions {
         Permissions {
             role: access::Role::Operator(ClientName::new("ops").unwrap()),
-            known: true,
+            role_is_known: true,
             tried: 7,
             refused: refused.iter().map(|text| (*text).to_owned()).collect(),
             excess: beyond.map(str::to_owned),

@@ -6,7 +6,7 @@ use schemas::Position;
 use super::super::super::words::count;
 use super::super::check::Check;
 use super::super::facts::{Fact, Folder, NatsFacts, Reading, Storage, Stream};
-use super::{Unknown, bytes, unknown_fact};
+use super::{Unknown, bytes_text, unknown_fact};
 
 /// Usage of a storage limit, in percent, at which the check warns, and usage at which it fails.
 const USAGE_THRESHOLDS: (u64, u64) = (80, 95);
@@ -65,7 +65,7 @@ impl Check {
 
 /// Checks the settings of the stream, and that no entries are lost.
 fn settings(stream: &Stream) -> Check {
-    let seen = &stream.seen;
+    let seen = &stream.examination;
     let wrong = [seen.problems.as_slice(), seen.losses.as_slice()].concat();
     if !wrong.is_empty() {
         let check = Check::failed("stream", format!("{}: {}", journal::STREAM, wrong.join("; ")));
@@ -141,7 +141,7 @@ fn entries(readings: &Fact<Vec<Reading>>) -> Check {
 }
 
 fn positions(stream: &Stream) -> Check {
-    let (first, last) = stream.seen.positions;
+    let (first, last) = stream.examination.positions;
     if last == Position(0) {
         return Check::warning("positions", "the journal is empty: no cluster has been founded")
             .advise("restore a backup first: muster import (docs/guides/back-up-and-restore.md)")
@@ -151,7 +151,7 @@ fn positions(stream: &Stream) -> Check {
 }
 
 fn replicas(stream: &Stream, cluster: Option<&str>) -> Check {
-    let seen = &stream.seen;
+    let seen = &stream.examination;
     let leader = seen.leader.as_ref().map(|leader| format!(", led by {leader}")).unwrap_or_default();
     let found = format!("{}{leader}", count(seen.replicas as u64, "replica"));
     let behind: Vec<String> = seen
@@ -206,21 +206,21 @@ fn durability(durability: &Durability) -> Check {
 }
 
 fn storage(stream: &Stream, servers: &Fact<Vec<Storage>>) -> Check {
-    let seen = &stream.seen;
-    let mut found = format!("the stream uses {}", bytes(seen.bytes));
+    let seen = &stream.examination;
+    let mut found = format!("the stream uses {}", bytes_text(seen.bytes));
     let (mut fullest, mut least, mut is_short) = (0, u64::MAX, false);
     if let Some(most) = seen.max_bytes {
-        found.push_str(&format!(" of {}", bytes(most)));
+        found.push_str(&format!(" of {}", bytes_text(most)));
         fullest = percent(seen.bytes, most);
     }
     match servers {
         Ok(servers) => {
-            for Storage { url, used, most, free } in servers {
-                let limit = if *most == 0 { String::new() } else { format!(" of {}", bytes(*most)) };
-                found.push_str(&format!("; the server at {url} uses {}{limit}", bytes(*used)));
+            for Storage { url, used, max_bytes: most, free } in servers {
+                let limit = if *most == 0 { String::new() } else { format!(" of {}", bytes_text(*most)) };
+                found.push_str(&format!("; the server at {url} uses {}{limit}", bytes_text(*used)));
                 fullest = fullest.max(percent(*used, *most));
                 if let Some(free) = free {
-                    found.push_str(&format!(", {} are free on its disk", bytes(*free)));
+                    found.push_str(&format!(", {} are free on its disk", bytes_text(*free)));
                     least = least.min(*free);
                     is_short |= *most > 0 && used.saturating_add(*free) < *most;
                 }
@@ -301,7 +301,8 @@ pub(super) fn local_checks(folder: &Folder) -> Vec<Check> {
     let storage = match folder.free {
         None => Check::skipped("storage", format!("can't determine the free disk space of {path}")),
         Some(free) => {
-            let found = format!("the journal uses {}, {} are free in {path}", bytes(size), bytes(free));
+            let found =
+                format!("the journal uses {}, {} are free in {path}", bytes_text(size), bytes_text(free));
             let advice = "free disk space: no command is accepted once the disk is full";
             match free {
                 free if free < FREE_THRESHOLDS.1 => Check::failed("storage", found).advise(advice),
@@ -322,7 +323,7 @@ mod tests {
     use schemas::Timestamp;
 
     fn stream() -> Stream {
-        let seen = Examination {
+        let examination = Examination {
             problems: vec![],
             losses: vec![],
             hazards: vec![],
@@ -338,12 +339,12 @@ mod tests {
             last: None,
             latency: std::time::Duration::ZERO,
         };
-        Stream { seen, asked: (Timestamp(0), Timestamp(0)) }
+        Stream { examination, request_times: (Timestamp(0), Timestamp(0)) }
     }
 
     fn stream_with(change: impl FnOnce(&mut Examination)) -> Stream {
         let mut stream = stream();
-        change(&mut stream.seen);
+        change(&mut stream.examination);
         stream
     }
 
@@ -399,8 +400,8 @@ mod tests {
 
     #[test]
     fn storage_check_warns_before_the_limit_is_reached() {
-        let of = |used: u64, most: u64| {
-            let server = Storage { url: "u".into(), used, most, free: None };
+        let of = |used: u64, max_bytes: u64| {
+            let server = Storage { url: "u".into(), used, max_bytes, free: None };
             storage(&stream(), &Ok(vec![server])).outcome
         };
         assert_eq!(
@@ -414,8 +415,8 @@ mod tests {
 
     #[test]
     fn storage_limit_is_compared_with_the_free_disk() {
-        let of = |used: u64, most: u64, free: u64| {
-            let server = Storage { url: "u".into(), used, most, free: Some(free) };
+        let of = |used: u64, max_bytes: u64, free: u64| {
+            let server = Storage { url: "u".into(), used, max_bytes, free: Some(free) };
             storage(&stream(), &Ok(vec![server]))
         };
         assert_eq!(of(1 << 30, 8 << 30, 8 << 30).outcome, Outcome::Ok);
