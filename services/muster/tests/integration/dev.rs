@@ -384,7 +384,7 @@ fn each_failure_has_its_exit_status(place: &TestDir, muster: &Muster) {
     let file = place.write_file("one.toml", sleeper("one", 1)).display().to_string();
     muster.ok(&format!("apply {file}"));
     let foreign =
-        place.file("foreign.toml", sleeper("one", 1).replace("shop", "office")).display().to_string();
+        place.write_file("foreign.toml", sleeper("one", 1).replace("shop", "office")).display().to_string();
     let said = muster.exits(4, &format!("apply {foreign} -o json"));
     assert_eq!(said.refusal()["code"], "ResourceExists");
 

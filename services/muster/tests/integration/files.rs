@@ -25,7 +25,11 @@ fn each_item_of_a_file_has_its_own_outcome() {
     let text = std::fs::read_to_string(&both).unwrap().replacen("shop", "office", 1);
     std::fs::write(&both, text).unwrap();
     let said = muster.exits(4, &format!("apply {both}"));
-    said.expect_output(&["can't apply process one", "process two desired: 1 instance running", "1 of 2 failed"]);
+    said.expect_output(&[
+        "can't apply process one",
+        "process two desired: 1 instance running",
+        "1 of 2 failed",
+    ]);
     let said = muster.exits(3, "lrp scale gone=1 two=2");
     said.expect_output(&["can't change process gone", "process two scaled: 2 instances running"]);
 
