@@ -220,7 +220,7 @@ impl Query {
             Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| to_json(&page)),
             Self::Task(show) => redacted_row(task(world, show), |row| redaction::redact_task(sight, row)),
             Self::Periodics(filter) => redacted_page(periodics(world, filter, observed), |row| {
-                redaction::redact_periodic(sight, row)
+                redaction::redact_periodic(sight, row);
             }),
             Self::Periodic(show) => {
                 redacted_row(periodic(world, show), |row| redaction::redact_periodic(sight, row))
@@ -229,7 +229,7 @@ impl Query {
                 redaction::redact_parameterised(sight, row);
             }),
             Self::ParameterisedOne(show) => redacted_row(parameterised_one(world, show), |row| {
-                redaction::redact_parameterised(sight, row)
+                redaction::redact_parameterised(sight, row);
             }),
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| to_json(&page)),
             Self::DomainUse(show) => domain_use(world, show).and_then(|row| to_json(&row)),

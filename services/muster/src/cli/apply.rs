@@ -226,7 +226,7 @@ async fn delete_object(
     match name {
         ObjectName::Process(guid) => return session.delete(guid).await.map(Some),
         ObjectName::Task(guid) => {
-            task::delete(client, &find::task(client, guid).await?.row, detach, global).await?
+            task::delete(client, &find::task(client, guid).await?.row, detach, global).await?;
         }
         ObjectName::Periodic(guid) => periodic::command(client, guid, PeriodicAction::Remove, global).await?,
         ObjectName::Parameterised(guid) => parameterised::delete(client, guid, global).await?,

@@ -421,7 +421,7 @@ pub(crate) enum Command {
     /// fish: muster completion fish > ~/.config/fish/completions/muster.fish
     ///
     /// Names of processes, instances, tasks and cells are read from the cluster
-    /// that MUSTER_NATS_URL, MUSTER_DATA or the options on the line select
+    /// that the options on the line or the environment select
     #[command(verbatim_doc_comment)]
     Completion {
         /// Shell to complete for

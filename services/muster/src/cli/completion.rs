@@ -160,7 +160,7 @@ async fn live_names(names: Names, global: &Global) -> Result<Vec<String>, Failur
             found.extend(client.tasks(&all).await?.rows.into_iter().map(|row| row.domain.to_string()));
         }
         Names::Cells => {
-            found.extend(client.cells().await?.rows.into_iter().map(|row| row.cell_id.to_string()))
+            found.extend(client.cells().await?.rows.into_iter().map(|row| row.cell_id.to_string()));
         }
     }
     found.sort_unstable();

@@ -271,7 +271,7 @@ fn with_help_of_command(mut command: Command, path: &str, globals: &[Arg], show_
 pub(crate) fn all_commands(root: &Command) -> String {
     let mut lines = vec![];
     for (group, names) in GROUPS {
-        lines.push(format!("{group}"));
+        lines.push(group.to_owned());
         for name in names {
             let Some(command) = root.find_subcommand(name) else { continue };
             leaves(command, name, &mut |path, leaf| {

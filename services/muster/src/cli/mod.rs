@@ -108,13 +108,6 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
 
 fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
     check(global)?;
-    match command {
-        Command::Completion { shell } => return completion::print_script(shell),
-        Command::Man { folder } => return write_man_pages(Whole::command(), &folder),
-        Command::Version => return print_version(global),
-        Command::Help { words } => return print_help(Whole::command(), &words),
-        _ => {}
-    }
     // The client returns errors as part of its results, so only warnings of Muster itself are logged by
     // default.
     telemetry::start(global.log.as_deref(), "muster=warn,bus=off", global.log_format.into())
@@ -126,10 +119,10 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
         Failure::new(Exit::Failed, "Start", format!("can't start the async runtime: {error}"))
     })?;
     runtime.block_on(async {
-        let Some(as_of) = global.as_of else { return dispatch(command, global).await };
+        let Some(as_of) = global.as_of else { return dispatch::<Whole>(command, global).await };
         let past = moment::PastView::as_of(as_of, global).await?;
         let global = Global { past: Some(past.clone()), ..global.clone() };
-        let done = dispatch(command, &global).await;
+        let done = dispatch::<Whole>(command, &global).await;
         // A failed command has printed nothing. The exception is an unhealthy status, which fails silently.
         let is_shown = done.as_ref().err().is_none_or(Failure::is_silent);
         if is_shown && Output::new(&global).is_human_readable() {
@@ -139,7 +132,7 @@ fn run_command<Whole: CommandFactory>(command: Command, global: &Global) -> Resu
     })
 }
 
-async fn dispatch(command: Command, global: &Global) -> Result<(), Failure> {
+async fn dispatch<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
         Command::Apply(args) => Box::pin(apply::apply(args, global)).await,
         Command::Delete(args) => Box::pin(apply::delete(args, global)).await,
@@ -181,8 +174,10 @@ async fn dispatch(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Audit(verb) => Box::pin(audit::run(verb, global)).await,
         Command::Bundle { around, minutes, folder } => bundle::run(around, minutes, &folder, global).await,
         Command::Schema(verb) => schema::run(verb, global).await,
-        // These commands need no cluster and were run before.
-        Command::Completion { .. } | Command::Man { .. } | Command::Version | Command::Help { .. } => Ok(()),
+        Command::Completion { shell } => completion::print_script(shell),
+        Command::Man { folder } => write_man_pages(Whole::command(), &folder),
+        Command::Version => print_version(global),
+        Command::Help { words } => print_help(Whole::command(), &words),
     }
 }
 

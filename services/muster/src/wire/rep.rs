@@ -343,7 +343,15 @@ impl Driver {
                 return NO_ORDER.log(|| tracing::warn!(subject, "not an order to a rep"));
             }
         };
-        let input = match verb {
+        if let Some(input) = self.input_from(verb, incoming).await {
+            drop(self.inputs.send(input).await);
+        }
+    }
+
+    /// Returns the input of the machine that a message stands for. `None` if the message is answered without the
+    /// machine, or is invalid.
+    async fn input_from(self: &Arc<Self>, verb: RepVerb, incoming: Incoming) -> Option<Input> {
+        match verb {
             RepVerb::Perform => {
                 self.decode_request(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
                     let perform: Perform = perform;
@@ -410,9 +418,6 @@ impl Driver {
                 });
                 None
             }
-        };
-        if let Some(input) = input {
-            drop(self.inputs.send(input).await);
         }
     }
 

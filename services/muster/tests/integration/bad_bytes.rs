@@ -108,11 +108,8 @@ fn task(guid: &str) -> WorkKey {
     WorkKey::Task { task_guid: TaskGuid::new(guid).unwrap(), epoch: Epoch(Timestamp(7)) }
 }
 
-fn service_cases() -> [SubjectCase; 15] {
-    let me = ServiceId::new("nobody").unwrap();
-    let guid = TaskGuid::new("x").unwrap();
-    let definition =
-        spec::task(json!({"task_guid": "x", "domain": "shop", "action": {"run": {"path": "true"}}}));
+/// Returns a report that a task started.
+fn task_reports(task_guid: TaskGuid) -> Reports {
     let by = schemas::container::Instance { instance_guid: instance(), cell_id: CellId::new("c1").unwrap() };
     let report = schemas::task::Report {
         domain: Domain::new("shop").unwrap(),
@@ -120,10 +117,16 @@ fn service_cases() -> [SubjectCase; 15] {
         by,
         step: schemas::task::ReportStep::Start { placement: None, isolation: Isolation::NONE },
     };
-    let reports = Reports {
-        folder: schemas::names::FolderId(uuid::Uuid::nil()),
-        reports: vec![Report::Task { task_guid: guid.clone(), report }],
-    };
+    let folder = schemas::names::FolderId(uuid::Uuid::nil());
+    Reports { folder, reports: vec![Report::Task { task_guid, report }] }
+}
+
+fn service_cases() -> [SubjectCase; 15] {
+    let me = ServiceId::new("nobody").unwrap();
+    let guid = TaskGuid::new("x").unwrap();
+    let definition =
+        spec::task(json!({"task_guid": "x", "domain": "shop", "action": {"run": {"path": "true"}}}));
+    let reports = task_reports(guid.clone());
     let outcome = PlacementOutcome::Task {
         task_guid: guid,
         epoch: Epoch(Timestamp(7)),
