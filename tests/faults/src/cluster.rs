@@ -230,7 +230,7 @@ impl Cluster {
     /// Runs a `muster` command and returns its standard output.
     ///
     /// # Errors
-    /// Returns the same errors as [`Binary::ask`].
+    /// Returns the same errors as [`Binary::run`].
     pub async fn muster(&self, args: &[&str]) -> Result<String> {
         self.binary.run(&self.url(), args).await
     }
