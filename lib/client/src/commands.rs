@@ -320,7 +320,7 @@ impl Client {
         self.request_command(&subjects::operator(&self.name, OperatorVerb::DomainLimit), &request).await
     }
 
-    /// Quarantines a position of the journal, for the reason of this client ([`Client::because`]). Only an
+    /// Quarantines a position of the journal, for the reason of this client ([`Client::with_reason`]). Only an
     /// entry that no BBS of the cluster can read is quarantined. Only operators may do this.
     ///
     /// # Errors

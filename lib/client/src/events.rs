@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// Returns the entries after a position that the log has now, and the end of the log. `about` selects the
-    /// entries about one aggregate (see [`ReadEvents::about`]).
+    /// entries about one aggregate (see [`ReadEvents::target`]).
     ///
     /// # Errors
     /// See [`Error`].
